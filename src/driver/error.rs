@@ -5,7 +5,7 @@ use crate::base::stop::{self, Reason};
 use crate::base::{Code, Error, ErrorKind, Result, Span};
 use crate::driver::DeviceId;
 
-/// Every code of this room.
+/// Every code of this module.
 pub static CODES: &[&Code] = &[
     &BAD_DEVICE,
     &NOT_CUDA,
@@ -30,7 +30,7 @@ pub static CODES: &[&Code] = &[
     &OUT_OF_TIME,
 ];
 
-/// A device number that the machine does not have.
+/// The machine has no device with this number.
 pub static BAD_DEVICE: Code = Code {
     id: "E0501",
     kind: ErrorKind::Device,
@@ -51,7 +51,7 @@ pub static NOT_CUDA: Code = Code {
     example: "cuda.synchronize(cpu)",
 };
 
-/// The backend that was asked for cannot be used here.
+/// The requested backend cannot be used here.
 pub static NO_BACKEND: Code = Code {
     id: "E0503",
     kind: ErrorKind::Device,
@@ -72,7 +72,7 @@ pub static BAD_PRIORITY: Code = Code {
     example: "Stream(priority=1)",
 };
 
-/// Timing asked of events that do not measure time.
+/// `elapsed_time` of events that do not measure time.
 pub static EVENT_WITHOUT_TIMING: Code = Code {
     id: "E0505",
     kind: ErrorKind::Value,
@@ -83,7 +83,7 @@ pub static EVENT_WITHOUT_TIMING: Code = Code {
     example: "let a = Event()\nlet b = Event()\na.record()\nb.record()\na.elapsed_time(b)",
 };
 
-/// Timing asked of events that were never recorded.
+/// `elapsed_time` of events that were never recorded.
 pub static EVENT_NOT_RECORDED: Code = Code {
     id: "E0506",
     kind: ErrorKind::Value,
@@ -92,7 +92,7 @@ pub static EVENT_NOT_RECORDED: Code = Code {
     example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\na.elapsed_time(b)",
 };
 
-/// Timing asked before the device got there.
+/// `elapsed_time` before the events completed.
 pub static EVENT_NOT_COMPLETE: Code = Code {
     id: "E0507",
     kind: ErrorKind::Cuda,
@@ -114,7 +114,7 @@ pub static EVENT_OF_ANOTHER_DEVICE: Code = Code {
     example: "let e = Event()\nwith device(0) { e.record() }\nwith device(1) { e.record() }",
 };
 
-/// An event handle for another process, where there is none.
+/// This event has no handle for other processes.
 pub static EVENT_NOT_SHARED: Code = Code {
     id: "E0509",
     kind: ErrorKind::Device,
@@ -125,7 +125,7 @@ pub static EVENT_NOT_SHARED: Code = Code {
     example: "Event().ipc_handle()",
 };
 
-/// More emulated devices than there can be.
+/// Too many emulated devices.
 pub static TOO_MANY_DEVICES: Code = Code {
     id: "E0511",
     kind: ErrorKind::Device,
@@ -135,7 +135,7 @@ pub static TOO_MANY_DEVICES: Code = Code {
     example: "",
 };
 
-/// `RUNNEL_FAULT` that names no call.
+/// `RUNNEL_FAULT` names no call.
 pub static BAD_FAILURE: Code = Code {
     id: "E0514",
     kind: ErrorKind::Value,
@@ -146,7 +146,7 @@ pub static BAD_FAILURE: Code = Code {
     example: "",
 };
 
-/// The device, or the host's page-locked memory, cannot hold a request.
+/// The device or the host's page-locked memory cannot satisfy a request.
 pub static OUT_OF_MEMORY: Code = Code {
     id: "E0701",
     kind: ErrorKind::OutOfMemory,
@@ -181,7 +181,7 @@ pub static BAD_ALLOC_CONF: Code = Code {
     example: "",
 };
 
-/// A limit on memory that the embedding program has set.
+/// The request exceeds a memory limit of the embedding program.
 pub static MEMORY_LIMIT: Code = Code {
     id: "E0704",
     kind: ErrorKind::Limit,
@@ -192,7 +192,7 @@ pub static MEMORY_LIMIT: Code = Code {
     example: "",
 };
 
-/// A call of the driver failed.
+/// A driver call failed.
 pub static DRIVER_FAILED: Code = Code {
     id: "E0801",
     kind: ErrorKind::Cuda,
@@ -214,7 +214,7 @@ pub static BAD_INDEX_ON_DEVICE: Code = Code {
     example: "let x = zeros(4)\nprint(x[tensor([7])])",
 };
 
-/// The time of a script is over.
+/// The script has used up its time.
 pub static OUT_OF_TIME: Code = Code {
     id: "E1008",
     kind: ErrorKind::Limit,
@@ -236,7 +236,7 @@ pub static WAIT_INTERRUPTED: Code = Code {
     example: "",
 };
 
-/// `assert_async` of something false.
+/// `assert_async` of a false value.
 pub static ASSERTION_FAILED: Code = Code {
     id: "E0804",
     kind: ErrorKind::Assert,
@@ -247,7 +247,7 @@ pub static ASSERTION_FAILED: Code = Code {
     example: "assert_async(tensor(1.0) < 0, \"the loss is negative\")\ncuda.synchronize()",
 };
 
-/// A device that fails for good.
+/// A device failed permanently.
 pub static DEVICE_FAILED: Code = Code {
     id: "E0805",
     kind: ErrorKind::Cuda,
@@ -261,7 +261,7 @@ pub static DEVICE_FAILED: Code = Code {
     example: "",
 };
 
-/// A number of a device where only `count` are visible. Source: `Invalid device id` of `torch.cuda`.
+/// A device number when only `count` devices are visible. Source: `Invalid device id` of `torch.cuda`.
 pub fn bad_device(index: i64, count: usize) -> Error {
     let message = format!("invalid device id {index}: the number of visible devices is {count}");
     Error::new(&BAD_DEVICE, message).help(devices_help(count))
@@ -278,7 +278,7 @@ pub fn invalid_device_type(type_name: &str, count: usize) -> Error {
         .help(devices_help(count))
 }
 
-/// Which devices there are.
+/// Lists the visible devices.
 fn devices_help(count: usize) -> String {
     match count {
         0 => "only `cpu` is available; `--backend emu` gives emulated devices".to_string(),
@@ -309,13 +309,13 @@ pub fn expected_cuda(got: &str) -> Error {
         .help("name a device such as `cuda:0`, or leave it out")
 }
 
-/// `--backend cuda` where it cannot run; `why` in the words of the probe.
+/// `--backend cuda` on a machine where it cannot run; `why` is the probe's message.
 pub fn no_backend(backend: &str, why: &str) -> Error {
     Error::new(&NO_BACKEND, format!("backend `{backend}` is not available: {why}"))
         .help("use `--backend emu` for emulated devices")
 }
 
-/// `--devices` above what can be.
+/// `--devices` above the maximum.
 pub fn too_many_devices(count: usize, most: usize) -> Error {
     Error::new(
         &TOO_MANY_DEVICES,
@@ -366,30 +366,30 @@ pub fn elapsed_across(start: DeviceId, end: DeviceId) -> Error {
     .help("record both events on streams of one device; for work on several, wait for all and subtract two `clock()`")
 }
 
-/// `ipc_handle` where there is none.
+/// `ipc_handle` of an event that has none.
 pub fn event_not_shared(why: &str) -> Error {
     Error::new(&EVENT_NOT_SHARED, format!("the event cannot be shared with another process: {why}"))
         .help("make it with `Event(interprocess=true)` on a CUDA device")
 }
 
-/// Out of memory, as a driver says it: nothing more. The allocator adds the facts.
+/// Out of memory, without details, as drivers report it. The allocator adds them.
 pub fn out_of_memory() -> Error {
     Error::new(&OUT_OF_MEMORY, "out of memory")
 }
 
-/// A request above 2^60 bytes. Source: the same text in PyTorch's allocator.
+/// A request above 2^60 bytes. Source: the same message in PyTorch's allocator.
 pub fn more_than_an_exabyte() -> Error {
     Error::new(&OUT_OF_MEMORY, "CUDA out of memory. Tried to allocate more than 1EB memory")
 }
 
-/// Host memory, pageable or page-locked, that the system would not give.
+/// The system refused host memory, pageable or page-locked.
 pub fn host_out_of_memory(bytes: u64, pinned: bool) -> Error {
     let what = if pinned { "page-locked host memory" } else { "host memory" };
     let size = crate::base::bytes_text(bytes);
     Error::new(&OUT_OF_MEMORY, format!("out of {what}. Tried to allocate {size}"))
 }
 
-/// A request beyond a limit on `what` (`memory of cuda:0`) that was set from outside.
+/// A request exceeds an externally set limit on `what` (`memory of cuda:0`).
 pub fn memory_limit(what: &str, limit: u64, in_use: u64, bytes: u64) -> Error {
     use crate::base::bytes_text;
     let (limit, in_use, bytes) = (bytes_text(limit), bytes_text(in_use), bytes_text(bytes));
@@ -412,28 +412,28 @@ pub fn bad_alloc_conf(what: impl Into<String>) -> Error {
         .help("write `RUNNEL_ALLOC_CONF=key:value,key:value`; `runnel explain E0703` lists the keys")
 }
 
-/// A driver call failed: `driver` is `cuda`, `emu`, `cpu`; `call` the call's name; `text` what the
-/// driver says.
+/// A driver call failed: `driver` is `cuda`, `emu` or `cpu`; `call` is the call's name; `text` is the
+/// driver's message.
 pub fn driver_failed(driver: &str, call: &str, text: &str) -> Error {
     Error::new(&DRIVER_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
 }
 
-/// A device failed for good; arguments as [`driver_failed`].
+/// A device failed permanently; arguments as for [`driver_failed`].
 pub fn device_failed(driver: &str, call: &str, text: &str) -> Error {
     Error::new(&DEVICE_FAILED, format!("{driver} driver: `{call}` failed: {text}"))
 }
 
-/// True for errors that a driver call ended in, whether the device can go on or not.
+/// True for errors of driver calls, whether or not the device can continue.
 pub fn is_driver_failure(error: &Error) -> bool {
     std::ptr::eq(error.code(), &DRIVER_FAILED) || is_sticky(error)
 }
 
-/// True when a request failed for want of memory, of the device or of the host or within a limit.
+/// True when a request failed for lack of device or host memory, or because of a limit.
 pub fn is_shortage(error: &Error) -> bool {
     error.kind() == ErrorKind::OutOfMemory || error.code().id == MEMORY_LIMIT.id
 }
 
-/// True when the device of this error cannot go on.
+/// True when the device of this error can no longer be used.
 pub fn is_sticky(error: &Error) -> bool {
     std::ptr::eq(error.code(), &DEVICE_FAILED)
 }
@@ -454,7 +454,7 @@ pub fn bad_failure(text: &str) -> Error {
         .help(format!("write a number, or one of `{kinds}`, a colon and a number"))
 }
 
-/// The error with which a wait or a long loop ends, when it is asked to.
+/// The error that ends a wait or a long loop when this thread is asked to stop.
 pub fn stopped() -> Result<()> {
     match stop::asked() {
         None => Ok(()),
@@ -463,13 +463,13 @@ pub fn stopped() -> Result<()> {
     }
 }
 
-/// As [`stopped`], for long loops of the host: counts `units` of work, and looks every so often.
+/// As [`stopped`], for long loops of the host: counts `units` of work, and checks occasionally.
 #[inline]
 pub fn paced(units: usize) -> Result<()> {
     if stop::is_due(units) { stopped() } else { Ok(()) }
 }
 
-/// The time of the script is over.
+/// The script has used up its time.
 #[cold]
 pub fn out_of_time() -> Error {
     Error::new(&OUT_OF_TIME, "the script's time limit is reached")
@@ -503,7 +503,7 @@ pub fn bad_index_on_device(value: i64, extent: usize, name: &str, position: u64,
     }
 }
 
-/// The same of a launch that is no longer remembered.
+/// The same for a launch that is no longer remembered.
 pub fn bad_index_of_unknown_launch(value: i64) -> Error {
     Error::new(&BAD_INDEX_ON_DEVICE, format!("index {value} is out of range in an earlier operation"))
 }

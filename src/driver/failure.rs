@@ -1,7 +1,7 @@
-//! The driver call that is made to fail, to test what follows: `RUNNEL_FAULT`.
+//! Fault injection: `RUNNEL_FAULT` makes one driver call fail, for tests of error handling.
 //!
-//! Emulated devices and the host count their calls here. A call that fails does nothing else; an
-//! allocation fails as if memory were out, any other call as a driver's would.
+//! Emulated devices and the host count their calls here. The failing call does nothing else: an allocation
+//! reports that memory is exhausted, any other call reports a driver error.
 
 use crate::base::Result;
 use crate::driver::error;
@@ -34,12 +34,12 @@ pub const KINDS: &[&str] = &[
     "synchronize",
 ];
 
-/// What a call says that was made to fail.
+/// The message of an injected failure.
 pub(crate) const TEXT: &str = "it was asked to fail (`RUNNEL_FAULT`)";
 
-/// Which call fails: the n-th, of all or of one kind. Shared by the drivers of a machine.
+/// The call that fails: the n-th of all calls or of one kind. The drivers of a machine share it.
 ///
-/// Sample: `launch:3`, the third launch; `17`, the seventeenth call.
+/// Sample: `launch:3` is the third launch; `17` is the seventeenth call.
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<Plan>);
 
@@ -54,7 +54,7 @@ struct Plan {
 }
 
 impl Failure {
-    /// The n-th call, from 1; of one of [`KINDS`], or of all but the host's own allocations, which come
+    /// The n-th call, from 1: of one of [`KINDS`], or of all except the host's own allocations, which number
     /// in the thousands.
     pub fn new(kind: Option<&'static str>, nth: u64) -> Failure {
         Failure::of(kind, nth, false)
@@ -65,8 +65,8 @@ impl Failure {
         Failure(Arc::new(Plan { kind, nth, sticky, calls: AtomicU64::new(0), fired, disarmed }))
     }
 
-    /// Reads `17` or `launch:3`, with `:sticky` behind it where the device never works again, as after an
-    /// illegal address on CUDA. Errors: what the text should be.
+    /// Parses `17` or `launch:3`. The suffix `:sticky` makes the device unusable from then on, as after an
+    /// illegal address on CUDA. An error describes the expected text.
     pub fn parse(given: &str) -> Result<Failure> {
         let (text, sticky) = match given.trim().strip_suffix(":sticky") {
             Some(text) => (text, true),
@@ -85,12 +85,12 @@ impl Failure {
         }
     }
 
-    /// True when the device of the call that failed is lost.
+    /// True when the failing call also loses its device.
     pub fn is_sticky(&self) -> bool {
         self.0.sticky
     }
 
-    /// No call fails any more.
+    /// Disarms it: no call fails from now on.
     pub fn disarm(&self) {
         self.0.disarmed.store(true, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl Failure {
         self.0.fired.load(Ordering::Relaxed)
     }
 
-    /// Counts a call, and fails the one that was asked for.
+    /// Counts a call, and fails the selected one.
     pub(crate) fn call(&self, driver: &str, name: &str) -> Result<()> {
         let plan = &*self.0;
         let counts = plan.kind.map_or(name != "host_alloc", |kind| kind == name);

@@ -1,11 +1,11 @@
-//! Recorded work: what a capture holds, and what drivers make graphs of.
+//! Recorded work: the contents of a capture, from which drivers make graphs.
 //!
-//! A capture is data. While a stream is captured, nothing is queued on it; what would have been is
-//! written down as [`Step`]s in the order of submission. So allocations, compilations and waits of
-//! other streams go on as ever, and a capture that fails leaves no trace in the driver.
+//! A capture is data. While a stream is captured, nothing is queued on it; its work is recorded as [`Step`]s
+//! in order of submission. So allocations, compilations and waits of other streams continue as usual, and a
+//! failed capture leaves no trace in the driver.
 //!
-//! A step runs on a *lane*: lane 0 stands for the stream that the capture began on, the others for
-//! streams that joined it. Lanes are ordered by marks alone.
+//! A step runs on a *lane*: lane 0 is the stream on which the capture began, the others are streams that
+//! joined it. Only marks order lanes.
 
 use crate::driver::CopyKind;
 use crate::kernel::{Launch, Ptr};
@@ -14,19 +14,19 @@ use std::sync::Arc;
 /// A driver's graph; never 0.
 pub type GraphHandle = u64;
 
-/// One recorded piece of work.
+/// One step of recorded work.
 ///
-/// Invariant, over the steps of a graph: a mark is recorded once and before any wait for it, and the
-/// first step of a lane other than 0 is a wait.
+/// Invariant, over the steps of a graph: a mark is recorded once and before any wait for it, and the first
+/// step of every lane except 0 is a wait.
 #[derive(Clone)]
 pub struct Step {
-    /// The lane that it runs on.
+    /// The lane on which it runs.
     pub lane: u32,
-    /// What it does.
+    /// The task.
     pub task: Task,
 }
 
-/// What a recorded step does.
+/// The task of a recorded step.
 #[allow(clippy::large_enum_variant, reason = "nearly all are launches")]
 #[derive(Clone)]
 pub enum Task {
@@ -34,13 +34,13 @@ pub enum Task {
     Launch(Launch),
     /// Copies bytes, as [`Driver::copy`](crate::driver::Driver::copy); host memory is pinned.
     Copy { dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind },
-    /// Copies bytes that the graph holds itself to the device.
+    /// Copies bytes stored in the graph to the device.
     Write { dst: Ptr, bytes: Arc<[u8]> },
-    /// Keeps its lane busy for about that many cycles.
+    /// Keeps its lane busy for approximately this many cycles.
     Sleep(u64),
     /// A point that lanes can wait for.
     Mark(u32),
-    /// What follows on this lane comes after that point.
+    /// Later work on this lane runs after that point.
     Wait(u32),
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Display for Step {
 }
 
 impl Task {
-    /// True for steps that a device has to do something for.
+    /// True for steps that need work by a device.
     pub fn is_work(&self) -> bool {
         !matches!(self, Task::Mark(_) | Task::Wait(_))
     }

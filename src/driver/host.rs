@@ -1,7 +1,7 @@
-//! The CPU as a device: everything runs at once, on the calling thread.
+//! The CPU as a device: everything runs at once on the calling thread.
 //!
-//! Streams and events exist so that code above need not ask where it runs; they are always
-//! complete. Knows nothing of limits: what the system gives, a script gets.
+//! Streams and events exist so that higher layers can treat all devices alike; they are always complete. Has
+//! no memory limit of its own: it allocates what the system provides.
 
 use crate::base::{Result, room};
 use crate::driver::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle, error};
@@ -23,11 +23,11 @@ pub struct HostDriver {
     recorded: Mutex<FxHashMap<EventHandle, Instant>>,
     large: Mutex<Large>,
     failure: Option<Failure>,
-    /// What memory is overwritten with when it is handed out.
+    /// The byte that overwrites new allocations.
     poison: Option<u8>,
 }
 
-/// How much of a block is overwritten.
+/// How many bytes of a block are overwritten.
 const POISONED: usize = 64 << 20;
 
 /// Alignment of every block: a cache line, and the widest vector.
@@ -39,13 +39,13 @@ const SMALL: usize = 1024;
 /// How many free blocks a list keeps.
 const KEPT: usize = 64;
 
-/// Blocks from this size are kept when freed, since the system would have to clear them again
-/// page by page; this many bytes of them at most.
+/// Freed blocks from this size are kept, up to the second number of bytes in total: the system would have to
+/// clear new pages.
 const LARGE: usize = 256 << 10;
 const LARGE_KEPT: usize = 256 << 20;
 
-/// Blocks from this size are mappings of their own, with huge pages where the system has them: their
-/// first touch costs one fault in 512, and reads across rows miss fewer translations.
+/// Blocks from this size are separate mappings, with huge pages if the system supports them: the first touch
+/// causes 512 times fewer faults, and reads across rows miss fewer translations.
 const MAPPED: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -60,14 +60,14 @@ impl Drop for Small {
     fn drop(&mut self) {
         for (class, list) in self.0.iter_mut().enumerate() {
             for block in list.drain(..) {
-                // SAFETY: the lists hold blocks that `take` made with this size.
+                // SAFETY: the lists hold blocks of this size made by `take`.
                 unsafe { give((class + 1) * ALIGN, block) };
             }
         }
     }
 }
 
-/// Large free blocks, oldest first, and the mappings of all that live.
+/// Large free blocks, oldest first, and the mappings of all live blocks.
 #[derive(Default)]
 struct Large {
     blocks: Vec<(usize, usize)>,
@@ -88,16 +88,16 @@ impl Large {
         Some(block as *mut u8)
     }
 
-    /// Gives a block back to the system.
+    /// Returns a block to the system.
     fn give(&mut self, size: usize, block: usize) {
         if self.mapped.remove(&block).is_none() {
-            // SAFETY: a block that is not mapped was made by `take` with this size; it left the list
-            // of free blocks, so nothing uses it.
+            // SAFETY: a block that is not mapped was made by `take` with this size; it was removed from the
+            // list of free blocks, so nothing uses it.
             unsafe { give(size, block as *mut u8) };
         }
     }
 
-    /// Gives all free blocks back.
+    /// Returns all free blocks to the system.
     fn release(&mut self) {
         for (size, block) in std::mem::take(&mut self.blocks) {
             self.give(size, block);
@@ -118,7 +118,8 @@ impl HostDriver {
         HostDriver::with(None, crate::driver::default_poison())
     }
 
-    /// The same, with an allocation that is made to fail, and what memory is overwritten with.
+    /// As [`HostDriver::new`], with an allocation that fails on purpose and a byte that overwrites new
+    /// memory.
     pub fn with(failure: Option<Failure>, poison: Option<u8>) -> HostDriver {
         let total = system_memory().1;
         HostDriver {
@@ -150,7 +151,7 @@ impl HostDriver {
     #[cold]
     fn alloc_large(&self, size: usize) -> Option<*mut u8> {
         let mut large = self.large.lock();
-        // Free is told the request alone, so blocks are kept by the size that was asked for.
+        // `free` receives only the requested size, so blocks are kept by requested size.
         if let Some(index) = large.blocks.iter().position(|&(have, _)| have == size) {
             let (have, block) = large.blocks.remove(index);
             large.bytes -= have;
@@ -181,21 +182,21 @@ impl Drop for HostDriver {
     }
 }
 
-/// A block of the system's.
+/// Allocates a block from the system.
 fn take(size: usize) -> Option<*mut u8> {
     let layout = Layout::from_size_align(size, ALIGN).ok()?;
-    // SAFETY: sizes are not 0.
+    // SAFETY: the size is not 0.
     let block = unsafe { std::alloc::alloc(layout) };
     (!block.is_null()).then_some(block)
 }
 
-/// Gives it back.
+/// Returns a block to the system.
 ///
 /// # Safety
 /// `take(size)` made the block, and nothing uses it.
 unsafe fn give(size: usize, block: *mut u8) {
     if let Ok(layout) = Layout::from_size_align(size, ALIGN) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::alloc::dealloc(block, layout) };
     }
 }
@@ -205,8 +206,8 @@ fn block_size(bytes: u64) -> Option<usize> {
     usize::try_from(bytes).ok()?.checked_next_multiple_of(ALIGN)
 }
 
-/// Free and total bytes of the system; as large as can be where it does not say. What limits leave to this process
-/// counts as free.
+/// Free and total bytes of the system; the maximum if the system does not say. Free memory respects the
+/// limits on this process.
 fn system_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -217,8 +218,8 @@ fn system_memory() -> (u64, u64) {
     (room::left().min(most), field("MemTotal:").unwrap_or(most))
 }
 
-/// Refuses what would take more of the system's memory than is free: asking the system for it might end
-/// the process instead. Small requests are not looked at.
+/// Rejects a request for more than the system's free memory, since allocating it could end the process. Small
+/// requests are not checked.
 pub fn check_room(bytes: u64) -> Result<()> {
     const SMALL: u64 = 64 << 20;
     if bytes >= SMALL && system_memory().0 < bytes {
@@ -257,7 +258,7 @@ impl Driver for HostDriver {
         };
         let block = block.ok_or_else(failed)?;
         if let Some(byte) = self.poison {
-            // SAFETY: the block has that many bytes, and is nobody's yet.
+            // SAFETY: the block has that many bytes, and is not shared yet.
             unsafe { block.write_bytes(byte, size.min(POISONED)) };
         }
         Ok(block as usize as Ptr)
@@ -283,7 +284,7 @@ impl Driver for HostDriver {
                 })
                 .unwrap_or(false);
         if !kept {
-            // SAFETY: the caller's: `alloc` made the block for this size, and nothing uses it.
+            // SAFETY: guaranteed by the caller: `alloc` made the block for this size, and nothing uses it.
             unsafe { give(size, block) };
         }
     }
@@ -350,7 +351,7 @@ impl Driver for HostDriver {
     }
 
     fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, _kind: CopyKind, _stream: StreamHandle) -> Result<()> {
-        // SAFETY: the caller's, as the trait states: both ends are live memory of this process.
+        // SAFETY: guaranteed by the caller, as the trait requires: both ends are live memory of this process.
         unsafe { bytes::copy(dst as usize as *mut u8, src as usize as *const u8, bytes as usize) };
         Ok(())
     }
@@ -365,7 +366,7 @@ impl Driver for HostDriver {
         check_room(launch.program.kind.scratch(launch))?;
         // SAFETY: the invariant of `Launch`.
         unsafe { host::run(launch, &self.faults) };
-        // Work that was ended early has no result.
+        // Work that ended early has no result.
         error::stopped()
     }
 

@@ -10,8 +10,8 @@ pub enum DeviceId {
 }
 
 impl DeviceId {
-    /// The device of a text, as PyTorch writes it: `cpu`, `cuda` (which is `current`), `cuda:1`; `None` where it is none.
-    /// Who uses it looks whether it is there.
+    /// Parses a device as PyTorch writes it: `cpu`, `cuda` (which means `current`), `cuda:1`; `None` for any
+    /// other text. The caller checks that the device exists.
     pub fn named(text: &str, current: DeviceId) -> Option<DeviceId> {
         match text {
             "cpu" => Some(DeviceId::Cpu),

@@ -1,4 +1,4 @@
-//! The driver interface: the boundary between policy and device.
+//! The driver interface: the boundary between policy and devices.
 
 use crate::base::Result;
 use crate::driver::error;
@@ -65,9 +65,9 @@ pub enum Work<'a> {
 pub struct Compiled {
     /// The program's label.
     pub label: String,
-    /// When that began and ended.
+    /// When compiling began and ended.
     pub times: (Instant, Instant),
-    /// It was found on the disk, and only loaded.
+    /// The kernel came from the cache on disk and was only loaded.
     pub was_kept: bool,
 }
 
@@ -116,7 +116,7 @@ pub trait Driver: Send + Sync {
     fn unmap(&self, ptr: Ptr, bytes: u64) {
         let _ = (ptr, bytes);
     }
-    /// Gives back what the driver keeps for later requests, before one fails.
+    /// Releases memory that the driver caches, before a request fails.
     fn trim(&self) {}
     /// Allocates page-locked host memory that every device of the backend can copy from and to.
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr>;
@@ -179,18 +179,18 @@ pub trait Driver: Send + Sync {
     /// True when `launch` of this program would not have to compile first. Otherwise starts compiling in the
     /// background; meanwhile the planner launches the program's single instructions.
     fn prepared(&self, launch: &Launch) -> bool;
-    /// Compiles and loads what a launch needs, so that queueing it takes no longer than it must; without a launch, what
-    /// fills and pauses need. For profiles: compiling is no part of a launch's time.
+    /// Compiles and loads what a launch needs, so that queueing it is fast; without a launch, what fills and
+    /// pauses need. For profiles: compiling does not count as a launch's time.
     fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
         let _ = (launch, stream);
         Ok(())
     }
-    /// What this thread queues next begins at this event, which was just recorded: it is recorded again when something
-    /// must be compiled before anything is queued. `None` ends that.
+    /// Sets the event, just recorded, that marks the beginning of this thread's next work. It is recorded
+    /// again if something must be compiled before work is queued. `None` ends this.
     fn begins_at(&self, event: Option<EventHandle>) {
         let _ = event;
     }
-    /// What was compiled, or loaded from the disk, since the last call.
+    /// The programs compiled, or loaded from the disk, since the last call.
     fn take_compiled(&self) -> Vec<Compiled> {
         Vec::new()
     }
@@ -203,18 +203,18 @@ pub trait Driver: Send + Sync {
     /// Queues a pause of approximately this many clock cycles. Source: `torch.cuda._sleep`.
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
 
-    /// The number of the work that was queued last, where work can be given up.
+    /// The number of the newest queued work, if work can be discarded.
     fn newest(&self) -> u64 {
         0
     }
-    /// True when all work is done that was queued after the one with a number.
+    /// True when all work queued after the work with this number has completed.
     fn has_done(&self, after: u64) -> bool {
         let _ = after;
         true
     }
-    /// Gives up the work that was queued after the one with a number: it does not run, or ends early, and its
-    /// results are garbage. Events complete all the same. Gives the streams that lost work; `None` where work runs
-    /// to its end.
+    /// Discards the work queued after the work with this number: it does not run, or ends early, and its
+    /// results are garbage. Events still complete. Returns the streams that lost work; `None` if work always
+    /// runs to its end.
     fn abandon(&self, after: u64) -> Option<Vec<StreamHandle>> {
         let _ = after;
         None

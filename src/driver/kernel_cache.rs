@@ -1,13 +1,12 @@
 //! Compiled kernels on disk, shared between processes.
 //!
-//! An entry is a file named by a hash of its key; it holds the key itself, the image and a
-//! checksum, so that neither a collision nor a torn or damaged file can give a wrong kernel.
-//! Entries appear by a rename, whole or not at all. Every failure means only that something is
-//! compiled again: reading and adding give no error.
+//! An entry is a file named by a hash of its key. It holds the key, the image and a checksum, so neither a
+//! collision nor a damaged file can give a wrong kernel. Entries appear atomically, by a rename. A failure
+//! only means that something is compiled again: reading and adding return no errors.
 //!
-//! The folder is bounded. A use sets the time of an entry's file; before an entry is added that does not fit, those used
-//! longest ago are removed. Processes need no lock for that: one that reads an entry has it open, and one that
-//! finds it removed compiles. Files of other names are left alone.
+//! The folder is bounded. A use updates the time of an entry's file; before an entry that does not fit is
+//! added, the least recently used ones are removed. Processes need no lock for this: a process that reads an
+//! entry has it open, and one that finds it removed compiles. Files with other names are left alone.
 
 use crate::base::bytes_from;
 use parking_lot::Mutex;
@@ -23,19 +22,19 @@ const MAGIC: &[u8; 8] = b"rnlkern1";
 /// The bytes before the key.
 const HEAD: usize = 40;
 
-/// The most bytes of all entries, unless somebody says otherwise.
+/// The default limit on the bytes of all entries.
 pub const USUAL_LIMIT: u64 = 1 << 30;
 
 /// The variable that sets the limit.
 pub const VARIABLE: &str = "RUNNEL_CACHE_LIMIT";
 
-/// The file that keeps the limit that `runnel cache limit` has set.
+/// The file that stores the limit set by `runnel cache limit`.
 const LIMIT_FILE: &str = "limit";
 
-/// A file that a process left behind is removed after this time.
+/// A partial file left by a process is removed after this time.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// What other processes add is looked at after this time.
+/// How often to look for entries that other processes add.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A folder of compiled kernels.
@@ -44,14 +43,14 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// How much the entries may take, and who says so.
+/// The limit on the bytes of all entries, by its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Nobody.
+    /// The default.
     Usual,
-    /// `runnel cache limit`.
+    /// Set by `runnel cache limit`.
     Kept(u64),
-    /// The environment.
+    /// Set in the environment.
     Variable(u64),
 }
 
@@ -65,23 +64,23 @@ impl Limit {
     }
 }
 
-/// How much there is.
+/// The number and size of the entries.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Usage {
-    /// Kernels.
+    /// Number of kernels.
     pub entries: u64,
-    /// The bytes of their files.
+    /// Total bytes of their files.
     pub bytes: u64,
 }
 
-/// An entry, seen from outside.
+/// An entry's file, without its contents.
 struct Entry {
     used: SystemTime,
     bytes: u64,
     path: PathBuf,
 }
 
-/// What this process knows of a folder.
+/// What this process knows about a folder.
 #[derive(Clone, Copy)]
 struct Known {
     bytes: u64,
@@ -96,8 +95,9 @@ impl Cache {
         Cache { folder: folder.into() }
     }
 
-    /// The user's: `$RUNNEL_CACHE/kernels`, `$XDG_CACHE_HOME/runnel/kernels`, `~/.cache/runnel/kernels`; `None` when there
-    /// is no home, or when `RUNNEL_CACHE` is empty (which switches the cache off).
+    /// The user's cache: `$RUNNEL_CACHE/kernels`, `$XDG_CACHE_HOME/runnel/kernels`,
+    /// `~/.cache/runnel/kernels`; `None` when there is no home, or when `RUNNEL_CACHE` is empty (which
+    /// switches the cache off).
     pub fn of_user() -> Option<Cache> {
         let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let folder = match std::env::var_os("RUNNEL_CACHE") {
@@ -113,7 +113,7 @@ impl Cache {
         Some(Cache::at(folder.join("kernels")))
     }
 
-    /// Why the user has none.
+    /// Why the user has no cache.
     pub fn why_none() -> &'static str {
         match std::env::var_os("RUNNEL_CACHE") {
             Some(_) => "kernels are not kept on disk: RUNNEL_CACHE is empty",
@@ -121,15 +121,15 @@ impl Cache {
         }
     }
 
-    /// Where it is.
+    /// The folder of the cache.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The limit that the environment sets.
+    /// The limit set in the environment.
     ///
     /// # Errors
-    /// The text that is there, and what to write instead.
+    /// The invalid text, and the expected form.
     pub fn limit_from_env() -> Result<Option<u64>, (String, String)> {
         match std::env::var(VARIABLE) {
             Ok(text) if !text.is_empty() => bytes_from(&text).map(Some).map_err(|help| (text, help)),
@@ -137,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// How much the entries may take.
+    /// The limit on the bytes of all entries.
     pub fn limit(&self) -> Limit {
         if let Ok(Some(bytes)) = Cache::limit_from_env() {
             return Limit::Variable(bytes);
@@ -147,10 +147,10 @@ impl Cache {
         kept.map_or(Limit::Usual, Limit::Kept)
     }
 
-    /// Keeps a limit for all processes; `None` is the usual one. Removes nothing.
+    /// Stores a limit for all processes; `None` restores the default. Removes nothing.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn set_limit(&self, limit: Option<u64>) -> io::Result<()> {
         let path = self.folder.join(LIMIT_FILE);
         match limit {
@@ -162,20 +162,20 @@ impl Cache {
         }
     }
 
-    /// How much there is.
+    /// The number and size of the entries.
     pub fn usage(&self) -> Usage {
         let entries = self.entries();
         Usage { entries: entries.len() as u64, bytes: entries.iter().map(|e| e.bytes).sum() }
     }
 
-    /// The image kept under a key.
+    /// The image stored under a key.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         let mut file = open_ordinary(&self.path(key))?;
         let length = file.metadata().ok()?.len();
         let mut head = [0; HEAD];
         file.read_exact(&mut head).ok()?;
         let (key_length, image_length) = lengths(&head)?;
-        // Nothing is read of a file whose size is another, whatever it says of itself.
+        // A file whose size does not match its head is not read further.
         if key_length != key.len() || (HEAD + key_length).checked_add(image_length)? as u64 != length {
             return None;
         }
@@ -184,12 +184,12 @@ impl Cache {
         bytes.extend_from_slice(&head);
         (&file).take(length - HEAD as u64).read_to_end(&mut bytes).ok()?;
         let image = decode(&bytes, key)?;
-        // Without the right to say so, it only looks unused.
+        // Without write permission the entry only looks unused.
         file.set_modified(SystemTime::now()).ok();
         Some(image)
     }
 
-    /// Keeps an image under a key, if it fits the limit; others make room for it.
+    /// Stores an image under a key, if it fits the limit; removes others to make room.
     pub fn put(&self, key: &str, image: &[u8]) {
         let bytes = (HEAD + key.len() + image.len()) as u64;
         let limit = self.limit().bytes();
@@ -204,7 +204,7 @@ impl Cache {
         }
     }
 
-    /// Removes entries, so that `bytes` more stay within the limit.
+    /// Removes entries so that another `bytes` stay within the limit.
     fn make_room(&self, bytes: u64, limit: u64) {
         let known = KNOWN.lock().get_or_insert_default().get(&self.folder).copied();
         let fits =
@@ -217,8 +217,8 @@ impl Cache {
         KNOWN.lock().get_or_insert_default().insert(self.folder.clone(), known);
     }
 
-    /// Removes the entries used longest ago while there are more bytes than `limit`; what is left. Removes some more than
-    /// it must, so that the next addition need not look again.
+    /// Removes the least recently used entries while the total exceeds `limit`, plus some more, so that the
+    /// next addition need not look again. Returns what is left.
     pub fn trim(&self, limit: u64) -> Usage {
         let mut entries = self.entries();
         let mut left = Usage { entries: entries.len() as u64, bytes: entries.iter().map(|e| e.bytes).sum() };
@@ -240,10 +240,10 @@ impl Cache {
         left
     }
 
-    /// Removes all entries; what was removed.
+    /// Removes all entries, and returns what was removed.
     ///
     /// # Errors
-    /// The system's, for the first entry that stays.
+    /// An error of the system, for the first entry that could not be removed.
     pub fn clear(&self) -> io::Result<Usage> {
         KNOWN.lock().get_or_insert_default().remove(&self.folder);
         let mut removed = Usage::default();
@@ -256,7 +256,7 @@ impl Cache {
         Ok(removed)
     }
 
-    /// The entries, damaged ones included. Removes what killed processes have left.
+    /// The entries, including damaged ones. Removes partial files of killed processes.
     fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -280,7 +280,7 @@ impl Cache {
         entries
     }
 
-    /// Puts a file in its place, whole or not at all.
+    /// Replaces a file atomically.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let part = format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -317,7 +317,7 @@ fn is_part(name: &str) -> bool {
     })
 }
 
-/// Opens what is an ordinary file; a pipe that somebody has put there is not waited for.
+/// Opens an ordinary file; does not block on a pipe.
 fn open_ordinary(path: &Path) -> Option<File> {
     let mut options = fs::OpenOptions::new();
     options.read(true);
@@ -333,7 +333,7 @@ fn read_up_to(path: &Path, most: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// FNV-1a of 128 bits.
+/// The 128-bit FNV-1a hash.
 fn hash(bytes: &[u8]) -> u128 {
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     bytes
@@ -352,7 +352,7 @@ fn encode(key: &str, image: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The lengths of key and image that a head names.
+/// The lengths of key and image stored in a head.
 fn lengths(head: &[u8]) -> Option<(usize, usize)> {
     let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
     Some((usize::try_from(number(8)?).ok()?, usize::try_from(number(16)?).ok()?))
@@ -373,7 +373,7 @@ fn decode(bytes: &[u8], key: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A cache with a limit that it keeps.
+    /// A cache with a limit.
     fn cache(limit: u64) -> (tempfile::TempDir, Cache) {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("kernels"));
@@ -381,7 +381,7 @@ mod tests {
         (folder, cache)
     }
 
-    /// Sets when an entry was used last, in seconds after a fixed moment.
+    /// Sets the time when an entry was last used, in seconds after a fixed moment.
     fn used(cache: &Cache, key: &str, at: u64) {
         let file = File::open(cache.path(key)).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + at)).unwrap();
@@ -412,7 +412,7 @@ mod tests {
             assert_eq!(cache.get("k"), None, "damaged at {at}");
         }
         assert_eq!(decode(&whole, "l"), None, "another key with the same hash");
-        // What is damaged is replaced.
+        // Damaged entries are replaced.
         cache.put("k", b"image");
         assert_eq!(cache.get("k").as_deref(), Some(&b"image"[..]));
     }
@@ -432,7 +432,7 @@ mod tests {
                 assert!(usage.bytes <= 20_000 && usage.entries <= room, "{usage:?}");
                 assert!(cache.get(&key).is_some(), "the newest stays");
                 used(&cache, &key, number);
-                // The first entry is used all the time, and stays although it is the oldest.
+                // The first entry is used all the time, so it stays although it is the oldest.
                 if room > 2 {
                     assert!(cache.get("k0000").is_some(), "{number}");
                     used(&cache, "k0000", number);
@@ -486,7 +486,7 @@ mod tests {
             )
             .unwrap();
         }
-        // A file that says of itself that it is huge, and one that is.
+        // A file whose head claims a huge size, and a file that is huge.
         let mut huge = encode("huge", b"");
         huge[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
         fs::write(cache.path("huge"), huge).unwrap();
@@ -495,7 +495,7 @@ mod tests {
         for key in ["folder", "link", "pipe", "huge", "sparse"] {
             assert_eq!(cache.get(key), None, "{key}");
         }
-        // What killed processes have left goes when it is old.
+        // Partial files of killed processes are removed once they are old.
         File::open(at(".1-2.part")).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         cache.put("k", b"image");
         assert!(cache.get("k").is_some() && !cache.path("sparse").exists());
@@ -544,7 +544,7 @@ mod tests {
                 });
             }
         });
-        // Four that add at once may each go over by one entry.
+        // Each of four concurrent additions may exceed the limit by one entry.
         assert!(cache.usage().bytes <= 30_000 + 4 * 1_000, "{:?}", cache.usage());
         assert_eq!(fs::read_dir(cache.folder()).unwrap().count() as u64, cache.usage().entries + 1);
     }

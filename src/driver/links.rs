@@ -1,6 +1,6 @@
 //! Links between the devices of several processes, and the failure state that ends their work.
 //!
-//! A driver that has links makes a [`Communicator`]; `group` decides when, and brings the processes together.
+//! A driver with links makes a [`Communicator`]; `group` decides when, and connects the processes.
 
 use super::StreamHandle;
 use crate::array::Dtype;
@@ -134,7 +134,7 @@ impl GroupState {
         self.failure.get().is_some()
     }
 
-    /// True for the first wait that asks after a failure.
+    /// True for the first wait that checks after a failure.
     pub(crate) fn is_news(&self) -> bool {
         self.is_failed() && !self.raised.swap(true, Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Drivers: one device's bare machinery.
+//! Drivers: low-level access to one device.
 //!
-//! A [`Driver`] allocates memory, queues work and makes events; `cuda`, `emu` and `host` implement it. What makes it
-//! PyTorch's semantics is in the rooms above (`stream`, `memory`, `device`) and is the same code for every backend.
-//! Knows neither streams as scripts see them nor the allocator, and nothing of tensors.
+//! A [`Driver`] allocates memory, queues work and makes events; `cuda`, `emu` and `host` implement it.
+//! PyTorch's semantics live in the modules above (`stream`, `memory`, `device`), with the same code for every
+//! backend. Knows nothing of script-level streams, the allocator or tensors.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -1,4 +1,4 @@
-//! Functions in programs: elementwise ones and reductions, with their CUDA text and host code.
+//! Functions in programs: elementwise functions and reductions, with their CUDA text and host code.
 
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
@@ -53,7 +53,7 @@ pub struct CudaText {
 }
 
 impl CudaText {
-    /// Stands in `i64` of a text over complex numbers.
+    /// Marks, in the `i64` field, a text over complex numbers.
     const COMPLEX: &str = "complex";
 
     /// A text over complex numbers, `complex<float>` and `complex<double>`.
@@ -124,9 +124,10 @@ pub struct ReduceFn {
 }
 
 impl MapFn {
-    /// The function of a definition made at run time. `cuda` are the texts for `f32`, `f64` and `i64`, as in
-    /// [`CudaText`]; `host` computes the same, for instance by interpreting an expression. Equal names and texts are
-    /// one function, with the first `host`. Functions are never freed.
+    /// Returns the function with a definition made at run time. `cuda` holds the texts for `f32`, `f64` and
+    /// `i64`, as in [`CudaText`]; `host` computes the same, for instance by interpreting an expression.
+    /// Definitions with equal names and texts are one function, with the first `host`. Functions are never
+    /// freed.
     pub fn shared(
         name: &str,
         arity: u8,
@@ -199,8 +200,8 @@ impl Debug for ReduceFn {
     }
 }
 
-/// A complex number of its parts: the planner pushes it for complex numbers of scripts, and `complex`
-/// is it.
+/// Makes a complex number from its parts. The planner inserts it for complex numbers of scripts; it is also
+/// the operation `complex`.
 pub static COMPLEX: MapFn = MapFn {
     name: "complex",
     arity: 2,
@@ -213,10 +214,10 @@ pub static COMPLEX: MapFn = MapFn {
     complex: None,
 };
 
-/// Converts between dtypes: float to integer truncates toward zero and saturates at `i64` before
-/// it wraps to a narrower integer (nan is 0); anything to `bool` is `!= 0`; a complex number gives a real
-/// one its real part. The instruction's
-/// `class` is the argument's; executors treat it by address, since source and result classes differ.
+/// Converts between dtypes. Float to integer truncates toward zero and saturates at `i64` before it wraps to
+/// a narrower integer (nan gives 0); anything to `bool` is `!= 0`; complex to real takes the real part. The
+/// instruction's `class` is the argument's. Executors recognise this function by address, since source and
+/// result classes differ.
 pub static CAST: MapFn = MapFn {
     name: "cast",
     arity: 1,

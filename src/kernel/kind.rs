@@ -1,7 +1,8 @@
-//! Programs, and what a kind of program answers.
+//! Programs, and the interface of a program kind.
 //!
-//! A kind is a type of its own: a file that implements [`Kind`], and the line that names its module. Planner,
-//! executors and profiles know programs by this trait alone. Only the code that builds a program names its kind.
+//! A kind is its own type: a file that implements [`Kind`], and the line that names its module. The planner,
+//! executors and profiles use programs only through this trait. Only code that builds a program names its
+//! kind.
 
 use super::cuda::{CudaSource, Queue, Signature};
 use super::host::FaultSlot;
@@ -24,18 +25,18 @@ pub struct Program {
 
 /// A kind of program. Views are numbered as in [`Launch::views`].
 ///
-/// The methods with a body are right for a kind that reads and writes its views once, cannot fail, and is nothing
-/// over an empty shape.
+/// The default methods fit a kind that reads and writes its views once, cannot fail, and does nothing over an
+/// empty shape.
 pub trait Kind: Identity + Debug + Send + Sync {
-    /// A short name, made of the names of functions where there are any: `add+mul+sum`, `sort`.
+    /// A short name, made of function names if there are any: `add+mul+sum`, `sort`.
     fn label(&self) -> String;
     /// True when the program may hold several operations. Its label then names it better than the operation
     /// that submitted it.
     fn is_fused(&self) -> bool {
         false
     }
-    /// The code of elementwise programs and the reduction that ends it, for the planner: it launches them one
-    /// instruction at a time while their kernel compiles.
+    /// The elementwise code of a program and the reduction at its end. The planner launches them one
+    /// instruction at a time while the program's kernel compiles.
     fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
         None
     }
@@ -47,7 +48,7 @@ pub trait Kind: Identity + Debug + Send + Sync {
         }
     }
 
-    /// The dtype whose values are compared or combined in order, which complex numbers cannot be.
+    /// The dtype whose values are compared or combined in order, which is undefined for complex numbers.
     fn ordered(&self) -> Option<Dtype> {
         None
     }
@@ -64,7 +65,8 @@ pub trait Kind: Identity + Debug + Send + Sync {
         let _ = shape;
         0
     }
-    /// False when the value holds a resource of one device. No table of programs keeps it, and it has no CUDA source.
+    /// False when the value holds a resource of one device. Such programs stay out of program tables and have
+    /// no CUDA source.
     fn is_plain(&self) -> bool {
         true
     }
@@ -94,20 +96,20 @@ pub trait Kind: Identity + Debug + Send + Sync {
         let _ = launch;
         Signature::default()
     }
-    /// The CUDA source; without kernels when a library of the device does all the work. The same text for the
-    /// same signature.
+    /// The CUDA source; without kernels if a library of the device does all the work. The same signature
+    /// always gives the same text.
     fn source(&self, signature: Signature) -> CudaSource;
     /// Queues a launch whose source has been compiled and loaded.
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
-    /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and memory of the stream.
+    /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and a workspace of the stream.
     fn multiplies(&self) -> bool {
         false
     }
 }
 
-/// Comparison and copies of kinds behind a pointer. Every kind that is `Clone + Eq + Hash` has them.
+/// Comparison and copies of boxed kinds. Implemented for every kind that is `Clone + Eq + Hash`.
 pub trait Identity: Any {
-    /// True when `other` is of the same kind and equal.
+    /// True when `other` has the same kind and is equal.
     fn equals(&self, other: &dyn Kind) -> bool;
     /// Equal for equal values.
     fn fingerprint(&self) -> u64;
@@ -134,7 +136,7 @@ impl<K: Kind + Clone + Eq + Hash> Identity for K {
 }
 
 impl Program {
-    /// The program of a kind's value.
+    /// Makes the program of a kind's value.
     pub fn new(kind: &dyn Kind) -> Program {
         Program { kind: kind.boxed(), label: kind.label() }
     }

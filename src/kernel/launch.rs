@@ -23,8 +23,8 @@ pub struct View {
 
 /// A program bound to data.
 ///
-/// Invariant: every element that a view reaches lies in live memory of the launch's device, until
-/// the launch has completed.
+/// Invariant: every element that a view reaches lies in live memory of the launch's device until the launch
+/// has completed.
 #[derive(Clone)]
 pub struct Launch {
     /// The program.

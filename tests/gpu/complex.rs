@@ -1,5 +1,5 @@
-//! Complex numbers: elements of 8 and 16 bytes through every kind of program, products by cuBLAS,
-//! transforms by cuFFT. The reference is the host's executor.
+//! Complex numbers: elements of 8 and 16 bytes in every kind of program, products by cuBLAS, transforms by
+//! cuFFT. The reference is the host's executor.
 
 #![cfg(test)]
 
@@ -135,7 +135,7 @@ fn elements_are_gathered_and_scattered() {
     }
 }
 
-/// A sum of complex numbers is one of pairs.
+/// A sum of complex numbers is the sum of their parts.
 #[test]
 fn sums_go_over_the_parts() {
     let Some(gpu) = device() else { return };
@@ -175,7 +175,7 @@ fn products_of_all_layouts() {
                 // SAFETY: the views lie in the pairs, which nothing else uses.
                 unsafe { host::run(&launch(&matmul, shape, views, &[]), &FaultSlot::default()) };
                 let all = 2 * count(&extents(m, n));
-                // Small whole numbers are exact, in TF32 too; zeros may differ in their sign.
+                // Small whole numbers are exact, even in TF32; zeros may differ in sign.
                 assert_eq!(
                     got[..all],
                     parts(&out)[..all],
@@ -186,7 +186,7 @@ fn products_of_all_layouts() {
     }
 }
 
-/// Runs a transform with the device's plan and the host's; gives both results.
+/// Runs a transform with the device's plan and with the host's; returns both results.
 fn transform(
     gpu: &CudaDriver,
     spec: &FftSpec,
@@ -198,7 +198,7 @@ fn transform(
     let shape = [&[spec.batch], &spec.extents[..]].concat();
     let plan = gpu.fft_plan(spec).unwrap();
     let workspace = plan.workspace();
-    // The input may be overwritten: it goes up again for the next run.
+    // The transform may have overwritten the input, so upload it again for the next run.
     input.upload(gpu);
     let mut views = vec![input.on_device(), out.on_device()];
     if workspace > 0 {
@@ -262,7 +262,7 @@ fn transforms_are_the_hosts() {
             let mut half = Pair::dense(&gpu, part.complex(), &spectrum, 4);
             let both = transform(&gpu, &forward, false, &mut real, &mut half);
             near("from real", both, 2 * count(&spectrum));
-            // The spectrum of a real signal, as the host left it, back again.
+            // Transforms the host's spectrum of the real signal back.
             let mut back = Pair::dense(&gpu, part, &signal, 5);
             let both = transform(&gpu, &backward, true, &mut half, &mut back);
             let scale = count(extents) as f64;

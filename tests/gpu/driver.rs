@@ -83,7 +83,7 @@ fn a_wait_can_be_interrupted() {
     let begun = Instant::now();
     let event = gpu.event(false).unwrap();
     gpu.event_record(event, stream).unwrap();
-    // Not through `set_interrupt`: tests run side by side, and it is the whole process's.
+    // Does not use `set_interrupt`: tests run concurrently, and the interrupt belongs to the whole process.
     assert!(!gpu.event_query(event).unwrap());
     assert!(begun.elapsed() < Duration::from_millis(200));
     gpu.event_synchronize(event).unwrap();
@@ -122,7 +122,7 @@ fn a_bad_index_is_a_fault_and_no_trap() {
         "the slot is open again, and the first launch stays"
     );
 
-    // Of very many the lowest, whichever thread is first.
+    // Of very many faults the lowest position is kept, whichever thread is first.
     let shape = [1 << 20];
     let mut index = Pair::dense(&gpu, Dtype::I64, &shape, 2);
     for i in 0..shape[0] {
@@ -146,7 +146,7 @@ fn programs_are_prepared_in_the_background() {
         host: &crate::kernel::host::cast,
         complex: None,
     };
-    // A number in the key that no cache on disk has seen.
+    // A unique number in the key, so that no cache on disk has the kernel.
     let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
     let mut map = Map {
         sources: vec![Source::Load { view: 0, dtype: Dtype::F32 }],

@@ -62,7 +62,7 @@ pub(super) fn fold(
     (out.download(gpu), at.download(gpu))
 }
 
-/// Makes the specials of a float tensor plain numbers, so that sums stay finite.
+/// Replaces special values of a float tensor by ordinary numbers, so that sums stay finite.
 fn tame(gpu: &CudaDriver, pair: &mut Pair) {
     for i in 0..pair.bytes.len() * 8 / pair.dtype.size() {
         let value = number(pair.dtype, pair.raw(i));
@@ -93,7 +93,7 @@ const SHAPES: &[(&[usize], usize)] = &[
     (&[5, 0], 1),
 ];
 
-/// The layouts of a shape: dense, reduced dimensions outermost in memory, and with gaps.
+/// The layouts of a shape: dense, with the reduced dimensions outermost in memory, and with gaps.
 fn layouts(shape: &[usize], reduced: usize) -> Vec<Strides> {
     let dense = contiguous_strides(shape);
     let split = shape.len() - reduced;

@@ -55,7 +55,7 @@ fn graphs_fork_join_and_replay() {
         on(1, Task::Mark(2)),
         on(0, Task::Wait(2)),
         on(0, Task::Launch(twice_and_one(c.on_device(), c.on_device(), count))),
-        // A lane that nobody waits for is over with the graph all the same.
+        // The graph also waits for a lane that no other lane waits for.
         on(2, Task::Wait(2)),
         on(2, Task::Sleep(1_000_000)),
         on(2, Task::Copy { dst: b.device, src: a.device, bytes: 64, kind: CopyKind::DeviceToDevice }),

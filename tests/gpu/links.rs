@@ -1,5 +1,5 @@
-//! NCCL between the devices of one process, each with a thread: what several processes do, seen from below. Without
-//! the library, or a second device, they say so and end.
+//! NCCL between the devices of one process, one thread per device: tests the driver side of what several
+//! processes do. Skipped with a note if the library or a second device is missing.
 
 #![cfg(test)]
 
@@ -8,7 +8,7 @@ use crate::base::Span;
 use crate::driver::links::{Communicator, Exchange, Fold, GroupState, JoinParams, Pattern};
 use std::time::{Duration, Instant};
 
-/// One thread's end.
+/// One thread's state.
 struct End {
     gpu: Arc<CudaDriver>,
     group_state: Arc<GroupState>,
@@ -40,7 +40,7 @@ impl End {
     }
 }
 
-/// Runs code on a thread per device, all linked; false where that cannot be.
+/// Runs code on one thread per device, all linked; false if that is impossible.
 fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
     let Some(first) = device() else { return false };
     if (super::super::probe().devices as usize) < size {
@@ -134,7 +134,7 @@ fn what_the_other_does_not_come_to_ends_at_the_timeout() {
             assert_eq!(error.code().id, "E0536", "{error}");
             assert!(start.elapsed() < Duration::from_secs(20));
             assert!(end.queue(Pattern::AllReduce(Fold::Sum)).is_err());
-            // The device works on.
+            // The device still works.
             end.fill(7.0);
             assert_eq!(end.values(), vec![7.0; COUNT]);
         } else {

@@ -1,4 +1,4 @@
-//! Segments that grow: mapped memory, and the allocator above it.
+//! Growing segments: mapped memory, and the allocator that uses it.
 
 #![cfg(test)]
 
@@ -10,7 +10,7 @@ use crate::memory::AllocConf;
 
 const MIB: u64 = 1 << 20;
 
-/// The bytes of a range, on the host.
+/// Copies the bytes of a range to the host.
 fn read(gpu: &CudaDriver, ptr: Ptr, bytes: u64) -> Vec<u8> {
     let mut back = vec![0u8; bytes as usize];
     gpu.copy(back.as_mut_ptr() as u64, ptr, bytes, CopyKind::DeviceToHost, 0).unwrap();
@@ -18,7 +18,7 @@ fn read(gpu: &CudaDriver, ptr: Ptr, bytes: u64) -> Vec<u8> {
     back
 }
 
-/// A device with an allocator of its own, so that other tests do not count.
+/// A device with its own allocator, unaffected by other tests.
 fn machine(conf: &str) -> Option<(Arc<CudaDriver>, Arc<Device>)> {
     let gpu = device()?;
     let conf = AllocConf::parse(conf).unwrap();
@@ -42,14 +42,14 @@ fn memory_grows_in_place_and_goes_back_in_pieces() {
     gpu.map(base, unit).unwrap();
     gpu.fill(base, 1, 1, unit, 0).unwrap();
     gpu.map(base + unit, 2 * unit).unwrap();
-    // One piece of work across both pieces, and the first keeps what it held.
+    // One fill crosses both pieces; the rest of the first keeps its contents.
     gpu.fill(base + unit / 2, 2, 1, 2 * unit, 0).unwrap();
     let back = read(&gpu, base, unit + unit / 2);
     assert!(back[..unit as usize / 2].iter().all(|&b| b == 1));
     assert!(back[unit as usize / 2..].iter().all(|&b| b == 2));
     gpu.synchronize().unwrap();
     gpu.unmap(base, unit);
-    // What lies behind the hole still works, and the hole can be filled again.
+    // Memory behind the hole still works, and the hole can be mapped again.
     gpu.fill(base + unit, 3, 1, 2 * unit, 0).unwrap();
     gpu.map(base, unit).unwrap();
     gpu.fill(base, 4, 1, unit, 0).unwrap();
@@ -81,7 +81,7 @@ fn the_order_of_requests_does_not_matter() {
     }
     let segments = device.snapshot();
     assert!(segments.len() == 1 && segments[0].is_expandable);
-    // The middle goes back, and both ends still hold their values.
+    // The middle is unmapped; both ends keep their values.
     let mut blocks = blocks;
     blocks.remove(1);
     device.empty_cache().unwrap();
@@ -90,7 +90,7 @@ fn the_order_of_requests_does_not_matter() {
     for (block, value) in blocks.iter().zip([1, 3, 4]) {
         assert!(read(&gpu, block.ptr(), 32 * MIB).iter().all(|&b| b == value));
     }
-    // And is filled again where it was.
+    // The middle is mapped again at the same place.
     let again = alloc(&device, 32 * MIB);
     assert_eq!(again.ptr(), blocks[0].ptr() + 32 * MIB);
     assert_eq!(device.snapshot().len(), 1);
@@ -123,7 +123,7 @@ fn peers_reach_memory_that_was_mapped_before_and_after() {
         other.copy(to, from.ptr(), bytes, CopyKind::FromPeer(0), 0).unwrap();
         other.stream_synchronize(0).unwrap();
         assert!(read(&other, to, bytes).iter().all(|&b| u64::from(b) == value), "step {step}");
-        // And back, into mapped memory.
+        // The same in the other direction, into mapped memory.
         other.fill(to, value + 10, 1, bytes, 0).unwrap();
         other.stream_synchronize(0).unwrap();
         gpu.copy(from.ptr(), to, bytes, CopyKind::FromPeer(1), 0).unwrap();

@@ -1,4 +1,4 @@
-//! Elementwise programs against the host's executor, bit for bit.
+//! Elementwise programs compared with the host's executor, bit by bit.
 
 #![cfg(test)]
 
@@ -13,8 +13,8 @@ fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbe
     agree_launch(gpu, &launch(&program(map.clone()), shape, vec![], numbers), pairs);
 }
 
-/// Runs a launch over the pairs on both sides and compares every bit of them, also what lies between the
-/// elements of views.
+/// Runs a launch over the pairs on both sides and compares every bit of their storage, including the gaps
+/// between the elements of views.
 pub(super) fn agree_launch(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair]) {
     run(gpu, &Launch { views: pairs.iter().map(Pair::on_device).collect(), ..work.clone() });
     let results: Vec<Pair> = pairs.iter().map(|pair| pair.download(gpu)).collect();
@@ -105,7 +105,7 @@ fn positions_and_numbers() {
     }
 }
 
-/// Of (position, seed, offset, last number), as `ops` draws.
+/// A function of (position, seed, offset, last number), like the draws of `ops`.
 const fn draw(name: &'static str, text: &'static str, host: crate::kernel::HostMap) -> MapFn {
     MapFn {
         name,
@@ -202,7 +202,7 @@ mod operations {
         table::all().filter_map(|op| op.elementwise()).map(|op| op.f).collect()
     }
 
-    /// How far two results may be apart, in units of the last place of the dtype.
+    /// The distance of two results, in units in the last place of the dtype.
     fn distance(dtype: Dtype, a: u64, b: u64) -> f64 {
         let (x, y) = (number(dtype, a), number(dtype, b));
         if x == y || x.is_nan() && y.is_nan() {
@@ -222,8 +222,8 @@ mod operations {
         (x - y).abs() / (scale * 2f64.powi(-digits))
     }
 
-    /// Every elementwise operation, over every dtype that has it. Prints those that differ by more
-    /// than a few units in the last place, and fails where there are any.
+    /// Tests every elementwise operation over every dtype that supports it. Prints and fails for those that
+    /// differ by more than a few units in the last place.
     #[test]
     fn elementwise_operations_agree_with_the_host() {
         let Some(gpu) = device() else { return };

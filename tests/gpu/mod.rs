@@ -1,7 +1,7 @@
-//! Tests on a real device. On a machine without one they say so and end.
+//! Tests on a real device; skipped with a note on machines without one.
 //!
-//! Results are compared with the host's executor where the semantics fix every bit, and with
-//! references of a few lines where they do not.
+//! Results are compared with the host's executor if the semantics fix every bit, and otherwise with short
+//! references.
 
 mod complex;
 mod driver;
@@ -26,7 +26,7 @@ use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The first device; `None`, with a note, where there is none.
+/// The first device; `None`, with a note, if there is none.
 fn device() -> Option<Arc<CudaDriver>> {
     match super::probe().problem {
         Some(problem) => {
@@ -37,7 +37,7 @@ fn device() -> Option<Arc<CudaDriver>> {
     }
 }
 
-/// A device has one fault slot: tests that look into it take turns.
+/// A device has one fault slot, so tests that use it run one at a time.
 static FAULTS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// A tensor on both sides: its whole storage, dtype and strides.
@@ -52,7 +52,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Random elements under these strides; specials among floats.
+    /// Random elements with these strides; floats include special values.
     fn random(gpu: &CudaDriver, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
         Pair::at(gpu, dtype, shape, strides, 0, seed)
     }
@@ -88,7 +88,7 @@ impl Pair {
         gpu.stream_synchronize(0).unwrap();
     }
 
-    /// The device's elements, on the host.
+    /// Copies the device's elements to the host.
     fn download(&self, gpu: &CudaDriver) -> Pair {
         let mut copy = self.clone();
         let bytes = 8 * self.bytes.len() as u64;
@@ -133,7 +133,8 @@ impl Pair {
         at
     }
 
-    /// The first differing real number of the whole storage, where a complex number is two: its place, and both bits.
+    /// The first real number that differs in the whole storage (a complex number is two): its index, and both
+    /// bits.
     fn difference(&self, other: &Pair) -> Option<(usize, u64, u64)> {
         let part = self.dtype.real();
         let (a, b) = (Pair { dtype: part, ..self.clone() }, Pair { dtype: part, ..other.clone() });
@@ -204,7 +205,7 @@ fn random_bits(dtype: Dtype, i: u64) -> u64 {
     bits_of(dtype, value)
 }
 
-/// True for two nans, or the same bits.
+/// True for two nans or equal bits.
 fn same(dtype: Dtype, a: u64, b: u64) -> bool {
     a == b || dtype.is_float() && number(dtype, a).is_nan() && number(dtype, b).is_nan()
 }
@@ -230,7 +231,7 @@ fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Runs and waits.
+/// Runs a launch and waits for it.
 fn run(gpu: &CudaDriver, launch: &Launch) {
     gpu.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
     gpu.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));

@@ -19,7 +19,7 @@ pub(super) fn indices(gpu: &CudaDriver, shape: &[usize], strides: &[isize], limi
     index
 }
 
-/// The place in a gather's source (or scatter's target) for position `i`.
+/// The offset in a gather's source (or scatter's target) for position `i`.
 fn place(target: &Pair, index: &Pair, shape: &[usize], axis: usize, limit: usize, i: usize) -> usize {
     let at = index.bits(shape, i) as i64;
     let at = if at < 0 { at + limit as i64 } else { at } as usize;
@@ -65,7 +65,7 @@ fn gathers_along_all_axes() {
     }
 }
 
-/// Both sides take the same steps, also in rows that are not in order.
+/// Both sides take the same steps, even in rows that are not sorted.
 #[test]
 fn searches_agree() {
     let Some(gpu) = device() else { return };
@@ -104,14 +104,14 @@ fn scatters_are_in_row_major_order() {
             (&[40, 64], 0, 9, &[64, 1], &[1, 0]),
             (&[40, 64], 1, 9, &[9, 1], &[64, 1]),
             (&[6, 5, 32], 1, 7, &[224, 32, 1], &[160, 32, 1]),
-            // More targets than blocks sum in shared memory.
+            // More targets than blocks can sum in shared memory.
             (&[50_000], 0, 9000, &[1], &[1]),
             // Indices that repeat over dimensions before, between and after the axis.
             (&[6, 5, 32], 1, 7, &[224, 32, 1], &[0, 1, 0]),
             (&[6, 5, 32], 1, 7, &[224, 32, 1], &[5, 1, 0]),
             (&[3000, 17], 0, 9, &[17, 1], &[1, 0]),
             (&[40, 64], 0, 9, &[1, 9], &[1, 0]),
-            // Targets that share memory: nothing can be split off.
+            // Targets that share memory: no dimension can be split off.
             (&[40, 8], 0, 9, &[4, 1], &[1, 0]),
         ];
         for &(shape, axis, limit, strides, index_strides) in cases {

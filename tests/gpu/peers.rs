@@ -1,4 +1,4 @@
-//! Transfers between several devices. On a machine with fewer than two they say so and end.
+//! Transfers between several devices; skipped with a note on machines with fewer than two.
 
 #![cfg(test)]
 
@@ -7,7 +7,7 @@ use crate::device::{Backend, Config, Machine};
 use crate::kernel::Pack;
 use crate::plan::{Runtime, collective_tests};
 
-/// A session on all devices, and how many there are.
+/// A session on all devices, and the number of devices.
 fn session(unshared: Option<u64>) -> Option<(Runtime, u32)> {
     device()?;
     let config = Config { backend: Backend::Cuda, ..Config::default() };

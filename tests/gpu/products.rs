@@ -46,7 +46,7 @@ fn products_of_all_layouts() {
                 }
                 pair.upload(&gpu);
             }
-            // Filled with nan where there is one: the product must not read it.
+            // Filled with nan if the dtype has it: the product must not read it.
             let mut out = Pair::dense(&gpu, dtype, &out_shape, 3);
             for i in 0..count(&out_shape) {
                 out.set_raw(i, bits_of(dtype, f64::NAN));
@@ -68,7 +68,7 @@ fn products_of_all_layouts() {
                         whole = whole.wrapping_add(int(x).wrapping_mul(int(y)));
                     }
                     let at = (b * m + i) * n + j;
-                    // Small whole numbers: every product and sum is exact, but for the last rounding.
+                    // Small whole numbers: every product and sum is exact except for the last rounding.
                     let want = match dtype {
                         Dtype::Bool => u64::from(whole != 0),
                         _ if dtype.is_float() => bits_of(dtype, sum),

@@ -1,4 +1,4 @@
-//! What only a device can tell: profiles with measured times, and a device that fails for good.
+//! Tests that need a real device: profiles with measured times, and a device that fails permanently.
 
 #![cfg(test)]
 
@@ -22,7 +22,7 @@ fn compiling_is_no_part_of_a_launch() {
     let mut vm = session();
     vm.eval("<warm>", "let x = ones(16)\nlet m = ones(64, 64).t()\ncuda.synchronize()", Mode::Input).unwrap();
     let since = vm.rt.start_trace().unwrap();
-    // No other test uses these numbers of operations in these orders: nothing of it is compiled before.
+    // No other test uses this sequence of operations, so no part of it is already compiled.
     let script = "let y = (((x * 2).sin() + 1).cos() * 3).exp().tanh()\ny.sum()\nm @ m\ncuda.synchronize()";
     vm.eval("<profiled>", script, Mode::Input).unwrap();
     let (recording, done) = vm.rt.stop_trace(since);
@@ -63,14 +63,14 @@ cuda.synchronize()";
     assert!(matches!(products[0].row, Row::Stream(DeviceId::Cuda(0), 0)));
     assert!(matches!(products[1].row, Row::Stream(DeviceId::Cuda(0), id) if id > 0));
     for product in &products {
-        // 17 GFLOP take some microseconds on any device, and not a second.
+        // 17 GFLOP take at least some microseconds, and less than a second, on any device.
         let took = product.end - product.start;
         assert!((5_000..1_000_000_000).contains(&took), "{took} ns");
         assert!(product.shape.as_slice().iter().filter(|&&n| n == 2048).count() >= 2);
     }
     let sleep = recording.actions.iter().find(|a| a.kind == ActionKind::Sleep).unwrap();
     assert!(sleep.end - sleep.start > 2_000_000, "20 million cycles: {} ns", sleep.end - sleep.start);
-    // The wait on the host ends about when the sleep does: both rows are on one clock.
+    // The wait on the host ends at about the same time as the sleep: both use the same clock.
     let wait = recording.actions.iter().rfind(|a| a.kind == ActionKind::Wait).unwrap();
     assert!(wait.end.abs_diff(sleep.end) < 2_000_000, "{} and {}", wait.end, sleep.end);
     // In-order work of one stream does not overlap.
@@ -121,7 +121,7 @@ fn an_illegal_address_in_a_process_of_its_own() {
     vm.eval("<1>", "let x = ones(1000)\nlet before = x.sum().item()", Mode::Input).unwrap();
     let machine = vm.rt.machine().clone();
     let gpu = machine.device(DeviceId::Cuda(0)).unwrap();
-    // A copy of elements from an address that nothing is mapped at.
+    // Reads elements at an address where nothing is mapped.
     let map = Map {
         sources: vec![Source::Load { view: 0, dtype: Dtype::F32 }],
         instrs: Vec::new(),
@@ -136,7 +136,7 @@ fn an_illegal_address_in_a_process_of_its_own() {
     assert_eq!(error.code().id, "E0805", "{error:?}");
     assert!(error.labels().iter().any(|l| l.text().contains("`broken` was in flight")), "{error:?}");
     assert!(gpu.is_lost(ticket));
-    // The failure stays, in the same words; the host goes on.
+    // The failure persists with the same message; the host continues.
     let again = vm.eval("<3>", "(x + 1).tolist()", Mode::Input).err().unwrap();
     assert!(["E0805", "E0706"].contains(&again.code().id), "{again:?}");
     vm.eval("<4>", "assert((ones(3, device=cpu) + 1).tolist() == [2.0, 2.0, 2.0])", Mode::Input).unwrap();

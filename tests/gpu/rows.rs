@@ -1,4 +1,4 @@
-//! Chains of groups as single kernels: the bits of what they replace.
+//! Chains of groups fused into single kernels: they give the same bits as separate groups.
 
 #![cfg(test)]
 
@@ -13,7 +13,7 @@ fn chains_have_the_bits_of_single_operations() {
     let config = Config { backend: Backend::Cuda, devices: Some(1), ..Config::default() };
     let machine = Machine::open(&config).unwrap();
     let mut before = 0;
-    // A chain goes group by group until its kernel is there.
+    // A chain runs group by group until its kernel is compiled.
     for _ in 0..20 {
         let chains = chain_tests::programs(&machine, DeviceId::Cuda(0), 0..48);
         println!("{chains} chains were one kernel");

@@ -1,4 +1,4 @@
-//! Rates, printed and not judged: `RUNNEL_RATES=1 cargo test gpu::timing -- --nocapture`.
+//! Prints rates without checking them: `RUNNEL_RATES=1 cargo test gpu::timing -- --nocapture`.
 
 #![cfg(test)]
 
@@ -27,7 +27,7 @@ pub(super) static SUM: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// Milliseconds of one run on the device, the best of several.
+/// Milliseconds of one run on the device, the minimum of several.
 pub(super) fn time(gpu: &CudaDriver, mut work: impl FnMut()) -> f64 {
     let (start, end) = (gpu.event(true).unwrap(), gpu.event(true).unwrap());
     work();
@@ -85,7 +85,7 @@ fn view(ptr: Ptr, dtype: Dtype, strides: &[isize]) -> View {
     View { ptr, dtype, strides: strides.into() }
 }
 
-/// Prints rates, and judges none; only when `RUNNEL_RATES` is set.
+/// Prints rates without checking them; runs only when `RUNNEL_RATES` is set.
 #[test]
 fn rates() {
     if std::env::var_os("RUNNEL_RATES").is_none() {
@@ -194,7 +194,7 @@ fn rates() {
         );
     }
 
-    // The host's cost of a launch.
+    // The host's time for one launch.
     let small = launch(&program_of(plain(Dtype::F32)), &[1024], views2(a, b), &[]);
     run(&gpu, &small);
     let begun = Instant::now();

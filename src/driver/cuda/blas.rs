@@ -1,4 +1,4 @@
-//! cuBLAS: one handle per device, its stream and workspace set for each call.
+//! cuBLAS: one handle per device. Each call sets its stream and workspace.
 
 use super::driver::CudaDriver;
 use super::dynamic::{self, CUBLAS};
@@ -27,21 +27,21 @@ dynamic::api! {
     set_math_mode = c"cublasSetMathMode"(Handle, c_int) -> Status;
     set_stream = c"cublasSetStream_v2"(Handle, *mut c_void) -> Status;
     set_workspace = c"cublasSetWorkspace_v2"(Handle, *mut c_void, usize) -> Status;
-    // Handle, operations, m, n, k, alpha, A, B, beta, C, batch, compute type, algorithm; a matrix is its address, dtype,
-    // leading dimension and, in a batch, the distance to the next.
+    // Handle, operations, m, n, k, alpha, A, B, beta, C, batch, compute type, algorithm. A matrix is passed
+    // as its address, dtype, leading dimension and, in a batch, the distance to the next.
     gemm_strided_batched = c"cublasGemmStridedBatchedEx"(
         Handle, c_int, c_int, c_int, c_int, c_int, Data, Data, c_int, c_int, c_longlong, Data, c_int, c_int,
         c_longlong, Data, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int
     ) -> Status;
 }
 
-/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: halves accumulate in f32 throughout, split sums too.
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: halves always accumulate in f32, also in split sums.
 const MATH_MODE: c_int = 16;
 
 /// `CUBLAS_GEMM_DEFAULT`
 const ALGORITHM: c_int = -1;
 
-/// Bytes of a stream's workspace; what cuBLAS recommends for Hopper and later.
+/// Bytes of a stream's workspace; NVIDIA's recommendation for Hopper and later.
 const WORKSPACE: usize = 32 << 20;
 
 /// A device's handle.
@@ -49,15 +49,15 @@ pub(super) struct Blas {
     api: &'static Api,
     handle: Handle,
     stream: Option<StreamHandle>,
-    /// Streams' workspaces: products on two streams may overlap, so they share none.
+    /// One workspace per stream: products on two streams may overlap.
     workspaces: FxHashMap<StreamHandle, Ptr>,
 }
 
-// SAFETY: the handle is used under the driver's lock only, and cuBLAS lets threads take turns.
+// SAFETY: the handle is used only under the driver's lock, and cuBLAS allows use by one thread after another.
 unsafe impl Send for Blas {}
 
-/// A factor of a product in the compute type, real or complex: cuBLAS reads the first part, or both, and
-/// may read a pair of doubles as one aligned word.
+/// A factor of a product in the compute type, real or complex. cuBLAS reads the first part or both, and may
+/// read a pair of doubles as one aligned word.
 #[repr(C, align(16))]
 struct Factor<T>([T; 2]);
 
@@ -66,7 +66,7 @@ impl Api {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the call gives a constant text for every number.
+        // SAFETY: the call returns a static string for every number.
         let name = unsafe { dynamic::text((self.get_status_name)(status)) };
         Err(driver_failed("cuBLAS", call, &name))
     }
@@ -100,7 +100,7 @@ fn compute_type(dtype: Dtype, tf32: bool) -> c_int {
 }
 
 impl Blas {
-    /// Needs the device's context current.
+    /// The device's context must be current.
     fn new() -> Result<Blas> {
         let api = Api::get()?;
         let mut handle = std::ptr::null_mut();
@@ -117,7 +117,7 @@ impl Blas {
         }
     }
 
-    /// The handle as `torch.cuda.current_blas_handle` gives it.
+    /// The handle that `torch.cuda.current_blas_handle` returns.
     pub fn handle(&self) -> u64 {
         self.handle as u64
     }
@@ -134,8 +134,8 @@ impl Blas {
                 workspace
             }
         };
-        // SAFETY: stream and workspace are this device's and live as long as the driver. Setting a
-        // stream resets the workspace, so it comes second.
+        // SAFETY: stream and workspace belong to this device and live as long as the driver. Setting a stream
+        // resets the workspace, so the workspace is set second.
         unsafe {
             let api = self.api;
             api.check((api.set_stream)(self.handle, stream as *mut _), "cublasSetStream")?;
@@ -146,7 +146,7 @@ impl Blas {
         Ok(())
     }
 
-    /// Queues a product on the handle's stream. What `out` held does not matter, not even a nan.
+    /// Queues a product on the handle's stream. Previous contents of `out` are ignored, even nan.
     pub fn multiply(&mut self, product: &Product) -> Result<()> {
         let (one, zero) = (Factor([1f32, 0.0]), Factor([0f32; 2]));
         let (one_wide, zero_wide) = (Factor([1f64, 0.0]), Factor([0f64; 2]));
@@ -165,8 +165,8 @@ impl Blas {
         let [m, n, k] = product.sizes;
         let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.batch)?);
         let (left, right) = (&product.left, &product.right);
-        // SAFETY: the matrices lie in live memory by the launch's contract; alpha and beta are of
-        // the compute type, complex where the data are. Columns come first in cuBLAS: the operands change places.
+        // SAFETY: the launch guarantees that the matrices lie in live memory. alpha and beta have the compute
+        // type, complex for complex data. cuBLAS is column-major, so the operands are swapped.
         let status = unsafe {
             (self.api.gemm_strided_batched)(
                 self.handle,
@@ -197,9 +197,9 @@ impl Blas {
         self.api.check(status, "cublasGemmStridedBatchedEx")
     }
 
-    /// Gives the handle back. The device must be idle.
+    /// Destroys the handle. The device must be idle.
     pub fn release(self) {
-        // SAFETY: made by `cublasCreate`, and idle by the caller.
+        // SAFETY: made by `cublasCreate`; the caller guarantees that it is idle.
         let _ = unsafe { (self.api.destroy)(self.handle) };
         for ptr in self.workspaces.into_values() {
             // SAFETY: allocated for this handle alone.
@@ -209,7 +209,7 @@ impl Blas {
 }
 
 impl CudaDriver {
-    /// Runs `work` with the device's handle on a stream. The context must be current.
+    /// Calls `work` with the device's handle, set to a stream. The context must be current.
     pub(super) fn with_blas<T>(
         &self,
         stream: StreamHandle,

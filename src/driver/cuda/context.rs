@@ -1,4 +1,4 @@
-//! Results of driver calls, and which context a thread works in.
+//! Results of driver calls, and each thread's current context.
 
 use super::probe;
 use crate::base::Result;
@@ -7,8 +7,8 @@ use cudarc::driver::sys::{self, CUcontext, CUresult};
 use std::cell::Cell;
 
 thread_local! {
-    /// The context this thread made current last. Setting a context costs a driver call, and
-    /// almost every call finds the right one in place.
+    /// The context this thread made current last. Setting a context costs a driver call, and for almost every
+    /// call the right one is already current.
     static CURRENT: Cell<CUcontext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
@@ -27,8 +27,8 @@ fn failed(result: CUresult, call: &'static str) -> crate::base::Error {
     }
 }
 
-/// True for errors after which the context is lost: each is what its documentation says of itself, that
-/// the process must be ended to go on. Source: the CUDA driver API, `CUresult`.
+/// True for errors after which the context is lost: those whose documentation says that the process must be
+/// terminated. Source: the CUDA driver API, `CUresult`.
 fn is_sticky(result: CUresult) -> bool {
     use CUresult::*;
     matches!(
@@ -59,7 +59,7 @@ pub(super) fn ready(result: CUresult, call: &'static str) -> Result<bool> {
     }
 }
 
-/// A primary context, retained. Handles are addresses of the driver's, good on every thread.
+/// A retained primary context. Handles are addresses within the driver, valid on every thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Context(pub CUcontext);
 
@@ -72,12 +72,12 @@ impl Context {
     /// Retains the primary context of a device.
     pub fn retain(device: sys::CUdevice) -> Result<Context> {
         let mut context = std::ptr::null_mut();
-        // SAFETY: the driver works (the caller has a device), and writes one handle.
+        // SAFETY: the driver is loaded, since the caller has a device; the call writes one handle.
         check(unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) }, "cuDevicePrimaryCtxRetain")?;
         Ok(Context(context))
     }
 
-    /// Makes it the calling thread's.
+    /// Makes the context current on this thread.
     #[inline]
     pub fn enter(self) -> Result<()> {
         if CURRENT.get() == self.0 {

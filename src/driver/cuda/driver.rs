@@ -25,8 +25,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// A device and its primary context.
 ///
-/// Invariant: the context is retained as long as this lives; every handle in it belongs to that
-/// context. There is at most one of these per device.
+/// Invariant: the context is retained as long as this value lives, and every handle in it belongs to that
+/// context. Each device has at most one.
 pub struct CudaDriver {
     pub(super) index: u32,
     pub(super) device: CUdevice,
@@ -42,16 +42,16 @@ pub struct CudaDriver {
     pub(super) graphs: Mutex<Graphs>,
     /// Held while a graph is built, and while the host waits for the whole context.
     pub(super) capturing: Mutex<()>,
-    /// Kernels of `kernels/device.cu`.
+    /// The kernels of `kernels/device.cu`.
     own: OnceLock<Arc<Loaded>>,
 }
 
 thread_local! {
-    /// The event at which the work begins that this thread queues, while a profile is open.
+    /// While a profile is open: the event that marks the beginning of the work this thread queues next.
     static BEGINS: Cell<Option<EventHandle>> = const { Cell::new(None) };
 }
 
-/// The driver of a visible device; made on the first call, with its primary context.
+/// Returns the driver of a visible device. The first call creates it with its primary context.
 pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
     Ok(open_device(index)?)
 }
@@ -68,14 +68,14 @@ pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     Ok(driver)
 }
 
-/// The driver's name for a visible device.
+/// The CUDA driver's handle of a visible device.
 pub(super) fn device_handle(index: u32) -> Result<CUdevice> {
     let (count, _) = probe::driver()?;
     if index >= count {
         return Err(crate::driver::error::bad_device(i64::from(index), count as usize));
     }
     let mut device = 0;
-    // SAFETY: the driver works, and the index is below the count.
+    // SAFETY: the driver is loaded, and the index is below the count.
     check(unsafe { sys::cuDeviceGet(&mut device, index as i32) }, "cuDeviceGet")?;
     Ok(device)
 }
@@ -111,12 +111,12 @@ impl CudaDriver {
         self.context.enter()
     }
 
-    /// Records the event at which the work begins that this thread queues, if one was set.
+    /// Records the event that marks the beginning of this thread's work, if one is set.
     pub(super) fn mark_begin(&self, stream: StreamHandle) -> Result<()> {
         BEGINS.get().map_or(Ok(()), |event| self.event_record(event, stream))
     }
 
-    /// Compiles and loads what a launch needs, and takes the memory that its stream's launches share.
+    /// Compiles and loads what a launch needs, and allocates the memory that launches on its stream share.
     pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         let kind = &*launch.program.kind;
         if kind.multiplies() {
@@ -150,7 +150,7 @@ impl CudaDriver {
         self.run_own(0, (grid, 256), &[dst, pattern, count, 0], stream)
     }
 
-    /// Queues one of the own kernels, in so many blocks of so many threads.
+    /// Queues one of the kernels of `kernels/device.cu`.
     fn run_own(
         &self,
         entry: usize,
@@ -175,7 +175,8 @@ fn describe(device: CUdevice) -> Result<Properties> {
     let mut total = 0;
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     let (mut least, mut greatest) = (0, 0);
-    // SAFETY: the device exists and its context is current; the name fits with its zero byte.
+    // SAFETY: the device exists and its context is current; the buffer has room for the name and its zero
+    // byte.
     let name = unsafe {
         check(sys::cuDeviceGetName(name.as_mut_ptr(), 255, device), "cuDeviceGetName")?;
         check(sys::cuDeviceTotalMem_v2(&mut total, device), "cuDeviceTotalMem")?;
@@ -298,7 +299,7 @@ impl Driver for CudaDriver {
         Queue::new(self, stream).launch(launch)
     }
     fn prepared(&self, launch: &Launch) -> bool {
-        // A launch over nothing has no signature, and needs no kernel.
+        // An empty launch has no signature and needs no kernel.
         launch.shape.contains(&0) || self.library.prepared(launch, launch.program.kind.signature(launch))
     }
     fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
@@ -355,7 +356,7 @@ impl Driver for CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
-        // After a sticky error every call fails; then the process's end cleans up.
+        // After a sticky error every call fails; the end of the process then cleans up.
         if self.wait_all().is_err() {
             return;
         }

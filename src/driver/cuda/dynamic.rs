@@ -1,10 +1,10 @@
-//! NVIDIA's libraries above the driver: where they are found, and how their functions are bound.
+//! NVIDIA's libraries above the driver: how they are found, and how their functions are bound.
 //!
-//! Libraries of CUDA 13 and 12 both serve. One of CUDA 13 needs a driver of CUDA 13; within a major version every
-//! library works with every driver. Source: CUDA Compatibility, minor version compatibility.
+//! Libraries of CUDA 12 and 13 both work. A CUDA 13 library needs a CUDA 13 driver; within a major version
+//! every library works with every driver. Source: CUDA Compatibility, minor version compatibility.
 //!
-//! A library is looked for in the system's library path first, then in the toolkit's folders, then among the packages of
-//! the active Python environment; in each place the newest that the driver permits is taken.
+//! The search covers the system's library path, then the toolkit's folders, then the packages of the active
+//! Python environment. Each place yields the newest library that the driver supports.
 
 #[cfg(feature = "dist")]
 use super::nccl;
@@ -30,16 +30,16 @@ impl File {
 /// A library that does not come with the driver.
 pub(super) struct Toolkit {
     pub name: &'static str,
-    /// One of its functions.
+    /// One of its functions, to check the file.
     function: &'static CStr,
     /// Newest first.
     files: &'static [File],
-    /// How it is installed, as errors say it.
+    /// How to install it, for error messages.
     install: &'static str,
     found: OnceLock<Result<Found>>,
 }
 
-/// A library that was opened; it stays open for the life of the process.
+/// An open library; it stays open for the life of the process.
 pub(super) struct Found {
     library: libloading::Library,
     path: PathBuf,
@@ -65,7 +65,7 @@ pub(super) static CUBLAS: Toolkit = Toolkit::new(
     "the CUDA toolkit, or the package `nvidia-cublas` (`nvidia-cublas-cu12` for CUDA 12)",
 );
 
-/// cuFFT's files count one behind the toolkit.
+/// The version in cuFFT's file name is one below the toolkit's.
 pub(super) static CUFFT: Toolkit = Toolkit::new(
     "cuFFT",
     c"cufftCreate",
@@ -76,7 +76,7 @@ pub(super) static CUFFT: Toolkit = Toolkit::new(
     "the CUDA toolkit, or the package `nvidia-cufft` (`nvidia-cufft-cu12` for CUDA 12)",
 );
 
-/// NCCL has one file name for all versions of CUDA.
+/// NCCL uses one file name for all versions of CUDA.
 #[cfg(feature = "dist")]
 pub(super) static NCCL: Toolkit = Toolkit::new(
     "NCCL",
@@ -95,13 +95,13 @@ impl Toolkit {
         Toolkit { name, function, files, install, found: OnceLock::new() }
     }
 
-    /// Opens the library; the answer is kept.
+    /// Opens the library. The result is cached.
     pub fn find(&'static self) -> Result<&'static Found> {
         self.found.get_or_init(|| self.look(&places())).as_ref().map_err(Error::clone)
     }
 
     fn look(&self, places: &[PathBuf]) -> Result<Found> {
-        // Without a driver, kernels can still be compiled.
+        // Kernels can be compiled without a driver.
         let newest = probe::driver().map_or(u32::MAX, |(_, version)| probe::pair(version).0);
         let files: Vec<&str> = self.files.iter().filter(|f| f.cuda <= newest).map(File::name).collect();
         let mut paths = places.iter().flat_map(|place| files.iter().map(|file| place.join(file)));
@@ -109,11 +109,11 @@ impl Toolkit {
         found.ok_or_else(|| error::no_library(self.name, &files, self.install))
     }
 
-    /// Opens a file, if it is this library.
+    /// Opens a file if it is this library.
     fn open(&self, path: PathBuf) -> Option<Found> {
-        // SAFETY: opening NVIDIA's libraries runs their initialisers, which any CUDA program runs.
+        // SAFETY: opening one of NVIDIA's libraries runs its initialisers, as in any CUDA program.
         let library = unsafe { libloading::Library::new(&path) }.ok()?;
-        // SAFETY: an address of any kind, which is not used as one.
+        // SAFETY: the address has any type, since it is only checked to exist.
         let address = unsafe { library.get::<*const c_void>(self.function.to_bytes_with_nul()) };
         let address = address.ok().map(|address| *address)?;
         Some(Found { path: file_of(address).unwrap_or(path), library })
@@ -121,18 +121,18 @@ impl Toolkit {
 }
 
 impl Found {
-    /// A function.
+    /// Looks up a function.
     ///
     /// # Safety
     /// `T` is the type of a pointer to that function.
     pub unsafe fn function<T: Copy>(&self, name: &'static CStr) -> Result<T> {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { self.library.get::<T>(name.to_bytes_with_nul()) };
         found.map(|function| *function).map_err(|_| error::incomplete_library(&self.path, name))
     }
 }
 
-/// The file that a loaded function came from.
+/// The file that contains a loaded function.
 #[cfg(unix)]
 fn file_of(address: *const c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
@@ -152,8 +152,8 @@ fn file_of(_: *const c_void) -> Option<PathBuf> {
     None
 }
 
-/// Declares `Api`, the functions of a library that are called, with `Api::get`, which binds them on first use.
-/// Types are those of the library's header.
+/// Declares `Api`, the functions of a library that Runnel calls, and `Api::get`, which binds them on first
+/// use. Types are those of the library's header.
 macro_rules! api {
     ($toolkit:path: $($field:ident = $symbol:literal($($arg:ty),* $(,)?) -> $result:ty;)*) => {
         struct Api {
@@ -165,8 +165,8 @@ macro_rules! api {
                 static API: std::sync::OnceLock<crate::base::Result<Api>> = std::sync::OnceLock::new();
                 let bind = || {
                     let found = $toolkit.find()?;
-                    // SAFETY: the type is that of the function in the library's header, which is the same in all
-                    // versions that are opened.
+                    // SAFETY: the type is that of the function in the library's header, which is the same in
+                    // all versions that are opened.
                     Ok(Api { $($field: unsafe { found.function($symbol) }?,)* })
                 };
                 API.get_or_init(bind).as_ref().map_err(crate::base::Error::clone)
@@ -176,7 +176,7 @@ macro_rules! api {
 }
 pub(super) use api;
 
-/// Where libraries are looked for, the empty path first: it leaves the search to the system.
+/// The places to search. The empty path comes first: it leaves the search to the system.
 fn places() -> Vec<PathBuf> {
     let variables = |names: &[&str]| -> Vec<PathBuf> {
         names.iter().filter_map(std::env::var_os).filter(|v| !v.is_empty()).map(PathBuf::from).collect()
@@ -194,7 +194,8 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The folders of NVIDIA's packages in a Python environment: `lib/python3.12/site-packages/nvidia/cublas/lib`.
+/// The library folders of NVIDIA's packages in a Python environment:
+/// `lib/python3.12/site-packages/nvidia/cublas/lib`.
 fn python_packages(environment: &Path) -> Vec<PathBuf> {
     let inside = |folder: &Path| -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> =
@@ -210,15 +211,15 @@ fn python_packages(environment: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// A library as `runnel devices` lists it.
+/// A library, as `runnel devices` lists it.
 pub struct LibraryInfo {
     /// `cuBLAS`
     pub name: &'static str,
-    /// Its version and its file, or why it cannot be used.
+    /// Its version and file, or why it cannot be used.
     pub found: Result<(String, PathBuf)>,
 }
 
-/// Looks for all libraries that CUDA devices use, and binds their functions.
+/// Finds all libraries that CUDA devices use, and binds their functions.
 pub fn libraries() -> Vec<LibraryInfo> {
     type Row = (&'static Toolkit, fn() -> Result<String>);
     let rows: &[Row] = &[
@@ -235,7 +236,7 @@ pub fn libraries() -> Vec<LibraryInfo> {
     rows.iter().map(look).collect()
 }
 
-/// Asks a library for the three parts of its version: `get` is its `GetProperty`, 0 on success.
+/// Reads the three parts of a library's version. `get` is its `GetProperty`, which returns 0 on success.
 pub(super) fn version_of(get: unsafe extern "C" fn(c_int, *mut c_int) -> c_int) -> Option<String> {
     let mut parts = [0; 3];
     for (which, part) in parts.iter_mut().enumerate() {
@@ -247,15 +248,15 @@ pub(super) fn version_of(get: unsafe extern "C" fn(c_int, *mut c_int) -> c_int) 
     Some(parts.map(|part| part.to_string()).join("."))
 }
 
-/// A constant text of a library.
+/// Copies a static string of a library.
 ///
 /// # Safety
-/// The pointer is null, or leads to a text with its zero byte.
+/// The pointer is null or points to a string that ends with a zero byte.
 pub(super) unsafe fn text(words: *const c_char) -> String {
     if words.is_null() {
         return "unknown error".into();
     }
-    // SAFETY: by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }
 
@@ -289,7 +290,7 @@ mod tests {
         assert!(text.contains("NVRTC") && text.contains(NVRTC.files[1].name()), "{text}");
     }
 
-    /// Binds every function of what this machine has.
+    /// Binds every function of the libraries on this machine.
     #[test]
     fn libraries_are_there_whole_or_named_in_the_error() {
         for library in libraries() {
@@ -315,9 +316,9 @@ mod tests {
         assert!(found.path.is_absolute() && found.path.ends_with("libc.so.6"), "{:?}", found.path);
         // SAFETY: the type is that of `abs`.
         let abs = unsafe { found.function::<unsafe extern "C" fn(c_int) -> c_int>(c"abs") }.unwrap();
-        // SAFETY: the call takes any number but the least.
+        // SAFETY: the call accepts every number except the lowest.
         assert_eq!(unsafe { abs(-3) }, 3);
-        // SAFETY: nothing is called.
+        // SAFETY: the function is not called.
         let error = unsafe { found.function::<usize>(c"cublasCreate_v2") }.unwrap_err();
         assert_eq!(error.code().id, "E0813");
         assert!(error.message().contains("cublasCreate_v2") && error.message().contains("libc.so.6"));

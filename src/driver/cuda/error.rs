@@ -4,7 +4,7 @@ use crate::base::{Code, Error, ErrorKind};
 use std::ffi::CStr;
 use std::path::Path;
 
-/// Every code of this room.
+/// Every code of this module.
 pub static CODES: &[&Code] =
     &[&NO_DRIVER, &NO_DEVICE, &OLD_DRIVER, &NO_LIBRARY, &KERNEL_REJECTED, &PROGRAM_TOO_LARGE];
 
@@ -30,7 +30,7 @@ pub static NO_DEVICE: Code = Code {
     example: "",
 };
 
-/// The driver is older than what Runnel calls.
+/// The driver lacks functions that Runnel calls.
 pub static OLD_DRIVER: Code = Code {
     id: "E0812",
     kind: ErrorKind::Device,
@@ -67,7 +67,7 @@ pub static KERNEL_REJECTED: Code = Code {
     example: "",
 };
 
-/// A fused program with more operands than a kernel takes.
+/// A fused program has more operands than a kernel can take.
 pub static PROGRAM_TOO_LARGE: Code = Code {
     id: "E0815",
     kind: ErrorKind::Limit,
@@ -77,7 +77,7 @@ pub static PROGRAM_TOO_LARGE: Code = Code {
     example: "",
 };
 
-/// No driver library; `why` in the words of the loader or the driver.
+/// No driver library; `why` is the message of the loader or the driver.
 pub fn no_driver(why: &str) -> Error {
     Error::new(&NO_DRIVER, format!("no usable NVIDIA driver: {why}"))
         .help("install NVIDIA's driver, or run with `--backend emu`")
@@ -89,28 +89,28 @@ pub fn no_device() -> Error {
         .help("check `CUDA_VISIBLE_DEVICES`, or run with `--backend emu`")
 }
 
-/// A driver version (as `cuDriverGetVersion` gives it) below what is needed.
+/// A driver version (from `cuDriverGetVersion`) below the required one.
 pub fn old_driver(version: i32) -> Error {
     let (major, minor) = (version / 1000, version % 1000 / 10);
     Error::new(&OLD_DRIVER, format!("the NVIDIA driver supports CUDA {major}.{minor}, and 12.0 is needed"))
         .help("update NVIDIA's driver")
 }
 
-/// `name`: `NVRTC`, `cuBLAS`; `files`: what was looked for; `install`: what to install.
+/// `name`: `NVRTC`, `cuBLAS`; `files`: the names searched for; `install`: what to install.
 pub fn no_library(name: &str, files: &[&str], install: &str) -> Error {
     let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
     Error::new(&NO_LIBRARY, format!("{name} was not found (looked for {})", files.join(" and ")))
         .help(format!("install {install}; or add its folder to `LD_LIBRARY_PATH`"))
 }
 
-/// A library without a function that is called.
+/// A library lacks a function that Runnel calls.
 pub(super) fn incomplete_library(file: &Path, function: &CStr) -> Error {
     let (file, function) = (file.display(), function.to_string_lossy());
     Error::new(&NO_LIBRARY, format!("`{file}` has no function `{function}`"))
         .help("install a newer version of the library")
 }
 
-/// A library that is too old; both versions as texts.
+/// A library that is too old; both versions as text.
 #[cfg(feature = "dist")]
 pub(super) fn old_library(name: &str, version: &str, oldest: &str) -> Error {
     Error::new(&NO_LIBRARY, format!("{name} has version {version}, and {oldest} is needed"))
@@ -122,7 +122,7 @@ pub fn kernel_rejected(label: &str, log: &str) -> Error {
     Error::new(&KERNEL_REJECTED, format!("the kernel `{label}` does not compile: {}", log.trim()))
 }
 
-/// `words` parameter words are more than fit.
+/// `words` parameter words exceed the limit.
 pub fn program_too_large(words: usize) -> Error {
     Error::new(
         &PROGRAM_TOO_LARGE,

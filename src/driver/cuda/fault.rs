@@ -1,8 +1,8 @@
 //! The device's fault slot: a record in device memory, and a copy of it that the host can read.
 //!
-//! Kernels keep the fault of the lowest position of the first launch that reports, so that a report
-//! does not depend on which thread came first. Taking a fault starts a new epoch: the record counts
-//! as empty for launches queued from then on.
+//! Kernels keep the fault with the lowest position of the first launch that reports one, so a report does not
+//! depend on which thread came first. Taking a fault starts a new epoch: for launches queued from then on the
+//! record counts as empty.
 
 use super::context::check;
 use crate::base::Result;
@@ -34,19 +34,19 @@ pub(super) struct FaultSlot {
     epoch: AtomicU32,
 }
 
-// SAFETY: the copy is page-locked host memory that is never freed; its fields are read behind `epoch`.
+// SAFETY: the copy is page-locked host memory that is never freed; `epoch` guards its fields.
 unsafe impl Send for FaultSlot {}
-// SAFETY: as above; a fault goes to the one caller whose exchange of the epoch succeeds.
+// SAFETY: as above; only the caller whose exchange of the epoch succeeds takes the fault.
 unsafe impl Sync for FaultSlot {}
 
 impl FaultSlot {
-    /// Needs the device's context current.
+    /// The device's context must be current.
     pub fn new() -> Result<FaultSlot> {
         let (mut copy, mut record) = (std::ptr::null_mut(), 0);
         let mut empty = Record { words: [0; 4], position: 0, copy: 0 };
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: a context is current; both parts are cleared before anyone sees them, and the
-        // copy into device memory is complete when the call returns.
+        // SAFETY: a context is current; both parts are cleared before they are shared, and the copy into
+        // device memory completes before the call returns.
         unsafe {
             check(sys::cuMemHostAlloc(&mut copy, size_of::<Copy>(), flags), "cuMemHostAlloc")?;
             copy.cast::<u8>().write_bytes(0, size_of::<Copy>());
@@ -69,18 +69,18 @@ impl FaultSlot {
         u64::from(tag) | u64::from(self.epoch.load(Ordering::Relaxed)) << 32
     }
 
-    /// The same for a launch that a graph repeats: its kernels look the epoch up, at
+    /// The stamp of a launch that a graph repeats. Its kernels read the epoch from
     /// [`FaultSlot::graph_epoch`].
     pub fn graph_stamp(tag: u32) -> u64 {
         u64::from(tag)
     }
 
-    /// Where the kernels of graphs find the epoch: the record's last word before the position.
+    /// Where the kernels of graphs read the epoch: the last word of the record before the position.
     pub fn graph_epoch(&self) -> u64 {
         self.record + 3 * size_of::<u32>() as u64
     }
 
-    /// The present epoch; never 0.
+    /// The current epoch; never 0.
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl FaultSlot {
             if epoch == 0 || told.compare_exchange(epoch, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return None;
             }
-            // 0 stands for no fault, also after four thousand million of them.
+            // 0 means no fault, so the epoch skips it when it wraps.
             let next = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             if next == 0 {
                 self.epoch.store(1, Ordering::Relaxed);

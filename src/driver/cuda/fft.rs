@@ -1,7 +1,7 @@
-//! cuFFT: plans without memory of their own, run on the launch's stream with its workspace.
+//! cuFFT: plans that own no memory. They run on the launch's stream with its workspace.
 //!
-//! Transforms are deterministic: cuFFT uses no atomics, and one plan on one device always runs the
-//! same kernels.
+//! Transforms are deterministic: cuFFT uses no atomics, and a plan always runs the same kernels on the same
+//! device.
 
 use super::context::Context;
 use super::driver::CudaDriver;
@@ -44,14 +44,14 @@ dynamic::api! {
     z2d = c"cufftExecZ2D"(Handle, Data, Data) -> Outcome;
 }
 
-/// A plan. Its stream and workspace are set for each run, under the lock.
+/// A plan. Each run sets its stream and workspace under the lock.
 struct Plan {
     api: &'static Api,
     context: Context,
     handle: Mutex<Handle>,
     workspace: u64,
     transform: Transform,
-    /// Over `f64`.
+    /// Transforms `f64` numbers.
     wide: bool,
 }
 
@@ -102,8 +102,8 @@ impl FftPlan for Plan {
 impl Drop for Plan {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: made by `cufftCreate`, and used by nobody any more; cuFFT waits for the device
-            // where its tables are still in use.
+            // SAFETY: made by `cufftCreate`, and no longer used; cuFFT waits for the device if its tables are
+            // still in use.
             let _ = unsafe { (self.api.destroy)(*self.handle.get_mut()) };
         }
     }
@@ -115,7 +115,7 @@ impl CudaDriver {
         self.enter()?;
         let api = Api::get()?;
         let mut handle = 0;
-        // SAFETY: the library is there and a context is current; the call writes one handle.
+        // SAFETY: the library is loaded and a context is current; the call writes one handle.
         check(unsafe { (api.create)(&mut handle) }, "cufftCreate")?;
         let mut plan = Plan {
             api,
@@ -134,8 +134,8 @@ impl CudaDriver {
         };
         let mut extents: Vec<i64> = spec.extents.iter().map(|&n| n as i64).collect();
         let mut bytes = 0usize;
-        // SAFETY: the handle is new. Null for the embeddings means contiguous operands, as every
-        // launch's are; the distances are then not read, but hold.
+        // SAFETY: the handle is new. Null embeddings mean contiguous operands, which every launch has; cuFFT
+        // then ignores the distances, which are correct anyway.
         unsafe {
             check((api.set_auto_allocation)(handle, 0), "cufftSetAutoAllocation")?;
             let made = (api.make_plan_many)(
@@ -167,8 +167,8 @@ impl CudaDriver {
         let (api, handle) = (plan.api, plan.handle.lock());
         // `CUFFT_INVERSE` and `CUFFT_FORWARD`.
         let direction = if inverse { 1 } else { -1 };
-        // SAFETY: the plan is for these operands, which lie in live memory by the launch's contract,
-        // as does the workspace; the stream is this device's.
+        // SAFETY: the plan fits these operands. The launch guarantees that they and the workspace lie in live
+        // memory; the stream belongs to this device.
         unsafe {
             check((api.set_stream)(*handle, stream as Data), "cufftSetStream")?;
             if plan.workspace > 0 {

@@ -1,8 +1,8 @@
 //! Graphs: recorded work as one unit of the driver.
 //!
-//! The steps of a graph are put through the very calls that queue ordinary work, into streams that
-//! belong to the graph and are being captured by the driver for just that moment. Scratch memory
-//! and cuBLAS workspaces go by stream, so a graph that runs shares none with what runs beside it.
+//! The calls that queue ordinary work also queue the steps of a graph, on streams that belong to the graph
+//! and are captured by the driver during the build. Scratch memory and cuBLAS workspaces belong to streams,
+//! so a running graph shares none with concurrent work.
 
 use super::context::check;
 use super::driver::CudaDriver;
@@ -23,23 +23,23 @@ use std::sync::Arc;
 pub(super) struct Graphs {
     last: GraphHandle,
     live: FxHashMap<GraphHandle, Graph>,
-    /// Streams of graphs that have gone, with their scratch memory.
+    /// Streams of freed graphs, with their scratch memory.
     spare: Vec<StreamHandle>,
 }
 
 struct Graph {
     exec: CUgraphExec,
     lanes: Vec<StreamHandle>,
-    /// Whether a kernel of it may report a fault.
+    /// Whether one of its kernels may report a fault.
     faults: bool,
-    /// Page-locked memory with the bytes that it copies to the device; 0 where it copies none.
+    /// Page-locked memory with the bytes that the graph copies to the device; 0 if there are none.
     constants: Ptr,
 }
 
-// SAFETY: the driver's handles and memory may be used on any thread; the table is behind a lock.
+// SAFETY: the driver's handles and memory may be used on any thread; a lock guards the table.
 unsafe impl Send for Graph {}
 
-/// Events of a graph's construction, given back on drop.
+/// Events used to build a graph; destroyed on drop.
 struct Marks<'a> {
     driver: &'a CudaDriver,
     events: Vec<u64>,
@@ -65,7 +65,7 @@ impl CudaDriver {
             }
         };
         let built = self.prepare(&steps, &lanes).and_then(|()| {
-            // What is loaded for the first time in the middle may spoil a capture, and only the first.
+            // Loading something for the first time may spoil a capture, so the build is tried twice.
             let build = || self.build(&steps, &lanes, constants);
             build().or_else(|_| build())
         });
@@ -103,14 +103,14 @@ impl CudaDriver {
         let removed = self.graphs.lock().live.remove(&graph);
         let Some(removed) = removed else { return };
         if self.enter().is_ok() {
-            // SAFETY: instantiated by `build`; nothing of it runs, by the caller.
+            // SAFETY: instantiated by `build`; the caller guarantees that no launch of it is running.
             let _ = unsafe { sys::cuGraphExecDestroy(removed.exec) };
         }
         self.give_constants(removed.constants);
         self.graphs.lock().spare.extend(removed.lanes);
     }
 
-    /// Gives every graph back. The device must be idle.
+    /// Frees all graphs. The device must be idle.
     pub(super) fn release_graphs(&self) {
         let graphs: Vec<Graph> = self.graphs.lock().live.drain().map(|(_, graph)| graph).collect();
         for graph in graphs {
@@ -120,7 +120,7 @@ impl CudaDriver {
         }
     }
 
-    /// Page-locked memory with the bytes of all writes, one after the other; 0 when there are none.
+    /// Page-locked memory with the bytes of all writes, concatenated; 0 when there are none.
     fn constants(&self, steps: &[Step]) -> Result<Ptr> {
         let writes = || {
             steps.iter().filter_map(|step| match &step.task {
@@ -135,7 +135,7 @@ impl CudaDriver {
         let start = self.take_pinned(total as u64)?;
         let mut at = start;
         for bytes in writes() {
-            // SAFETY: the block holds the bytes of all writes, and nobody else has it.
+            // SAFETY: the block has room for the bytes of all writes, and is not shared yet.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
             at += bytes.len() as u64;
         }
@@ -148,7 +148,7 @@ impl CudaDriver {
         }
     }
 
-    /// Streams for the lanes of a graph, which keeps them.
+    /// Streams for the lanes of a graph, which owns them.
     fn lanes(&self, count: usize) -> Result<Vec<StreamHandle>> {
         let mut lanes: Vec<StreamHandle> = Vec::new();
         while lanes.len() < count {
@@ -164,7 +164,7 @@ impl CudaDriver {
         Ok(lanes)
     }
 
-    /// Compiles and loads what the steps need, and takes the memory that their launches share.
+    /// Compiles and loads what the steps need, and allocates the memory that their launches share.
     fn prepare(&self, steps: &[Step], lanes: &[StreamHandle]) -> Result<()> {
         for step in steps {
             match &step.task {
@@ -185,14 +185,14 @@ impl CudaDriver {
         // Waiting for a whole context is an error while one of its streams is captured.
         let _alone = self.capturing.lock();
         let origin = lanes[0] as CUstream;
-        // Other threads, and our own allocations, go on undisturbed.
+        // Other threads and our own allocations continue undisturbed.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is this device's, idle, and used by nobody else.
+        // SAFETY: the stream belongs to this device, is idle, and is used by nothing else.
         check(unsafe { sys::cuStreamBeginCapture_v2(origin, mode) }, "cuStreamBeginCapture")?;
         let mut marks = Marks { driver: self, events: Vec::new() };
         let recorded = self.record_steps(steps, lanes, constants, &mut marks);
         let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: the capture began above. It ends here also after an error, for all lanes.
+        // SAFETY: the capture began above. It ends here for all lanes, also after an error.
         let ended = unsafe { sys::cuStreamEndCapture(origin, &mut graph) };
         let outcome = recorded.and_then(|()| check(ended, "cuStreamEndCapture")).and_then(|()| {
             let mut exec: CUgraphExec = std::ptr::null_mut();
@@ -201,7 +201,7 @@ impl CudaDriver {
             check(result, "cuGraphInstantiate").map(|()| exec)
         });
         if !graph.is_null() {
-            // SAFETY: what was instantiated no longer needs it.
+            // SAFETY: the instantiated graph no longer needs it.
             let _ = unsafe { sys::cuGraphDestroy(graph) };
         }
         outcome
@@ -246,7 +246,7 @@ impl CudaDriver {
                 },
             }
         }
-        // The first lane ends the graph: it waits for all the others.
+        // The first lane ends the graph: it waits for all others.
         for &lane in &lanes[1..] {
             let event = mark(lane)?;
             self.wait_on_stream(lanes[0], event)?;
@@ -261,8 +261,7 @@ fn unknown_mark() -> Error {
 }
 
 impl FaultSlot {
-    /// Lets the kernels of graphs report under the present epoch: theirs was not known when they were
-    /// captured.
+    /// Lets the kernels of graphs report under the current epoch, which was unknown when they were captured.
     fn arm_graphs(&self, stream: StreamHandle) -> Result<()> {
         let (address, epoch) = (self.graph_epoch(), self.epoch());
         // SAFETY: the record is never freed.

@@ -1,8 +1,8 @@
 //! Compiled programs of one device.
 //!
-//! A launch finds its kernels by the address of its program first (a small table that keeps the
-//! programs alive, so that an address means one program), then among equal programs. What is
-//! missing is compiled by the caller, or by the one background thread of the process.
+//! A launch looks up its kernels by the address of its program first, then among equal programs. The small
+//! table of addresses keeps its programs alive, so an address always denotes the same program. The caller or
+//! the background thread of the process compiles missing kernels.
 
 use super::context::{Context, check};
 use super::error::kernel_rejected;
@@ -31,7 +31,7 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    /// No kernels.
+    /// A value without kernels.
     fn nothing() -> Arc<Loaded> {
         Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() })
     }
@@ -65,11 +65,11 @@ pub(super) struct Library {
     nothing: Arc<Loaded>,
     tables: Mutex<Tables>,
     changed: Condvar,
-    /// What was compiled and not yet asked for; the newest alone when there is much.
+    /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
 }
 
-/// So many compilations are remembered for profiles.
+/// Number of compilations remembered for profiles.
 const REMEMBERED: usize = 4096;
 
 impl Tables {
@@ -106,8 +106,8 @@ impl Library {
         }
     }
 
-    /// The kernels for a launch, and whether that took long: it compiles them when they are missing, and waits when another
-    /// thread does.
+    /// Returns the kernels for a launch, and whether that took long: it compiles missing kernels, or waits
+    /// while another thread compiles them.
     pub fn get(&self, launch: &Launch, signature: Signature) -> Result<(Arc<Loaded>, bool)> {
         let program = &launch.program;
         if !program.kind.is_plain() {
@@ -147,7 +147,7 @@ impl Library {
         }
     }
 
-    /// True when `get` would answer at once; otherwise starts compiling in the background.
+    /// True when `get` would return at once; otherwise starts compiling in the background.
     pub fn prepared(self: &Arc<Library>, launch: &Launch, signature: Signature) -> bool {
         let program = &launch.program;
         if !program.kind.is_plain() {
@@ -202,7 +202,7 @@ impl Library {
         self.compile(&source.text, source.entries, &program.label)
     }
 
-    /// Compiles and loads a source; one without entries needs neither.
+    /// Compiles and loads a source; a source without entries needs neither.
     pub fn compile(&self, text: &str, entries: &[&str], label: &str) -> Result<Arc<Loaded>> {
         if entries.is_empty() {
             return Ok(self.nothing.clone());
@@ -223,7 +223,7 @@ impl Library {
         compiled.push_back(Compiled { label: label.to_string(), times, was_kept });
     }
 
-    /// What was compiled since the last call.
+    /// The programs compiled since the last call.
     pub fn take_compiled(&self) -> Vec<Compiled> {
         self.compiled.lock().drain(..).collect()
     }
@@ -243,14 +243,14 @@ impl Library {
         match entries.iter().map(function).collect() {
             Ok(functions) => Ok(Arc::new(Loaded { module, functions })),
             Err(error) => {
-                // SAFETY: loaded above, and nothing of it runs.
+                // SAFETY: loaded above, and none of its kernels is running.
                 let _ = unsafe { sys::cuModuleUnload(module) };
                 Err(error)
             }
         }
     }
 
-    /// Unloads everything. The device must be idle, and nothing may be launched afterwards.
+    /// Unloads everything. The device must be idle, and no kernel may be launched afterwards.
     pub fn release(&self) {
         let mut tables = self.tables.lock();
         tables.recent.clear();
@@ -259,7 +259,7 @@ impl Library {
                 if let State::Ready(loaded) = state
                     && !loaded.module.is_null()
                 {
-                    // SAFETY: loaded in this context, and idle by the caller.
+                    // SAFETY: loaded in this context; the caller guarantees that the device is idle.
                     let _ = unsafe { sys::cuModuleUnload(loaded.module) };
                 }
             }
@@ -295,8 +295,8 @@ impl Drop for Compiling<'_> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Held while a job runs. The process's exit waits for it: NVRTC's own exit handlers must not pull
-/// its data away from a running compilation.
+/// Held while a job runs. The exit of the process waits for it: NVRTC's exit handlers must not free the data
+/// of a running compilation.
 static WORKING: Mutex<bool> = Mutex::new(true);
 
 extern "C" fn at_exit() {
@@ -308,7 +308,7 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Gives a job to the background thread; false when there is none.
+/// Passes a job to the background thread; false if there is no such thread.
 fn in_background(job: Job) -> bool {
     static JOBS: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
     let jobs = JOBS.get_or_init(|| {
@@ -323,8 +323,8 @@ fn in_background(job: Job) -> bool {
                 // A job that panics has ended its waits; the thread goes on with the next one.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
                 if std::mem::take(&mut first) {
-                    // SAFETY: the handler is a plain function. Registered after NVRTC's first use,
-                    // so it runs before NVRTC's own handlers.
+                    // SAFETY: the handler is a plain function. It is registered after NVRTC's first use, so
+                    // it runs before NVRTC's own handlers.
                     let _ = unsafe { atexit(at_exit) };
                 }
             }

@@ -1,8 +1,8 @@
-//! Memory mapped behind reserved addresses.
+//! Memory mapped to reserved addresses.
 //!
-//! Mapped memory is accessible to the devices it was made accessible to, and to no other: enabling
-//! peer access between contexts does not reach it. So each device keeps what it has mapped and which
-//! devices may access it, and brings the two together whenever one of them grows.
+//! Only the devices that were granted access can use mapped memory: peer access between contexts does not
+//! cover it. So each device records its mapped ranges and the devices with access, and updates access
+//! whenever either set grows.
 
 use super::context::{Context, check};
 use super::driver::CudaDriver;
@@ -13,13 +13,13 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Memory is mapped in multiples of this, and of what the driver asks for. Source: PyTorch.
+/// Memory is mapped in multiples of this and of the driver's granularity. Source: PyTorch.
 const UNIT: u64 = 2 << 20;
 
 /// One device's mapped memory.
 pub(super) struct Mapping {
     device: CUdevice,
-    /// `None` where the device cannot map.
+    /// `None` if the device cannot map memory.
     unit: Option<u64>,
     /// Network cards can read mapped memory of this device.
     direct: bool,
@@ -28,14 +28,14 @@ pub(super) struct Mapping {
 
 #[derive(Default)]
 struct State {
-    /// What is mapped, start to length.
+    /// The mapped ranges, start to length.
     ranges: BTreeMap<Ptr, u64>,
-    /// Other devices that access all of it.
+    /// Other devices with access to all of them.
     peers: Vec<CUdevice>,
 }
 
 impl Mapping {
-    /// Asks what the device can do; needs no context.
+    /// Queries the device's abilities; needs no context.
     pub fn new(device: CUdevice) -> Result<Mapping> {
         use CUdevice_attribute::*;
         let supports = |which| -> Result<bool> {
@@ -78,7 +78,7 @@ impl Mapping {
         self.unit
     }
 
-    /// Lets another device access all memory that is mapped now and later.
+    /// Gives another device access to all memory that is mapped now and later.
     fn admit(&self, peer: CUdevice) -> Result<()> {
         let mut state = self.state.lock();
         if peer == self.device || state.peers.contains(&peer) {
@@ -91,7 +91,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts memory behind reserved addresses. The device's context is current.
+    /// Maps memory to reserved addresses. The device's context must be current.
     fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
         let size = usize::try_from(bytes).map_err(|_| error::out_of_memory())?;
         let properties = self.properties();
@@ -99,8 +99,8 @@ impl Mapping {
         let mut handle = 0;
         // SAFETY: the properties name this device, and the size is a multiple of its unit.
         check(unsafe { sys::cuMemCreate(&mut handle, size, &properties, 0) }, "cuMemCreate")?;
-        // SAFETY: the range is reserved and has no memory, by the contract of `Driver::map`. The mapping
-        // keeps the memory alive, so that the handle can go.
+        // SAFETY: the contract of `Driver::map`: the range is reserved and not mapped. The mapping keeps the
+        // memory alive, so the handle can be released.
         let mapped = unsafe {
             let mapped = check(sys::cuMemMap(ptr, size, 0, handle, 0), "cuMemMap");
             let _ = sys::cuMemRelease(handle);
@@ -110,7 +110,7 @@ impl Mapping {
         let devices: Vec<CUdevice> =
             std::iter::once(self.device).chain(state.peers.iter().copied()).collect();
         if let Err(e) = allow(ptr, bytes, &devices) {
-            // SAFETY: mapped above, and nothing knows of it yet.
+            // SAFETY: mapped above, and not used yet.
             let _ = unsafe { sys::cuMemUnmap(ptr, size) };
             return Err(e);
         }
@@ -121,8 +121,8 @@ impl Mapping {
     fn unmap(&self, ptr: Ptr) {
         let mut state = self.state.lock();
         if let Some(bytes) = state.ranges.remove(&ptr) {
-            // SAFETY: one whole mapping, which nothing uses any more, by the contract of `Driver::unmap`.
-            // A failure here is a sticky one of earlier work, which the next wait reports.
+            // SAFETY: the contract of `Driver::unmap`: one whole mapping that is no longer used. A failure
+            // here is a sticky one of earlier work, which the next wait reports.
             let _ = unsafe { sys::cuMemUnmap(ptr, bytes as usize) };
         }
     }
@@ -132,12 +132,12 @@ fn location(device: CUdevice) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Lets devices read and write a mapped range.
+/// Gives devices read and write access to a mapped range.
 fn allow(ptr: Ptr, bytes: u64, devices: &[CUdevice]) -> Result<()> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let list: Vec<_> =
         devices.iter().map(|&d| sys::CUmemAccessDesc { location: location(d), flags }).collect();
-    // SAFETY: the range is mapped, and the list has as many entries as it says.
+    // SAFETY: the range is mapped, and the list has the given length.
     check(unsafe { sys::cuMemSetAccess(ptr, bytes as usize, list.as_ptr(), list.len()) }, "cuMemSetAccess")
 }
 
@@ -154,7 +154,7 @@ impl CudaDriver {
 
     pub(super) fn free_addresses(&self, ptr: Ptr, bytes: u64) {
         if self.enter().is_ok() {
-            // SAFETY: a whole reservation with nothing mapped, by the contract of `Driver::unreserve`.
+            // SAFETY: the contract of `Driver::unreserve`: a whole reservation with nothing mapped.
             let _ = unsafe { sys::cuMemAddressFree(ptr, bytes as usize) };
         }
     }
@@ -163,7 +163,7 @@ impl CudaDriver {
         self.enter()?;
         let mapped = self.mapping.map(ptr, bytes);
         match mapped {
-            // What kernels keep for their passes may be what is missing.
+            // The memory kept for the passes of kernels may be enough.
             Err(e) if e.kind() == crate::base::ErrorKind::OutOfMemory && self.scratch.trim() => {
                 self.mapping.map(ptr, bytes)
             }
@@ -177,7 +177,7 @@ impl CudaDriver {
         }
     }
 
-    /// Lets this device access a peer's mapped memory; `context` is the peer's.
+    /// Gives this device access to a peer's mapped memory; `context` is the peer's.
     pub(super) fn reach_mapped(&self, peer: u32, context: Context) -> Result<()> {
         let owner = super::driver::open_device(peer)?;
         debug_assert_eq!(owner.context, context);

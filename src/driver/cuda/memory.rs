@@ -8,14 +8,15 @@ use crate::kernel::Ptr;
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use std::collections::HashMap;
 
-/// Peers whose memory this device has been asked for.
+/// Peers whose memory this device has tried to access.
 pub(super) type Peers = HashMap<u32, Peer>;
 
-/// Another device as this one sees it.
+/// Another device, from this device's point of view.
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     context: Context,
-    /// Kernels and copies of this device reach its memory; else the driver stages copies through the host.
+    /// This device's kernels and copies can access its memory; otherwise the driver stages copies through the
+    /// host.
     pub(super) direct: bool,
 }
 
@@ -34,7 +35,7 @@ impl CudaDriver {
         let mut ptr = 0;
         // SAFETY: the context is current; the driver aligns to 512 bytes.
         let mut result = unsafe { sys::cuMemAlloc_v2(&mut ptr, size) };
-        // SAFETY: the device exists; what graphs keep for their scratch memory and do not use goes back.
+        // SAFETY: the device exists; the call releases unused scratch memory of graphs.
         let trim_graphs = || unsafe { sys::cuDeviceGraphMemTrim(self.device) == CUresult::CUDA_SUCCESS };
         let trim = || self.scratch.trim() | trim_graphs();
         if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY && trim() {
@@ -47,8 +48,8 @@ impl CudaDriver {
 
     pub(super) fn give_memory(&self, ptr: Ptr) {
         if self.enter().is_ok() {
-            // SAFETY: the pointer came from `take_memory`, and the caller knows that nothing uses
-            // it. A failure here is a sticky one of earlier work, which the next wait reports.
+            // SAFETY: the pointer came from `take_memory`, and the caller guarantees that nothing uses it. A
+            // failure here is a sticky one of earlier work, which the next wait reports.
             let _ = unsafe { sys::cuMemFree_v2(ptr) };
         }
     }
@@ -65,7 +66,7 @@ impl CudaDriver {
 
     pub(super) fn give_pinned(&self, ptr: Ptr) {
         if self.enter().is_ok() {
-            // SAFETY: the pointer came from `take_pinned`, and the caller knows that nothing uses it.
+            // SAFETY: the pointer came from `take_pinned`, and the caller guarantees that nothing uses it.
             let _ = unsafe { sys::cuMemFreeHost(ptr as *mut _) };
         }
     }
@@ -83,8 +84,8 @@ impl CudaDriver {
         }
         self.enter()?;
         let (stream, bytes) = (stream as CUstream, bytes as usize);
-        // SAFETY: both ends are live memory of that size until the copy has completed, by the
-        // contract of `Driver::copy`; the driver itself waits where host memory is pageable.
+        // SAFETY: the contract of `Driver::copy`: both ends are live memory of that size until the copy has
+        // completed. For pageable host memory the driver itself waits.
         unsafe {
             match kind {
                 CopyKind::HostToDevice => {
@@ -114,8 +115,7 @@ impl CudaDriver {
         }
     }
 
-    /// A peer. On the first call this device gets direct access to the peer's memory, where the machine
-    /// has it.
+    /// Returns a peer. The first call enables direct access to the peer's memory if the machine supports it.
     pub(super) fn peer(&self, peer: u32) -> Result<Peer> {
         if let Some(&known) = self.peers.lock().get(&peer) {
             return Ok(known);
@@ -144,7 +144,7 @@ impl CudaDriver {
         }
         let Ok(other) = super::driver::device_handle(peer) else { return false };
         let mut can = 0;
-        // SAFETY: both are devices of this driver.
+        // SAFETY: both devices belong to this driver.
         let result = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, other) };
         result == CUresult::CUDA_SUCCESS && can == 1
     }

@@ -1,12 +1,13 @@
-//! The CUDA backend: drivers of real devices. The only folder that names the bindings.
+//! The CUDA backend: drivers of real devices. Only this folder uses the bindings.
 //!
 //! `probe` finds the driver and the devices, `dynamic` the libraries above it; `driver` is one device's
-//! [`Driver`](crate::driver::Driver) over its primary context, with `memory`, `mapping` and `stream` beside it;
-//! `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk (`kernel_cache`), and
-//! `library` keeps what is loaded; `queue` and `scratch` carry one launch into a stream, `graph` many
-//! at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors, operations, races or the allocator.
+//! [`Driver`](crate::driver::Driver) over its primary context, together with `memory`, `mapping` and
+//! `stream`; `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk
+//! (`kernel_cache`), and `library` keeps the loaded kernels; `queue` and `scratch` queue one launch on a
+//! stream, `graph` many at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors,
+//! operations, races or the allocator.
 //!
-//! Invariant: no call of the bindings before `probe` has found the driver, and every result is checked.
+//! Invariant: the bindings are called only after `probe` has found the driver, and every result is checked.
 
 mod blas;
 mod context;
@@ -28,7 +29,7 @@ mod scratch;
 mod sources;
 mod stream;
 
-/// On a real device; beside the other suites that need more than the host.
+/// Tests on a real device, next to the other suites that need special hardware.
 #[cfg(test)]
 #[path = "../../../tests/gpu/mod.rs"]
 mod gpu;

@@ -1,14 +1,13 @@
 //! NCCL: links between the devices of several processes.
 //!
-//! Communicators are blocking ones, so that a call costs no
-//! thread; what cannot be left by itself (joining, the first call that needs a link) happens where another thread can
-//! end it.
+//! Communicators are blocking, so calls need no extra thread. Calls that cannot be cancelled (joining, the
+//! first call that needs a link) run where another thread can end them.
 //!
-//! Note [Nothing hangs]. A collective waits on the device for the other processes, however long. So
-//! every call leaves an event behind it, and a thread of the communicator looks at the oldest one now and
-//! then, and at what NCCL itself has found wrong. What lasts longer than the group's timeout fails the
-//! group at the line that queued it, and a failure of the group, whoever finds it, aborts the communicator:
-//! its kernels end, streams go on, and the next wait raises the error.
+//! Note [Nothing hangs]. A collective waits on the device for the other processes, without a time limit. So
+//! every call records an event after its work. A thread of the communicator polls the oldest event and NCCL's
+//! own error state. Work that exceeds the group's timeout fails the group at the line that queued it. Any
+//! failure of the group aborts the communicator: its kernels end, streams continue, and the next wait raises
+//! the error.
 
 use super::context::{Context, check, ready};
 use super::driver::CudaDriver;
@@ -33,7 +32,7 @@ use std::time::{Duration, Instant};
 type Comm = *mut c_void;
 /// `ncclResult_t`
 type Outcome = c_int;
-/// `cudaStream_t`, which is the driver's.
+/// `cudaStream_t`, the same as the driver's stream.
 type Stream = *mut c_void;
 type Data = *mut c_void;
 
@@ -45,7 +44,7 @@ struct UniqueId([u8; 128]);
 const SUCCESS: Outcome = 0;
 const IN_PROGRESS: Outcome = 7;
 
-// Counts are `size_t`, dtypes and operations enums of 32 bits.
+// Counts are `size_t`; dtypes and operations are 32-bit enums.
 dynamic::api! {
     NCCL:
     get_version = c"ncclGetVersion"(*mut c_int) -> Outcome;
@@ -66,10 +65,10 @@ dynamic::api! {
     recv = c"ncclRecv"(Data, usize, c_int, c_int, Comm, Stream) -> Outcome;
 }
 
-/// The oldest version that is used: the first with averages and asynchronous errors as they are now.
+/// The oldest supported version: the first with averages and the current form of asynchronous errors.
 const OLDEST: c_int = 21_000;
 
-/// NCCL's version: `2.27.3`, or an error for one that is too old.
+/// NCCL's version, such as `2.27.3`; an error if it is too old.
 pub(super) fn version() -> Result<String> {
     let (api, mut version) = (Api::get()?, 0);
     // SAFETY: the call writes one integer.
@@ -81,7 +80,7 @@ pub(super) fn version() -> Result<String> {
     Ok(shown)
 }
 
-/// The library, in a version that serves.
+/// The library, if its version is supported.
 fn api() -> Result<&'static Api> {
     version()?;
     Api::get()
@@ -89,7 +88,7 @@ fn api() -> Result<&'static Api> {
 
 impl Api {
     fn text(&self, result: Outcome) -> String {
-        // SAFETY: the call gives a constant text for every number.
+        // SAFETY: the call returns a static string for every number.
         unsafe { dynamic::text((self.get_error_string)(result)) }
     }
 
@@ -102,7 +101,7 @@ impl Api {
     }
 }
 
-/// `ncclUint8`, for elements that are moved alone.
+/// `ncclUint8`, for elements that are only moved.
 const BYTES: c_int = 1;
 
 /// `ncclRedOp_t`
@@ -116,10 +115,10 @@ fn operation(fold: Fold) -> c_int {
     }
 }
 
-/// How often the thread looks at what is queued.
+/// How often the thread checks queued work.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long an abort is waited for.
+/// How long to wait for an abort.
 const LONGEST_ABORT: Duration = Duration::from_secs(10);
 
 /// A communicator of NCCL.
@@ -131,9 +130,9 @@ struct Nccl {
 struct Shared {
     api: &'static Api,
     context: Context,
-    /// How many devices are linked.
+    /// Number of linked devices.
     size: usize,
-    /// The communicator; 0 once it was given back. Held while it is asked about its errors, and aborted.
+    /// The communicator; 0 once it was released. Locked while NCCL is asked for errors, and during an abort.
     comm: Mutex<usize>,
     timeout: Duration,
     group_state: Arc<GroupState>,
@@ -145,19 +144,19 @@ struct Shared {
 struct State {
     /// Oldest first.
     queued: VecDeque<Queued>,
-    /// Events that were passed.
+    /// Completed events, for reuse.
     spare: Vec<u64>,
     ended: bool,
 }
 
-/// Work that may not be over.
+/// Work that may not have completed.
 struct Queued {
-    /// Behind it on its stream; 0 while the call that queues it lasts.
+    /// Recorded on the work's stream after the work; 0 while the call that queues it is running.
     event: u64,
     since: Instant,
     name: &'static str,
     span: Span,
-    /// What may end that call.
+    /// Can end that call.
     stop: Option<Stop>,
 }
 
@@ -171,7 +170,7 @@ impl Links for CudaDriver {
         Ok(id.0.to_vec())
     }
 
-    /// Makes a communicator, on a thread that is left behind when the others do not come.
+    /// Makes a communicator on a thread that is abandoned if the other processes do not come.
     fn join(&self, params: JoinParams<'_>) -> Result<Arc<dyn Communicator>> {
         let api = api()?;
         let Ok(id) = <[u8; 128]>::try_from(params.id) else {
@@ -189,7 +188,7 @@ impl Links for CudaDriver {
             if let Err(unwanted) = send.send(comm)
                 && let Ok(comm) = unwanted.0
             {
-                // SAFETY: nobody else has it.
+                // SAFETY: the communicator is not shared.
                 let _ = unsafe { (api.comm_abort)(comm as Comm) };
             }
         };
@@ -241,7 +240,7 @@ impl Links for CudaDriver {
 }
 
 impl Shared {
-    /// Looks after what is queued, until the end. See Note [Nothing hangs].
+    /// Watches queued work until the communicator ends. See Note [Nothing hangs].
     fn watch(&self) {
         let mut state = self.state.lock();
         loop {
@@ -257,7 +256,7 @@ impl Shared {
             let late = state.queued.front().and_then(|first| self.problem(first));
             drop(state);
             if let Some(error) = late.or_else(|| self.found_wrong()) {
-                // Aborts through the group, and so marks this as ended.
+                // Aborts through the group, which also marks this communicator as ended.
                 self.group_state.fail_and_tell(error);
                 self.abort();
                 return;
@@ -266,16 +265,16 @@ impl Shared {
         }
     }
 
-    /// Lets go of what is over.
+    /// Removes completed work.
     fn pass(&self, state: &mut State) {
         if self.context.enter().is_err() {
             return;
         }
         while let Some(first) = state.queued.front().filter(|first| first.event != 0) {
-            // SAFETY: the event is this communicator's, and the context is current.
+            // SAFETY: the event belongs to this communicator, and the context is current.
             let result = unsafe { sys::cuEventQuery(first.event as CUevent) };
             match ready(result, "cuEventQuery") {
-                // A device that failed is told of by the wait that finds it.
+                // A failed device is reported by the wait that finds it.
                 Ok(true) | Err(_) => {
                     state.spare.push(first.event);
                     state.queued.pop_front();
@@ -304,7 +303,7 @@ impl Shared {
             return None;
         }
         let mut result = SUCCESS;
-        // SAFETY: the communicator is there, and nobody takes it while this is locked.
+        // SAFETY: the communicator exists, and cannot be taken while this is locked.
         let asked = unsafe { (self.api.comm_get_async_error)(*comm as Comm, &mut result) };
         drop(comm);
         match (asked, result) {
@@ -314,21 +313,21 @@ impl Shared {
         }
     }
 
-    /// Takes the communicator from whoever comes later.
+    /// Takes the communicator, so that later callers find none.
     fn take(&self) -> Option<Comm> {
         let comm = std::mem::take(&mut *self.comm.lock());
         (comm != 0).then_some(comm as Comm)
     }
 
-    /// Gives the communicator back at once. Whoever comes second waits for the first, since a process that ends
-    /// meanwhile takes away what NCCL still works on; but not for ever.
+    /// Releases the communicator at once. A second caller waits for the first, because the end of the process
+    /// would free what NCCL still uses; that wait has a limit.
     fn abort(&self) {
         if let Some(mut comm) = self.comm.try_lock_for(LONGEST_ABORT) {
             let taken = std::mem::take(&mut *comm);
             if taken != 0 {
                 self.context.enter().ok();
-                // SAFETY: taken, so nobody gives it back twice. A call that still lasts on another thread is
-                // ended by this: NCCL documents it for that.
+                // SAFETY: taken, so it is released only once. This ends a call still running on another
+                // thread, as NCCL documents.
                 let _ = unsafe { (self.api.comm_abort)(taken as Comm) };
             }
         }
@@ -336,7 +335,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// An event to leave behind work.
+    /// An event to record after work.
     fn event(&self) -> Result<u64> {
         if let Some(spare) = self.state.lock().spare.pop() {
             return Ok(spare);
@@ -348,14 +347,14 @@ impl Shared {
         Ok(event as u64)
     }
 
-    /// The call itself.
+    /// Makes the NCCL call.
     fn call(&self, comm: Comm, work: &Exchange, stream: StreamHandle) -> (Outcome, &'static str) {
         let api = self.api;
         let (from, to, stream) = (work.source as Data, work.target as Data, stream as Stream);
         let bytes = work.count * work.dtype.size();
         let kind = work.dtype.nccl().unwrap_or(BYTES);
-        // SAFETY: the communicator is there, the addresses hold as many elements as the pattern says in live
-        // memory of the device, and the stream is the device's.
+        // SAFETY: the communicator exists, the addresses hold as many elements as the pattern needs in live
+        // memory of the device, and the stream belongs to the device.
         unsafe {
             match work.pattern {
                 Pattern::AllReduce(fold) => (
@@ -432,7 +431,7 @@ impl Communicator for Nccl {
             shared.changed.notify_all();
         }
         let (result, call) = shared.call(comm as Comm, work, stream);
-        // SAFETY: both are this device's, and its context is current.
+        // SAFETY: both belong to this device, and its context is current.
         let recorded = unsafe { sys::cuEventRecord(event as CUevent, stream as CUstream) };
         let mut state = shared.state.lock();
         match (result, recorded) {
@@ -447,7 +446,7 @@ impl Communicator for Nccl {
             }
         }
         drop(state);
-        // What ended the call is more than what NCCL says of it.
+        // The reason for ending the call says more than NCCL's error.
         shared.group_state.check()?;
         shared.api.check(result, call)?;
         check(recorded, "cuEventRecord")
@@ -477,7 +476,7 @@ impl Communicator for Nccl {
         self.end_watch();
         if let Some(comm) = self.shared.take() {
             self.shared.context.enter().ok();
-            // SAFETY: taken, and nothing is queued: every process has finished, and closes now.
+            // SAFETY: taken, and nothing is queued: every process has finished and is closing too.
             let _ = unsafe { (self.shared.api.comm_destroy)(comm) };
         }
     }
@@ -503,7 +502,7 @@ impl Drop for Nccl {
             state.queued.drain(..).map(|queued| queued.event).filter(|event| *event != 0).collect();
         if self.shared.context.enter().is_ok() {
             for event in events.into_iter().chain(state.spare.drain(..)) {
-                // SAFETY: made by `event`; the driver keeps it until queued work has passed it.
+                // SAFETY: made by `event`; the driver keeps the event until queued work has passed it.
                 let _ = unsafe { sys::cuEventDestroy_v2(event as CUevent) };
             }
         }

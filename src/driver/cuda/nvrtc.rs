@@ -1,4 +1,4 @@
-//! CUDA C to machine code: NVRTC, behind the disk cache.
+//! CUDA C to machine code: NVRTC, behind the cache on disk.
 
 use super::dynamic::{self, NVRTC};
 use super::error;
@@ -33,9 +33,9 @@ dynamic::api! {
 }
 
 impl Api {
-    /// What NVRTC says of an error; `None` for success.
+    /// NVRTC's message for an error; `None` for success.
     fn problem(&self, result: Outcome) -> Option<String> {
-        // SAFETY: the call gives a constant text for every number.
+        // SAFETY: the call returns a static string for every number.
         (result != 0).then(|| unsafe { dynamic::text((self.get_error_string)(result)) })
     }
 }
@@ -53,16 +53,16 @@ impl Arch {
     }
 }
 
-/// The compiler that was found.
+/// The compiler that is installed.
 struct Compiler {
     api: &'static Api,
     version: (i32, i32),
-    /// Compute capabilities it can make machine code for, ascending.
+    /// Compute capabilities that it can generate machine code for, ascending.
     archs: Vec<u32>,
 }
 
-/// Rounding is part of Runnel's semantics: no contraction to fused multiply-add, denormals kept,
-/// division and square root as IEEE has them. Source: Note [Fusion never changes a bit].
+/// Rounding is part of Runnel's semantics: no contraction to fused multiply-add, denormals kept, IEEE
+/// division and square root. Source: Note [Fusion never changes a bit].
 const OPTIONS: [&str; 6] =
     ["--std=c++17", "--device-int128", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
@@ -78,7 +78,7 @@ fn look() -> Result<Compiler> {
         Some(problem) => Err(driver_failed("NVRTC", call, &problem)),
     };
     let (mut major, mut minor, mut count) = (0, 0, 0);
-    // SAFETY: the calls write integers, as many archs as they counted.
+    // SAFETY: the calls write integers, as many as the first call counted.
     let mut archs = unsafe {
         check((api.get_version)(&mut major, &mut minor), "nvrtcVersion")?;
         check((api.get_arch_count)(&mut count), "nvrtcGetNumSupportedArchs")?;
@@ -96,20 +96,21 @@ pub(super) fn version() -> Result<String> {
     Ok(format!("{major}.{minor}"))
 }
 
-/// The compute capabilities that NVRTC knows, as `torch.cuda.get_arch_list` names them: `sm_90`.
-/// Empty without NVRTC.
+/// The compute capabilities that NVRTC supports, named as in `torch.cuda.get_arch_list`: `sm_90`. Empty
+/// without NVRTC.
 pub fn arch_list() -> Vec<String> {
     compiler().map_or(Vec::new(), |c| c.archs.iter().map(|arch| format!("sm_{arch}")).collect())
 }
 
-/// The image for a source when the cache has it.
+/// The image for a source, if it is in the cache.
 pub(super) fn cached(source: &str, arch: Arch) -> Option<Vec<u8>> {
     let target = target(compiler().ok()?, arch);
     Cache::of_user()?.get(&key(source, &target).ok()?)
 }
 
-/// Compiles a source, or takes it from the cache; true when it was there. The image is a cubin for this very arch; PTX for
-/// the nearest older arch when NVRTC does not know it. `label` names the program in errors.
+/// Compiles a source, or takes it from the cache; the flag is true for a cached image. The image is a cubin
+/// for this exact architecture, or PTX for the nearest older one if NVRTC does not support it. `label` names
+/// the program in errors.
 pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>, bool)> {
     let compiler = compiler()?;
     let target = target(compiler, arch);
@@ -147,7 +148,8 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
     let check = |result| api.problem(result).map_or(Ok(()), |problem| Err(rejected(problem)));
     let text = CString::new(source).map_err(|_| rejected("it contains a zero byte".into()))?;
     let mut program = Program { api, handle: std::ptr::null_mut() };
-    // SAFETY: both texts end with a zero byte and live on; there are no headers. The call writes one handle.
+    // SAFETY: both texts end with a zero byte and outlive the call; there are no headers. The call writes one
+    // handle.
     check(unsafe {
         let none = std::ptr::null();
         (api.create)(&mut program.handle, text.as_ptr(), c"runnel.cu".as_ptr(), 0, none, none)
@@ -156,7 +158,7 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
     let options: Vec<CString> =
         OPTIONS.into_iter().chain([&*target]).filter_map(|option| CString::new(option).ok()).collect();
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-    // SAFETY: the program is live, and so are the options, each with its zero byte.
+    // SAFETY: the program is live, and so are the options, each of which ends with a zero byte.
     let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
     if let Some(problem) = api.problem(result) {
         return Err(rejected(program.log().unwrap_or(problem)));
@@ -173,7 +175,7 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
     Ok(image)
 }
 
-/// A program of NVRTC; its handle is null until it was created.
+/// An NVRTC program; its handle is null until it is created.
 struct Program {
     api: &'static Api,
     handle: Handle,

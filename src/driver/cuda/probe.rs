@@ -1,16 +1,16 @@
-//! Which driver and devices this machine has. Never panics.
+//! Finds this machine's driver and devices. Never panics.
 //!
-//! The bindings panic when the driver's library is missing, so [`driver`] comes before every other use of them.
+//! The bindings panic when the driver's library is missing, so call [`driver`] before any other use of them.
 
 use super::error;
 use crate::base::{Error, Result};
 use cudarc::driver::sys;
 use std::sync::OnceLock;
 
-/// The oldest driver that serves, as `cuDriverGetVersion` counts: CUDA 12.0, whose functions are bound.
+/// The oldest supported driver, as `cuDriverGetVersion` counts: CUDA 12.0, whose functions are bound.
 const OLDEST: i32 = 12_000;
 
-/// What was found.
+/// The result of the probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// Visible devices; 0 when `problem` is set.
@@ -21,7 +21,7 @@ pub struct Probe {
     pub problem: Option<Error>,
 }
 
-/// Looks at the driver and its devices, without making a context. The answer is kept.
+/// Probes the driver and its devices without creating a context. The result is cached.
 pub fn probe() -> Probe {
     match driver() {
         Ok((devices, version)) => Probe { devices, version: Some(pair(version)), problem: None },
@@ -41,10 +41,10 @@ pub(super) fn driver() -> Result<(u32, i32)> {
 
 fn look() -> Result<(u32, i32)> {
     let file = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
-    // SAFETY: opening the driver's library runs its initialisers, which any CUDA program runs; the bindings' look opens it
-    // again, and closes that.
+    // SAFETY: opening the driver's library runs its initialisers, as in any CUDA program; the check of the
+    // bindings opens and closes it again.
     let present = unsafe {
-        // For the life of the process: it takes long to open.
+        // Stays open for the life of the process, since opening it is slow.
         libloading::Library::new(file).map(std::mem::forget).ok();
         sys::is_culib_present()
     };
@@ -52,7 +52,7 @@ fn look() -> Result<(u32, i32)> {
         return Err(error::no_driver(&format!("`{file}` was not found")));
     }
     let (mut version, mut count) = (0, 0);
-    // SAFETY: the library is there; the calls write one integer each.
+    // SAFETY: the library is loaded; the calls write one integer each.
     unsafe {
         let started = sys::cuInit(0);
         if started == sys::CUresult::CUDA_ERROR_NO_DEVICE {
@@ -78,12 +78,12 @@ fn look() -> Result<(u32, i32)> {
     }
 }
 
-/// What the driver says of an error: `CUDA_ERROR_INVALID_VALUE (invalid argument)`.
+/// The driver's description of an error: `CUDA_ERROR_INVALID_VALUE (invalid argument)`.
 ///
-/// Only for results of driver calls, so the library is known to be there.
+/// Takes only results of driver calls, so the library is known to be loaded.
 pub(super) fn text(result: sys::CUresult) -> String {
     let mut words = std::ptr::null();
-    // SAFETY: the call stores a pointer to a constant string, or leaves null for unknown codes.
+    // SAFETY: the call stores a pointer to a static string, or leaves null for unknown codes.
     let words = unsafe {
         match sys::cuGetErrorString(result, &mut words) {
             sys::CUresult::CUDA_SUCCESS if !words.is_null() => {

@@ -1,4 +1,4 @@
-//! One launch on its way into a stream: its kernels, and scratch memory between them.
+//! Queues one launch on a stream: its kernels, and the scratch memory between them.
 
 use super::context::check;
 use super::driver::CudaDriver;
@@ -14,7 +14,7 @@ use crate::kernel::{Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
 
-/// The queue that a kind of program adds its kernels to.
+/// The queue to which a program kind adds its kernels.
 ///
 /// Invariant: the driver's context is current.
 pub(super) struct Queue<'a> {
@@ -22,9 +22,9 @@ pub(super) struct Queue<'a> {
     stream: StreamHandle,
     /// Whether a graph repeats this launch.
     pub repeated: bool,
-    /// Whether a kernel of it, or what came before it, is in the stream.
+    /// Whether one of its kernels, or work before it, is already in the stream.
     pub queued: bool,
-    /// The kernels of the program that is being queued.
+    /// The kernels of the program being queued.
     loaded: Option<Arc<Loaded>>,
     lease: Option<Lease<'a>>,
 }
@@ -52,8 +52,8 @@ impl cuda::Queue for Queue<'_> {
         let Some(function) = function else { return Err(no_kernel()) };
         self.queued = true;
         let mut params = [words.as_ptr() as *mut std::ffi::c_void];
-        // SAFETY: the kernel takes one parameter, a struct of as many words as its source declares,
-        // which is how many its kind passes; the driver copies it before it returns.
+        // SAFETY: the kernel takes one parameter, a struct with as many words as its source declares, and its
+        // kind passes exactly that number; the driver copies it before it returns.
         let result = unsafe {
             sys::cuLaunchKernel(
                 function,

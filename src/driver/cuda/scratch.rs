@@ -1,10 +1,10 @@
 //! Memory that kernels need between their passes.
 //!
-//! Each stream has a small region of its own that lives as long as the driver; larger requests are
-//! allocated and freed in stream order by the driver's pool. Work on one stream runs in order, so a
-//! region can be handed to the next launch while the last one still runs. A launch leases its stream's region until
-//! it is queued, so that two threads do not interleave the passes of their launches on one stream; no lock is held
-//! meanwhile. What a launch launches on its way shares its lease.
+//! Each stream has a small region of its own that lives as long as the driver. The driver's pool allocates
+//! and frees larger requests in stream order. Work on one stream runs in order, so the next launch can use
+//! the region while the last one is still running. A launch leases its stream's region until it is queued, so
+//! that two threads do not interleave the passes of their launches on one stream; no lock is held meanwhile.
+//! Nested launches share the lease of their outer launch.
 
 use super::context::{Context, check};
 use crate::base::Result;
@@ -33,28 +33,28 @@ pub(super) struct Scratch {
 /// A stream's own memory.
 #[derive(Clone, Copy)]
 enum Region {
-    /// A launch has it.
+    /// Leased to a launch.
     Leased,
     Here(Ptr),
 }
 
-// SAFETY: the pool is a handle of the driver's, good on every thread.
+// SAFETY: the pool is a handle of the driver, valid on every thread.
 unsafe impl Send for Scratch {}
-// SAFETY: as above; the regions are behind a lock.
+// SAFETY: as above; a lock guards the regions.
 unsafe impl Sync for Scratch {}
 
-/// The scratch memory of one launch. On drop the region returns, and large parts go back to the pool in stream order.
+/// The scratch memory of one launch. Dropping it returns the region, and frees large parts in stream order.
 pub(super) struct Lease<'a> {
     scratch: &'a Scratch,
     stream: CUstream,
-    /// The stream's region, if it has one by now.
+    /// The stream's region, if it has been allocated.
     region: Option<Ptr>,
     used: u64,
     large: SmallVec<[Ptr; 4]>,
 }
 
 impl Scratch {
-    /// Needs the device's context current.
+    /// The device's context must be current.
     pub fn new(context: Context, device: sys::CUdevice) -> Result<Scratch> {
         let mut pool = std::ptr::null_mut();
         let mut kept = KEPT;
@@ -74,16 +74,16 @@ impl Scratch {
         Ok(Scratch { context, pool, regions: Mutex::default(), returned: Condvar::new() })
     }
 
-    /// Gives what the pool keeps unused back to the device; false when the driver refuses.
+    /// Returns the pool's unused memory to the device; false when the driver refuses.
     pub fn trim(&self) -> bool {
         if self.pool.is_null() || self.context.enter().is_err() {
             return false;
         }
-        // SAFETY: the pool is the device's own.
+        // SAFETY: the pool belongs to the device.
         unsafe { sys::cuMemPoolTrimTo(self.pool, 0) == CUresult::CUDA_SUCCESS }
     }
 
-    /// Opens a launch's scratch memory on a stream; waits while another thread queues one there.
+    /// Opens a launch's scratch memory on a stream; waits while another thread queues a launch there.
     pub fn lease(&self, stream: CUstream) -> Lease<'_> {
         let mut regions = self.regions.lock();
         let region = loop {
@@ -100,7 +100,7 @@ impl Scratch {
     pub fn release(&self) {
         for (_, region) in self.regions.lock().drain() {
             if let Region::Here(ptr) = region {
-                // SAFETY: nothing runs any more, by the caller.
+                // SAFETY: the caller guarantees that the device is idle.
                 let _ = unsafe { sys::cuMemFree_v2(ptr) };
             }
         }
@@ -147,11 +147,12 @@ impl Lease<'_> {
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         if !self.pooled() && !self.large.is_empty() {
-            // SAFETY: the stream is this device's; an error comes again at the next wait.
+            // SAFETY: the stream belongs to this device; the next wait reports an error again.
             let _ = unsafe { sys::cuStreamSynchronize(self.stream) };
         }
         for &ptr in &self.large {
-            // SAFETY: allocated on this stream; the launch's kernels are queued before this, or done.
+            // SAFETY: allocated on this stream; the launch's kernels were queued before this, or have
+            // completed.
             let _ = unsafe {
                 match self.pooled() {
                     true => sys::cuMemFreeAsync(ptr, self.stream),
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Without a device: leases that take no memory call no driver.
+    /// Needs no device: leases that take no memory do not call the driver.
     #[test]
     fn a_stream_has_one_lease_at_a_time_and_streams_do_not_wait_for_each_other() {
         let scratch = Scratch {

@@ -1,5 +1,5 @@
-//! The CUDA C of every kind: each template over a matrix of programs compiles for every kind of device. Needs NVRTC and no
-//! device; without NVRTC the tests say so and end.
+//! The CUDA C of every kind: each template, over a matrix of programs, compiles for every kind of device. The
+//! tests need NVRTC but no device; without NVRTC they are skipped with a note.
 
 #![cfg(test)]
 
@@ -76,7 +76,8 @@ fn nvrtc_is_here() -> bool {
     here
 }
 
-/// Whether this NVRTC makes machine code for a device. Those before 12.8 need not know Blackwell, and no other is left out.
+/// Whether this NVRTC generates machine code for a device. Versions before 12.8 may lack Blackwell; every
+/// other device must be supported.
 fn knows(arch: &str) -> bool {
     let known = nvrtc::arch_list().iter().any(|a| a == arch);
     let version = nvrtc::version().unwrap();
@@ -118,7 +119,7 @@ fn check(launch: &Launch, archs: &[&str]) {
     compiles(&launch.program, launch.program.kind.signature(launch), archs);
 }
 
-/// `out = cast(a + b, to)`, and `position < number` beside it.
+/// `out = cast(a + b, to)`, and also `position < number`.
 fn sample_map(dtype: Dtype, to: Dtype) -> Map {
     let args = |args: &[u16]| args.iter().copied().collect::<Regs>();
     Map {
@@ -372,8 +373,8 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
     }
 }
 
-/// A number stored from the loop of a reduction, in sixteen bytes: over a struct for these bits
-/// NVRTC 13.0 never ended.
+/// A number stored 16 bytes at a time from the loop of a reduction. NVRTC 13.0 never finished compiling a
+/// version that used a struct for these bits.
 #[test]
 fn complex_numbers_are_stored_from_reductions() {
     static EQUAL: MapFn = MapFn {
@@ -439,7 +440,7 @@ fn the_device_kernels_and_random_functions_compile() {
         for arch in ARCHS.iter().filter(|arch| knows(arch)) {
             nvrtc::compile_now(&text, arch, "device").unwrap();
         }
-        // What a device gets that is newer than the compiler.
+        // The PTX for a device newer than the compiler.
         let newest = nvrtc::arch_list().pop().unwrap().replace("sm", "compute");
         let portable = nvrtc::compile_now(&text, &newest, "device").unwrap();
         assert!(portable.ends_with(&[0]) && portable.starts_with(b"//"), "PTX, as a text");
@@ -479,13 +480,13 @@ mod operations {
         }
     }
 
-    /// The same of complex numbers, whose functions are listed by themselves.
+    /// The same for complex numbers, whose functions are listed separately.
     #[test]
     fn texts_of_all_complex_functions_compile() {
         if !nvrtc_is_here() {
             return;
         }
-        // A program each: NVRTC's time for all in one grows with the square of their number.
+        // One program each: NVRTC's time for one program grows with the square of its functions.
         for whole in [Dtype::C64, Dtype::C128] {
             for f in crate::ops::complex::functions() {
                 let mut map = Map {
@@ -512,7 +513,7 @@ mod operations {
         }
     }
 
-    /// One program per class with every elementwise operation that the class has.
+    /// One program per class with every elementwise operation defined for it.
     #[test]
     fn texts_of_all_elementwise_operations_compile() {
         if !nvrtc_is_here() {
@@ -543,7 +544,7 @@ mod operations {
                 if f.select {
                     args[0] = 4;
                 }
-                // The text's own type tells whether the result is a condition.
+                // The type of the text shows whether the result is a condition.
                 let (dtype, class) =
                     (if f.cuda.of(class).starts_with("(i64)(") { Dtype::I64 } else { dtype }, class);
                 map.instrs.push(Instr { f, args, class, dtype });
@@ -565,7 +566,7 @@ static SIN: MapFn = MapFn {
     complex: None,
 };
 
-/// `count` sines, each of the one before.
+/// `count` nested sines.
 fn sines(count: u16, dtype: Dtype) -> Map {
     let args = |i: u16| [i].into_iter().collect::<Regs>();
     Map {
@@ -594,7 +595,7 @@ fn costly_functions_are_not_copied_without_bound() {
             for launch in [maps, sums] {
                 let kind = &launch.program.kind;
                 let text = kind.source(kind.signature(&launch)).text;
-                // Nothing but the function's definition names it.
+                // Only the function's definition contains its name.
                 let own = &text[PRELUDE.len()..];
                 assert_eq!(own.matches("sinf(").count() + own.matches("sin(").count(), 1, "{own}");
                 assert_eq!(own.matches("__noinline__").count(), 1);

@@ -1,4 +1,4 @@
-//! Streams, events, and waiting for them.
+//! Streams, events, and waits for them.
 
 use super::context::{check, ready};
 use super::driver::CudaDriver;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Called again and again while a wait lasts; an error ends the wait with it.
+/// Called repeatedly during a wait; an error ends the wait.
 type Interrupt = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 static INTERRUPT: RwLock<Option<Interrupt>> = RwLock::new(None);
 static INTERRUPTIBLE: AtomicBool = AtomicBool::new(false);
 
-/// Sets what every wait of this process asks while it lasts; `None` lets the driver wait by itself.
+/// Sets the interrupt that every wait of this process calls; `None` lets the driver wait by itself.
 pub fn set_interrupt(interrupt: Option<Interrupt>) {
     INTERRUPTIBLE.store(interrupt.is_some(), Ordering::Release);
     *INTERRUPT.write() = interrupt;
@@ -25,13 +25,13 @@ pub fn set_interrupt(interrupt: Option<Interrupt>) {
 /// Most waits are short, and waking a sleeping thread costs tens of microseconds.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Whether something may end a wait of this thread.
+/// Whether something may end this thread's wait.
 fn may_end() -> bool {
     INTERRUPTIBLE.load(Ordering::Acquire) || stop::is_set()
 }
 
-/// Waits until `query` says so: polls first, then lets the driver `block`, or keeps polling at
-/// growing intervals where an interrupt is set.
+/// Waits until `query` returns true: polls first, then calls the driver's `block`, or keeps polling at
+/// growing intervals if an interrupt is set.
 fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<()>) -> Result<()> {
     if query()? {
         return Ok(());
@@ -55,7 +55,7 @@ fn wait(mut query: impl FnMut() -> Result<bool>, block: impl FnOnce() -> Result<
         if start.elapsed() < Duration::from_millis(2) {
             std::thread::yield_now();
         } else {
-            // Late by a few hundredths of the wait at most.
+            // Adds at most a few percent to the wait.
             std::thread::sleep((start.elapsed() / 64).min(Duration::from_micros(100)));
         }
     }
@@ -77,21 +77,21 @@ impl CudaDriver {
 
     pub(super) fn stream_done(&self, stream: StreamHandle) -> Result<bool> {
         self.enter()?;
-        // SAFETY: the stream is this device's; 0 is its default stream.
+        // SAFETY: the stream belongs to this device; 0 is its default stream.
         ready(unsafe { sys::cuStreamQuery(stream as CUstream) }, "cuStreamQuery")
     }
 
     pub(super) fn stream_wait(&self, stream: StreamHandle) -> Result<()> {
         wait(
             || self.stream_done(stream),
-            // SAFETY: the stream is this device's, and `stream_done` has made the context current.
+            // SAFETY: the stream belongs to this device, and `stream_done` has made the context current.
             || check(unsafe { sys::cuStreamSynchronize(stream as CUstream) }, "cuStreamSynchronize"),
         )
     }
 
     pub(super) fn wait_all(&self) -> Result<()> {
         if may_end() {
-            // The context's own wait cannot be left; waiting for each stream can.
+            // The context's own wait cannot be interrupted; waits for single streams can.
             let streams = self.streams.lock().clone();
             for stream in std::iter::once(0).chain(streams) {
                 self.stream_wait(stream)?;
@@ -127,7 +127,7 @@ impl CudaDriver {
     pub(super) fn export_event(&self, event: EventHandle) -> Result<[u8; 64]> {
         self.enter()?;
         let mut handle = sys::CUipcEventHandle_st { reserved: [0; 64] };
-        // SAFETY: the event is this device's, and the driver writes the 64 bytes of the handle.
+        // SAFETY: the event belongs to this device, and the driver writes the 64 bytes of the handle.
         check(unsafe { sys::cuIpcGetEventHandle(&mut handle, event as CUevent) }, "cuIpcGetEventHandle")?;
         Ok(handle.reserved.map(|byte| byte as u8))
     }
@@ -143,33 +143,33 @@ impl CudaDriver {
 
     pub(super) fn drop_event(&self, event: EventHandle) {
         if self.enter().is_ok() {
-            // SAFETY: made by `make_event`; the driver keeps it until queued work has passed it.
+            // SAFETY: made by `make_event`; the driver keeps the event until queued work has passed it.
             let _ = unsafe { sys::cuEventDestroy_v2(event as CUevent) };
         }
     }
 
     pub(super) fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
         self.enter()?;
-        // SAFETY: both are this device's.
+        // SAFETY: both belong to this device.
         check(unsafe { sys::cuEventRecord(event as CUevent, stream as CUstream) }, "cuEventRecord")
     }
 
     pub(super) fn wait_on_stream(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
         self.enter()?;
-        // SAFETY: the stream is this device's; the event may be any device's of this process.
+        // SAFETY: the stream belongs to this device; the event may belong to any device of this process.
         check(unsafe { sys::cuStreamWaitEvent(stream as CUstream, event as CUevent, 0) }, "cuStreamWaitEvent")
     }
 
     pub(super) fn event_done(&self, event: EventHandle) -> Result<bool> {
         self.enter()?;
-        // SAFETY: the event is this device's.
+        // SAFETY: the event belongs to this device.
         ready(unsafe { sys::cuEventQuery(event as CUevent) }, "cuEventQuery")
     }
 
     pub(super) fn event_wait_host(&self, event: EventHandle) -> Result<()> {
         wait(
             || self.event_done(event),
-            // SAFETY: the event is this device's, and `event_done` has made the context current.
+            // SAFETY: the event belongs to this device, and `event_done` has made the context current.
             || check(unsafe { sys::cuEventSynchronize(event as CUevent) }, "cuEventSynchronize"),
         )
     }
@@ -177,7 +177,7 @@ impl CudaDriver {
     pub(super) fn elapsed(&self, start: EventHandle, end: EventHandle) -> Result<f64> {
         self.enter()?;
         let mut ms = 0f32;
-        // SAFETY: both events measure time and are complete, or the driver says so.
+        // SAFETY: both events measure time and are complete; otherwise the driver returns an error.
         let result = unsafe { sys::cuEventElapsedTime(&mut ms, start as CUevent, end as CUevent) };
         check(result, "cuEventElapsedTime")?;
         Ok(f64::from(ms))

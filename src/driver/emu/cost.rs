@@ -3,7 +3,7 @@
 use crate::driver::Work;
 use crate::driver::graph::Task;
 
-/// Modelled nanoseconds: of launches by their kind, 50 GB/s to the host, a sleep 1 ns per cycle.
+/// Modelled nanoseconds: each kind models its launches, copies run at 50 GB/s, a sleep takes 1 ns per cycle.
 pub(super) fn cost(work: Work<'_>) -> u64 {
     match work {
         Work::Launch(launch) => launch.program.kind.cost(launch),

@@ -1,9 +1,8 @@
-//! The memory of an emulated device: an address range, of which the system gives pages when they
-//! are first touched.
+//! The memory of an emulated device: an address range whose pages the system provides on first touch.
 //!
-//! Reserved addresses are ranges of their own: mapping counts the bytes as used, and unmapping lets the
-//! system have the pages. No range is ever given back while the device lives, so that work which uses memory after it
-//! was freed (a script's race) reads poison or somebody else's data, and never faults.
+//! Reserved addresses are separate ranges: mapping counts their bytes as used, and unmapping releases their
+//! pages to the system. Address ranges stay reserved while the device lives. So work that uses freed memory
+//! (a script's race) reads poison or another tensor's data, and never faults.
 
 use crate::kernel::Ptr;
 use crate::kernel::host::bytes;
@@ -13,11 +12,11 @@ use std::collections::BTreeMap;
 /// Alignment and unit of every allocation. Source: `cudaMalloc` aligns to 256 bytes at least.
 const UNIT: u64 = 512;
 
-/// What the first allocation is aligned to.
+/// The alignment of the first allocation.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// How much of a range is poisoned when it is taken or freed. The rest of a freed one goes back to the system and
-/// reads as zero, so that memory which is never touched takes none.
+/// How many bytes of a range are poisoned when it is allocated or freed. The rest of a freed range is
+/// released to the system and reads as zero, so untouched memory costs nothing.
 const POISONED: u64 = 64 << 20;
 
 /// One device's memory.
@@ -27,16 +26,16 @@ const POISONED: u64 = 64 << 20;
 pub(super) struct Memory {
     total: u64,
     used: u64,
-    /// What fresh and freed bytes are made: unwritten elements and uses after the end become visible.
+    /// Overwrites fresh and freed bytes, so that reads of unwritten or freed memory become visible.
     poison: Option<u8>,
     range: Option<MmapMut>,
     free: BTreeMap<u64, u64>,
     reserved: Vec<Reserved>,
-    /// Ranges of addresses, start and bytes, that nobody was told of yet.
+    /// New address ranges (start and bytes) that `take_fresh` has not returned yet.
     fresh: Vec<(Ptr, u64)>,
 }
 
-/// Addresses to map memory at, aligned to [`HUGE_PAGE`].
+/// Reserved addresses to map memory at, aligned to [`HUGE_PAGE`].
 struct Reserved {
     range: MmapMut,
     base: Ptr,
@@ -45,7 +44,7 @@ struct Reserved {
 }
 
 impl Memory {
-    /// Memory of that size; nothing is taken yet.
+    /// Memory of that size; reserves nothing yet.
     pub(super) fn new(total: u64, poison: Option<u8>) -> Memory {
         Memory {
             total,
@@ -63,7 +62,7 @@ impl Memory {
         (self.total - self.used, self.total)
     }
 
-    /// Takes memory; `None` when the device's total would be exceeded.
+    /// Allocates memory; `None` when the device's total would be exceeded.
     pub(super) fn alloc(&mut self, bytes: u64) -> Option<Ptr> {
         let length = bytes.max(1).checked_next_multiple_of(UNIT)?;
         if length > self.total - self.used {
@@ -83,7 +82,7 @@ impl Memory {
         Some(base + start)
     }
 
-    /// Gives it back.
+    /// Frees memory.
     pub(super) fn free(&mut self, ptr: Ptr, bytes: u64) {
         let Some(range) = self.range.as_mut() else { return };
         let base = range.as_mut_ptr() as usize as u64;
@@ -104,7 +103,7 @@ impl Memory {
         self.free.insert(start, length);
     }
 
-    /// Reserves addresses, or takes some again that were given back; `None` where the system refuses.
+    /// Reserves addresses, or reuses released ones; `None` when the system refuses.
     pub(super) fn reserve_range(&mut self, bytes: u64) -> Option<Ptr> {
         if let Some(spare) = self.reserved.iter_mut().find(|r| !r.in_use && r.bytes == bytes) {
             spare.in_use = true;
@@ -112,7 +111,7 @@ impl Memory {
         }
         let length = usize::try_from(bytes.checked_add(HUGE_PAGE)?).ok()?;
         let range = MmapOptions::new().len(length).no_reserve_swap().map_anon().ok()?;
-        // As for the range below.
+        // As for the main range below.
         #[cfg(target_os = "linux")]
         let _ = range.advise(memmap2::Advice::HugePage);
         let base = (range.as_ptr() as usize as u64).next_multiple_of(HUGE_PAGE);
@@ -121,19 +120,19 @@ impl Memory {
         Some(base)
     }
 
-    /// The ranges of addresses that are new since the last call.
+    /// The address ranges added since the last call.
     pub(super) fn take_fresh(&mut self) -> Vec<(Ptr, u64)> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Gives reserved addresses back; a later reservation of the size has them again.
+    /// Releases reserved addresses; a later reservation of the same size reuses them.
     pub(super) fn unreserve_range(&mut self, base: Ptr) {
         if let Some(reserved) = self.reserved.iter_mut().find(|r| r.base == base) {
             reserved.in_use = false;
         }
     }
 
-    /// Puts memory behind reserved addresses; `None` when the device's total would be exceeded.
+    /// Maps memory to reserved addresses; `None` when the device's total would be exceeded.
     pub(super) fn map(&mut self, ptr: Ptr, bytes: u64) -> Option<()> {
         self.used = self.used.checked_add(bytes).filter(|&used| used <= self.total)?;
         let holds = |r: &&mut Reserved| r.base <= ptr && ptr + bytes <= r.base + r.bytes;
@@ -144,7 +143,7 @@ impl Memory {
         Some(())
     }
 
-    /// Takes it away: the addresses read as poison or zero from now on.
+    /// Unmaps memory: the addresses read as poison or zero from now on.
     pub(super) fn unmap(&mut self, ptr: Ptr, bytes: u64) {
         let holds = |r: &&mut Reserved| r.base <= ptr && ptr + bytes <= r.base + r.bytes;
         let Some(reserved) = self.reserved.iter_mut().find(holds) else { return };
@@ -153,8 +152,8 @@ impl Memory {
         forget(&mut reserved.range, start, bytes, self.poison);
     }
 
-    /// Reserves addresses: four times the total, so that free memory in pieces still serves large
-    /// requests as a real device's page tables would; less where the system refuses.
+    /// Reserves four times the total, so that fragmented free memory can still serve large requests, as a
+    /// real device's page tables can; less if the system refuses.
     fn reserve(&mut self) -> Option<()> {
         if self.range.is_some() {
             return Some(());
@@ -164,7 +163,7 @@ impl Memory {
             length += HUGE_PAGE;
             let wanted = usize::try_from(length).ok()?;
             if let Ok(range) = MmapOptions::new().len(wanted).no_reserve_swap().map_anon() {
-                // Huge pages make first touches and scattered reads cheaper, where the system has them.
+                // Huge pages make first touches and scattered reads cheaper, if the system supports them.
                 #[cfg(target_os = "linux")]
                 let _ = range.advise(memmap2::Advice::HugePage);
                 let base = range.as_ptr() as usize as u64;
@@ -180,7 +179,7 @@ impl Memory {
     }
 }
 
-/// Poisons the first of a freed range's bytes where that is wanted, and lets the system have the rest.
+/// Poisons the first bytes of a freed range if poisoning is on, and releases the rest to the system.
 fn forget(range: &mut MmapMut, start: u64, length: u64, with: Option<u8>) {
     let poisoned = poison(range, start, length, with);
     if poisoned < length {
@@ -188,24 +187,24 @@ fn forget(range: &mut MmapMut, start: u64, length: u64, with: Option<u8>) {
     }
 }
 
-/// Poisons the first of a range's bytes where that is wanted; gives how many.
+/// Poisons the first bytes of a range if poisoning is on; returns how many.
 fn poison(range: &mut MmapMut, start: u64, length: u64, with: Option<u8>) -> u64 {
     let Some(byte) = with else { return 0 };
     let poisoned = length.min(POISONED);
     if let Some(bytes) = range.get_mut(start as usize..(start + poisoned) as usize) {
-        // SAFETY: the bytes lie in the range, and nothing uses memory that is fresh or freed but racing work,
-        // which runs under the same machine's lock.
+        // SAFETY: the bytes lie in the range. Only racing work uses fresh or freed memory, and it runs under
+        // the same machine's lock.
         unsafe { bytes::fill(bytes.as_mut_ptr(), u64::from(byte), 1, bytes.len()) };
     }
     poisoned
 }
 
-/// Gives the whole pages of a freed range back to the system; they read as zero afterwards.
+/// Releases the whole pages of a freed range to the system; they read as zero afterwards.
 fn release(range: &mut MmapMut, start: usize, length: usize) {
     const PAGE: usize = 64 << 10;
     let (first, last) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
     if first < last {
-        // SAFETY: the pages are anonymous and private, and their contents are not wanted any more.
+        // SAFETY: the pages are anonymous and private, and their contents are no longer needed.
         let _ = unsafe { range.unchecked_advise_range(UncheckedAdvice::DontNeed, first, last - first) };
     }
 }
@@ -260,7 +259,7 @@ mod tests {
         assert!(memory.map(base + (6 << 20), 4 << 20).is_none());
         assert_eq!(memory.info().0, 2 << 20);
         let at = base as usize as *mut f32;
-        // SAFETY: the address stays the process's while the memory lives.
+        // SAFETY: the address stays reserved while the memory lives.
         unsafe { at.write(1.0) };
         memory.unmap(base, 6 << 20);
         // SAFETY: as above.

@@ -1,9 +1,9 @@
 //! Emulated CUDA devices on the CPU: their memory, queues, events, and a clock.
 //!
-//! They behave as badly as CUDA may, and not worse: commands run later than they are queued, queues
-//! overtake each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a
-//! machine share one set of queues (see `queue`) and can access each other's memory. Knows nothing
-//! of caching, races or what a command means.
+//! They behave as badly as CUDA may, and no worse: commands run later than they are queued, queues overtake
+//! each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a machine share one
+//! set of queues (see `queue`) and can access each other's memory. Knows nothing of caching, races or the
+//! meaning of a command.
 
 mod cost;
 mod memory;
@@ -31,21 +31,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// What an emulated machine is.
+/// The configuration of an emulated machine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How many devices.
+    /// Number of devices.
     pub devices: usize,
-    /// Bytes of each; they cost nothing until they are touched.
+    /// Memory per device in bytes; untouched memory costs nothing.
     pub memory_per_device: u64,
-    /// Runs the queues lazily, in an order of its own: the same script, the same order. Without one, a
-    /// thread runs them in order of age.
+    /// Runs the queues lazily in a reproducible order. Without a schedule, threads run commands in order of
+    /// age.
     pub schedule: Option<Schedule>,
-    /// The driver call that is made to fail.
+    /// The driver call that fails on purpose.
     pub failure: Option<Failure>,
-    /// What fresh and freed memory is overwritten with.
+    /// The byte that overwrites fresh and freed memory.
     pub poison: Option<u8>,
-    /// When set, waits end with the error `Interrupted`; whoever set it clears it.
+    /// When set, waits end with the error `Interrupted`. The code that sets the flag also clears it.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -63,23 +63,23 @@ impl Default for Config {
     }
 }
 
-/// An emulated machine: what its devices share. When nobody holds a device any more, the commands that run end
-/// early, and what is queued behind them is given up.
+/// An emulated machine: the state that its devices share. When the last device handle is dropped, running
+/// commands end early and queued commands are discarded.
 ///
 /// Invariant: streams `0..devices` of the queues are the devices' default streams.
 pub struct Machine {
     queues: Arc<Queues>,
-    /// Of every device; here, so that no memory goes while queued work may still run.
+    /// The memory of every device. It lives here so that it outlives queued work.
     memory: Vec<Mutex<Memory>>,
     events: Mutex<FxHashMap<EventHandle, Arc<Event>>>,
     graphs: Mutex<FxHashMap<GraphHandle, Arc<[Step]>>>,
     pinned: Mutex<BTreeMap<Ptr, u64>>,
     handles: AtomicU64,
     failure: Option<Failure>,
-    /// The device that a sticky failure has taken, plus 1.
+    /// The index of the device lost to a sticky failure, plus 1.
     failed: AtomicU64,
     seeded: bool,
-    /// One for each device that has had work.
+    /// One thread per device that has had work.
     threads: Vec<OnceLock<Option<JoinHandle<()>>>>,
 }
 
@@ -98,15 +98,15 @@ const MAP_UNIT: u64 = 2 << 20;
 /// Alignment of pinned host memory: a page.
 const PAGE: usize = 4096;
 
-/// Pageable host memory up to this size is copied when the copy is queued, so that the host need
-/// not wait. Source: CUDA stages pageable copies up to 64 KiB.
+/// Copies of pageable host memory up to this size take their bytes when queued, so that the host need not
+/// wait. Source: CUDA stages pageable copies up to 64 KiB.
 const STAGED: u64 = 64 << 10;
 
-/// Larger copies of pageable memory go in parts of this size.
+/// Larger copies of pageable memory are split into parts of this size.
 const PART: u64 = 32 << 20;
 
 impl Machine {
-    /// Makes a machine and its devices. No thread runs and no memory is taken until they are used.
+    /// Makes a machine and its devices. Threads and memory are created on first use.
     #[allow(clippy::new_ret_no_self, reason = "a machine is its devices")]
     pub fn new(config: Config) -> Vec<Arc<dyn Driver>> {
         let seeded = config.schedule.is_some();
@@ -139,13 +139,13 @@ impl Machine {
         (0..config.devices).map(device).collect()
     }
 
-    /// Queues a command; the first one of a device starts a thread.
+    /// Queues a command; a device's first command starts its thread.
     fn push(&self, device: u32, stream: usize, command: Command) -> Result<()> {
         if let Some(thread) = self.threads.get(device as usize).filter(|_| !self.seeded) {
             thread.get_or_init(|| {
                 let queues = self.queues.clone();
                 let thread = std::thread::Builder::new().name("runnel-emu".into());
-                // Without a thread, the waits still run everything.
+                // If the thread cannot start, waits still run everything.
                 thread.spawn(move || queues.serve()).ok()
             });
         }
@@ -168,15 +168,15 @@ impl Drop for Machine {
     fn drop(&mut self) {
         self.queues.stop();
         for thread in self.threads.iter_mut().filter_map(|thread| thread.take().flatten()) {
-            // A panic in a kernel was caught where it ran.
+            // A panic in a kernel was caught where the kernel ran.
             let _ = thread.join();
         }
-        // What is still queued never runs; pages that it names go after it.
+        // Queued commands no longer run, so the pages that they use can be freed.
         self.pinned.get_mut().iter().for_each(|(&ptr, &size)| free_pages(ptr, size));
     }
 }
 
-/// Gives page-locked memory back that was taken out of the machine's list.
+/// Frees page-locked memory that was removed from the machine's list.
 fn free_pages(ptr: Ptr, size: u64) {
     if let Ok(layout) = std::alloc::Layout::from_size_align(size as usize, PAGE) {
         // SAFETY: `pinned_alloc` made the block with this layout, and it was registered once.
@@ -204,7 +204,7 @@ impl EmuDriver {
         &self.machine.memory[self.index as usize]
     }
 
-    /// Changes the memory; where bytes are overwritten, between two commands.
+    /// Changes the memory; between two commands if poisoning is on.
     fn poisoning<T>(&self, change: impl FnOnce() -> T) -> T {
         match self.poison {
             Some(_) => self.machine.queues.between(self.index, change),
@@ -212,7 +212,7 @@ impl EmuDriver {
         }
     }
 
-    /// Takes addresses of this device's memory, and tells the queues whose they are.
+    /// Allocates addresses of this device's memory, and tells the queues that they belong to this device.
     fn take_memory(&self, take: impl FnOnce(&mut Memory) -> Option<Ptr>) -> Option<Ptr> {
         let (taken, fresh) = self.poisoning(|| {
             let mut memory = self.memory().lock();
@@ -228,7 +228,7 @@ impl EmuDriver {
         self.machine.push(self.index, stream, command)
     }
 
-    /// Counts a driver call, and fails the one that was asked to fail.
+    /// Counts a driver call, and fails the call that should fail.
     fn call(&self, name: &str) -> Result<()> {
         let Some(failure) = &self.machine.failure else { return Ok(()) };
         let lost = || error::device_failed("emu", name, failure::TEXT);
@@ -305,7 +305,7 @@ impl Driver for EmuDriver {
             return Err(failed());
         }
         if let Some(byte) = self.poison {
-            // SAFETY: the block has that many bytes, and is nobody's yet.
+            // SAFETY: the block has that many bytes, and is not shared yet.
             unsafe { block.write_bytes(byte, size) };
         }
         let block = block as usize as Ptr;
@@ -408,15 +408,15 @@ impl Driver for EmuDriver {
             CopyKind::DeviceToDevice | CopyKind::FromPeer(_) | CopyKind::ToPeer(_) => false,
         };
         if pageable && kind == CopyKind::HostToDevice && bytes <= STAGED {
-            // SAFETY: the caller's: the host memory is readable now.
+            // SAFETY: guaranteed by the caller: the host memory is readable now.
             let taken = unsafe { std::slice::from_raw_parts(src as usize as *const u8, bytes as usize) };
             return self.push(stream, Command::Copy { dst, src: Source::Taken(taken.into()), bytes });
         }
         if !pageable {
             return self.push(stream, Command::Copy { dst, src: Source::Memory(src), bytes });
         }
-        // The host memory is the caller's again after this call, so an interrupt must not cut the wait for a part
-        // short; it ends the wait for earlier work, and the copy between parts.
+        // The caller may reuse the host memory after this call, so an interrupt must not end the wait for a
+        // part. It may end the wait for earlier work, and the copy between parts.
         self.machine.queues.wait(&Goal::Stream(stream))?;
         let mut at = 0;
         while at < bytes {
@@ -465,7 +465,7 @@ impl Driver for EmuDriver {
 
     fn abandon(&self, after: u64) -> Option<Vec<StreamHandle>> {
         let lost = self.machine.queues.abandon(self.index, after);
-        // The default stream is called 0.
+        // The default stream has the handle 0.
         let handle = |at: usize| if at == self.index as usize { 0 } else { at as StreamHandle };
         Some(lost.into_iter().map(handle).collect())
     }
@@ -481,7 +481,7 @@ impl Driver for EmuDriver {
         Ok(handle)
     }
 
-    /// Queues the steps in the order in which they were recorded, which is one that the marks allow.
+    /// Queues the steps in recorded order, which satisfies the marks.
     fn graph_launch(&self, graph: GraphHandle, stream: StreamHandle) -> Result<()> {
         self.call("graph_launch")?;
         let steps = self.machine.graphs.lock().get(&graph).cloned();

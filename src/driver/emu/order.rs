@@ -1,25 +1,25 @@
-//! In which order the queues of an emulated machine run: who decides between streams that could go on.
+//! The order in which the queues of an emulated machine run: chooses between ready streams.
 //!
-//! Knows nothing of commands: it is asked which of several streams is next, step by step.
+//! Knows nothing of commands: at each step it chooses the next of several streams.
 
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An order in which queues run lazily, so that the same script runs the same way again.
+/// A reproducible order for queues that run lazily.
 #[derive(Clone, Debug)]
 pub enum Schedule {
-    /// Any of the streams that can go on, each as likely. `seed:N`.
+    /// Picks any ready stream with equal probability. `seed:N`.
     Seed(u64),
-    /// The stream of the highest priority among them. Priorities are drawn from a seed, and at up to three points
-    /// that are drawn too the stream that would run falls behind all others. So streams are held back far longer
-    /// than under [`Schedule::Seed`], and a mistake that takes `d` points to show itself in `n` steps of
-    /// `k` streams does in at least one of `k * n ^ (d - 1)` runs. `pct:N`. Source: Burckhardt, Kothari,
-    /// Musuvathi, Nagarakatte: "A randomized scheduler with probabilistic guarantees of finding bugs",
-    /// ASPLOS 2010.
+    /// Picks the ready stream with the highest priority. Priorities are drawn from a seed. At up to three
+    /// points, also drawn, the stream that would run next falls behind all others. So streams are held back
+    /// far longer than under [`Schedule::Seed`]: a mistake that takes `d` points to appear in `n` steps of
+    /// `k` streams appears in at least one of `k * n ^ (d - 1)` runs. `pct:N`. Source: Burckhardt, Kothari,
+    /// Musuvathi, Nagarakatte: "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS
+    /// 2010.
     Priorities(u64),
-    /// One order after the other, all that there are.
+    /// Every possible order, one after another.
     Every(Orders),
 }
 
@@ -48,13 +48,12 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// All orders of one program, depth first: run the program with [`Schedule::Every`] of a clone of this,
-/// then [`Orders::next`], as long as that is true. What the program queues may depend on nothing but the
-/// order.
+/// All orders of one program, depth first: run the program with [`Schedule::Every`] of a clone of this, then
+/// call [`Orders::next`] while it returns true. Queued work may depend only on the order.
 #[derive(Clone, Debug, Default)]
 pub struct Orders(Arc<Mutex<Path>>);
 
-/// The choices of a run: what was chosen, of how many; and how far this run has come.
+/// The choices of a run: each choice with its number of alternatives; and the progress of the current run.
 #[derive(Debug, Default)]
 struct Path {
     choices: Vec<(u64, u64)>,
@@ -62,7 +61,7 @@ struct Path {
 }
 
 impl Orders {
-    /// Moves on to the next order; false when all have been run.
+    /// Advances to the next order; false when all have been run.
     pub fn next(&self) -> bool {
         let mut path = self.0.lock();
         path.at = 0;
@@ -89,7 +88,7 @@ impl Orders {
     }
 }
 
-/// A schedule at work.
+/// The state of a schedule.
 pub(super) enum Order {
     Drawn(Draw),
     Ranked(Ranks),
@@ -105,7 +104,7 @@ impl Order {
         }
     }
 
-    /// Which of these streams is next, by its place among them; there are at least two.
+    /// Chooses the next of these streams and returns its position in the list, which has at least two.
     pub(super) fn choose(&mut self, ready: &[usize]) -> usize {
         match self {
             Order::Ranked(ranks) => ranks.choose(ready),
@@ -113,7 +112,7 @@ impl Order {
         }
     }
 
-    /// A number below `below`, which is above 0.
+    /// A number below `below`, which is positive.
     pub(super) fn below(&mut self, below: u64) -> u64 {
         match self {
             Order::Drawn(draw) => draw.below(below),
@@ -123,7 +122,7 @@ impl Order {
     }
 }
 
-/// Numbers from a seed. Source: xorshift64*.
+/// Pseudorandom numbers. Source: xorshift64*.
 pub(super) struct Draw(u64);
 
 impl Draw {
@@ -143,7 +142,7 @@ impl Draw {
 /// Priorities of streams, and the steps at which the first stream falls behind.
 pub(super) struct Ranks {
     draw: Draw,
-    /// By stream, as it is first met: higher runs first.
+    /// By stream, assigned when first seen: higher runs first.
     ranks: Vec<Option<i64>>,
     falls: Vec<u64>,
     step: u64,
@@ -152,7 +151,7 @@ pub(super) struct Ranks {
 impl Ranks {
     fn new(seed: u64) -> Ranks {
         let mut draw = Draw::new(seed);
-        // Nobody knows how long the program is.
+        // The length of the program is unknown.
         let length = 8 << draw.below(6);
         let falls = (0..draw.below(4)).map(|_| 1 + draw.below(length)).collect();
         Ranks { draw, ranks: Vec::new(), falls, step: 0 }
@@ -163,14 +162,14 @@ impl Ranks {
         let falls = self.falls.iter().filter(|&&at| at == self.step).count();
         let mut best = self.first(ready);
         for _ in 0..falls {
-            // Behind all others, and behind those that fell before.
+            // Behind all others, including those that fell behind before.
             self.ranks[ready[best]] = Some(-(self.step as i64));
             best = self.first(ready);
         }
         best
     }
 
-    /// The stream of the highest priority, by its place.
+    /// The position of the stream with the highest priority.
     fn first(&mut self, ready: &[usize]) -> usize {
         let mut best = (i64::MIN, 0);
         for (place, &stream) in ready.iter().enumerate() {
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Runs queues of these lengths, with nothing between them.
+    /// Runs independent queues of these lengths.
     fn order(schedule: Schedule, lengths: &[usize]) -> Vec<usize> {
         let (mut order, mut left) = (Order::new(schedule), lengths.to_vec());
         let mut ran = Vec::new();
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn priorities_hold_streams_back() {
-        // One step of a stream after all of another: rare when each step is drawn by itself.
+        // One stream runs entirely before another: rare when each step is drawn independently.
         let whole = |schedule: fn(u64) -> Schedule| {
             (0..400).filter(|&seed| order(schedule(seed), &[20, 20])[..20].iter().all(|&s| s == 0)).count()
         };

@@ -1,15 +1,16 @@
 //! The queues of an emulated machine, and the order in which they run.
 //!
-//! Commands run on the machine's threads, one for each device that has work, or on a host thread that waits; a
-//! kernel is parallel inside. One command of a device runs at a time, and two devices run at the same time only
-//! what touches different memory ([`State::holds`]). So two streams that race give a wrong answer, as on a
-//! real device, but never a data race in the host process, which one thread per stream would. Between streams
-//! the oldest ready command of the highest priority runs first or, under a seed, any ready one, and then alone.
+//! Commands run on the machine's threads (one per device with work) or on a waiting host thread; each kernel
+//! is parallel inside. Each device runs one command at a time, and two devices run commands at the same time
+//! only if these touch different memory ([`State::holds`]). So two streams that race give a wrong answer, as
+//! on a real device, but never a data race in the host process, which one thread per stream would. Between
+//! streams the oldest ready command of the highest priority runs first. Under a seed any ready command may
+//! run, and it runs alone.
 //!
-//! Note [Virtual time]. A machine has a clock of its own, in nanoseconds. It moves by a model of
-//! the time that work takes, by 10 us with each query that answers false, and, when a host thread
-//! waits and nothing else can run, to the end of the next sleep. So a query right after a sleep is
-//! false, a loop that polls ends, and no sleep costs real time.
+//! Note [Virtual time]. A machine has its own clock, in nanoseconds. It advances by the modelled time of
+//! work, by 10 us with each query that returns false, and, when a host thread waits and nothing else can run,
+//! to the end of the next sleep. So a query right after a sleep returns false, a polling loop ends, and no
+//! sleep costs real time.
 
 use super::cost::cost;
 use super::order::{Order, Schedule};
@@ -26,24 +27,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How far the clock moves with a query that answers false.
+/// How far the clock advances with a query that returns false.
 const QUERY: u64 = 10_000;
 
-/// Commands in all queues of a device together, from which the host waits for some to end.
-/// Source: CUDA's own queues hold about a thousand launches.
+/// Number of queued commands of a device from which the host waits. Source: CUDA's own queues hold about a
+/// thousand launches.
 const FULL: usize = 4096;
 
-/// Modelled time from which the machine's thread is woken at once.
+/// Modelled time from which the machine's thread is woken immediately.
 const LONG: u64 = 20_000;
 
-/// Modelled time from which a wait that may end leaves work to the machine's thread; the real time is
-/// about a hundred times as long.
+/// Modelled time from which an interruptible wait leaves work to the machine's thread; the real time is about
+/// a hundred times as long.
 const HEAVY: u64 = 100_000;
 
-/// A wait looks this often whether it was interrupted.
+/// How often a wait checks for interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a stream does.
+/// A command of a stream.
 #[allow(clippy::large_enum_variant, reason = "nearly all are launches, so the small variants waste little")]
 pub(super) enum Command {
     /// Runs a program.
@@ -60,17 +61,17 @@ pub(super) enum Command {
     Sleep(u64),
 }
 
-/// Where a copy comes from.
+/// The source of a copy.
 pub(super) enum Source {
     /// Memory that stays valid until the copy has run.
     Memory(Ptr),
-    /// Bytes that were taken when the copy was queued.
+    /// Bytes copied when the command was queued.
     Taken(Box<[u8]>),
 }
 
-/// An event. The fields change under the queues' lock alone.
+/// An event. Its fields change only under the queues' lock.
 pub(super) struct Event {
-    /// Whether its time may be asked for.
+    /// Whether the event records its time.
     pub(super) timing: bool,
     times: Mutex<Times>,
 }
@@ -78,8 +79,8 @@ pub(super) struct Event {
 #[derive(Default)]
 struct Times {
     recorded: u64,
-    /// The records that have not completed, with their streams, oldest first. Records on two streams
-    /// may complete in any order, and who waits for one waits for that one.
+    /// The incomplete records with their streams, oldest first. Records on two streams may complete in any
+    /// order, and a wait for a record waits only for that one.
     open: Vec<(u64, usize)>,
     /// When the newest completed record completed.
     at: u64,
@@ -88,11 +89,11 @@ struct Times {
 /// All queues of a machine.
 pub(super) struct Queues {
     state: Mutex<State>,
-    /// Wakes the machine's threads that sleep.
+    /// Wakes sleeping threads of the machine.
     work: Condvar,
-    /// Wakes those that nap.
+    /// Wakes napping threads of the machine.
     nap: Condvar,
-    /// Wakes host threads that wait while another thread runs a command.
+    /// Wakes host threads that wait for another thread's command.
     done: Condvar,
     interrupt: Option<Arc<AtomicBool>>,
 }
@@ -103,24 +104,24 @@ struct State {
     active: Vec<usize>,
     /// Queued commands, by device.
     queued: Vec<usize>,
-    /// Where the devices' memory is: first address, end, device; by address.
+    /// The devices' memory ranges, sorted by address: start, end, device.
     regions: Vec<(Ptr, Ptr, u32)>,
     /// Numbers commands by age.
     next: u64,
     clock: u64,
-    /// The commands that threads run outside the lock.
+    /// The commands that are running outside the lock.
     running: SmallVec<[Running; 4]>,
-    /// How many host threads wait on `done`.
+    /// Number of host threads waiting on `done`.
     waiting: usize,
-    /// How many of the machine's threads sleep until they are woken, and how many of those have been.
+    /// Number of the machine's sleeping threads, and how many of them have been woken.
     asleep: usize,
     woken: usize,
     stopped: bool,
-    /// How many threads the machine has.
+    /// Number of the machine's threads.
     served: usize,
-    /// Who decides what is next; `None` runs in order of age, on a thread.
+    /// Chooses the next command; without it, threads run commands in order of age.
     order: Option<Order>,
-    /// What a kernel's panic said; every later wait reports it.
+    /// The message of a kernel's panic; every later wait reports it.
     broken: Option<String>,
 }
 
@@ -128,13 +129,13 @@ struct Stream {
     priority: i32,
     device: u32,
     queue: VecDeque<(u64, Command)>,
-    /// When the sleep at the front ends.
+    /// When the sleep at the front of the queue ends.
     wakes: Option<u64>,
-    /// Ends its running command early.
+    /// Tells its running command to end early.
     end: Arc<AtomicBool>,
 }
 
-/// A command that a thread runs.
+/// A running command.
 struct Running {
     stream: usize,
     number: u64,
@@ -142,21 +143,21 @@ struct Running {
     holds: Memories,
 }
 
-/// The memory of each device, by bit, and [`HOST`].
+/// A set of memories: one bit per device, and [`HOST`].
 type Memories = u128;
 
 /// The host's memory.
 const HOST: Memories = 1 << 127;
 
-/// What a host thread waits for.
+/// The condition that a host thread waits for.
 pub(super) enum Goal {
-    /// Nothing queued or running on a stream.
+    /// A stream has no queued or running commands.
     Stream(usize),
     /// The same for all streams of a device.
     Device(u32),
-    /// A record of an event.
+    /// A record of an event has completed.
     Event(Arc<Event>, u64),
-    /// Fewer commands of a device queued than fill its queues.
+    /// The queues of a device are no longer full.
     Room(u32),
 }
 
@@ -174,12 +175,12 @@ impl Event {
         record
     }
 
-    /// The number of its last record; 0 before the first.
+    /// The number of the last record; 0 before the first.
     pub(super) fn recorded(&self) -> u64 {
         self.times.lock().recorded
     }
 
-    /// When its last record completed, if it has.
+    /// The completion time of the last record, if it has completed.
     pub(super) fn time(&self) -> Option<u64> {
         let times = self.times.lock();
         (times.recorded > 0 && Event::stream_of(&times, times.recorded).is_none()).then_some(times.at)
@@ -197,7 +198,7 @@ impl Event {
         Event::stream_of(&self.times.lock(), record).is_none()
     }
 
-    /// The stream that an open record is queued on.
+    /// The stream on which an incomplete record is queued.
     fn open_on(&self, record: u64) -> Option<usize> {
         Event::stream_of(&self.times.lock(), record)
     }
@@ -240,7 +241,7 @@ impl Queues {
         state.streams.len() - 1
     }
 
-    /// Notes addresses that are a device's memory from now on.
+    /// Registers an address range as a device's memory.
     pub(super) fn add_region(&self, device: u32, start: Ptr, bytes: u64) {
         let mut state = self.state.lock();
         let at = state.regions.partition_point(|region| region.0 < start);
@@ -250,7 +251,7 @@ impl Queues {
     /// Queues a command.
     pub(super) fn push(&self, stream: usize, command: Command) -> Result<()> {
         let mut state = self.state.lock();
-        // Records and waits go on: an event that was counted as recorded must complete.
+        // Markers do not wait for room, since that wait can fail: an event counted as recorded must complete.
         let marker = command.is_marker();
         let device = state.streams[stream].device;
         if state.queued[device as usize] >= FULL && !marker {
@@ -261,7 +262,7 @@ impl Queues {
         let cost = command.cost();
         state.push(stream, command);
         if marker && state.order.is_none() {
-            // What needs no work happens at once, and needs no thread.
+            // Markers that are ready complete at once and need no thread.
             state.settle();
             if !state.is_ready(stream) {
                 return Ok(());
@@ -274,7 +275,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Wakes a thread of the machine, if one sleeps.
+    /// Wakes a sleeping thread of the machine, if any.
     fn wake(&self, state: &mut State) {
         if state.asleep > state.woken {
             state.woken += 1;
@@ -287,8 +288,8 @@ impl Queues {
         self.state.lock().next
     }
 
-    /// Gives up the work of a device that was queued after the command with a number, and ends what of it runs.
-    /// Events still complete. Gives the streams that lost work.
+    /// Discards the work of a device queued after the command with this number, and ends such work that is
+    /// running. Events still complete. Returns the streams that lost work.
     pub(super) fn abandon(&self, device: u32, after: u64) -> Vec<usize> {
         let mut state = self.state.lock();
         let mut lost = Vec::new();
@@ -327,7 +328,7 @@ impl Queues {
         lost
     }
 
-    /// True when a device has no work that was queued after the command with a number.
+    /// True when all work of a device queued after the command with this number has completed.
     pub(super) fn has_done(&self, device: u32, after: u64) -> bool {
         let state = self.state.lock();
         let of = |stream: usize| state.streams[stream].device == device;
@@ -337,11 +338,11 @@ impl Queues {
         !runs && !state.active.iter().any(queued)
     }
 
-    /// True when a goal is reached; otherwise moves the clock on.
+    /// True when a goal is reached; otherwise advances the clock.
     pub(super) fn query(&self, goal: &Goal) -> Result<bool> {
         let mut state = self.state.lock();
         if let Some(order) = &mut state.order {
-            // Under a schedule nothing runs by itself: a query lets some of the work happen.
+            // Under a schedule nothing runs by itself, so a query runs some of the work.
             for _ in 0..order.below(3) {
                 state = self.step(state, None).0;
             }
@@ -362,7 +363,7 @@ impl Queues {
         self.wait_until(goal, true)
     }
 
-    /// As `wait`, and no interrupt ends it.
+    /// As `wait`, but cannot be interrupted.
     pub(super) fn wait_through(&self, goal: &Goal) -> Result<()> {
         self.wait_until(goal, false)
     }
@@ -382,7 +383,8 @@ impl Queues {
             }
             if may_end && stop::is_set() {
                 error::stopped()?;
-                // A wait can end while a thread of the machine does the work, and not while this one does.
+                // A wait can be interrupted while the machine's thread does the work, but not while this
+                // thread does it.
                 if state.is_heavy(goal) {
                     self.wake(&mut state);
                     self.nap.notify_one();
@@ -409,38 +411,38 @@ impl Queues {
                 continue;
             }
             if others {
-                // What the goal does not need is the machine's to do; it may hold the goal up all the same.
+                // The machine runs what the goal does not need, since that may still delay the goal.
                 self.wake(&mut state);
                 self.nap.notify_one();
                 self.pause(&mut state);
                 continue;
             }
             if !state.skip_to_next_wake(None) {
-                // Every wait names a record queued before it, so this cannot be; but a host thread
-                // must not hang on a mistake here.
+                // Unreachable, since every wait names a record queued before it; but a host thread must not
+                // hang because of a bug here.
                 return Err(error::driver_failed("emu", "synchronize", "the queues are stuck"));
             }
         }
     }
 
-    /// Waits a little for a command to end.
+    /// Waits briefly for a command to end.
     fn pause(&self, state: &mut MutexGuard<'_, State>) {
         state.waiting += 1;
         self.done.wait_for(state, POLL_INTERVAL);
         state.waiting -= 1;
     }
 
-    /// Calls a function while no command runs that touches a device's memory.
+    /// Calls a function while no command that touches a device's memory is running.
     pub(super) fn between<R>(&self, device: u32, f: impl FnOnce() -> R) -> R {
         let mut state = self.state.lock();
-        // Who is asked to end does not wait.
+        // A thread that is asked to end does not wait.
         while state.busy() & (1 << device) != 0 && stop::asked().is_none() {
             self.pause(&mut state);
         }
         f()
     }
 
-    /// Lets the machine's threads end; running commands end early.
+    /// Ends the machine's threads; running commands end early.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -462,7 +464,7 @@ impl Queues {
             if ran {
                 idle = 0;
             } else if idle < 20 {
-                // Short naps save host threads the cost of waking this one for each command.
+                // Short naps save host threads the cost of waking this thread for each command.
                 idle += 1;
                 self.nap.wait_for(&mut state, Duration::from_micros(100));
             } else {
@@ -475,8 +477,8 @@ impl Queues {
         }
     }
 
-    /// Runs one ready command, if there is one that may run now. A waiting host thread names its
-    /// goal, so that what it waits for comes first.
+    /// Runs one ready command, if one may run now. A waiting host thread passes its goal, so that the work it
+    /// needs runs first.
     fn step<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -497,7 +499,8 @@ impl Queues {
             }
             let stop = Stop { flag: end, deadline: None };
             let outcome = MutexGuard::unlocked(&mut state, || {
-                // Others may wait for the same work, and later work needs it: only its being given up ends it early.
+                // Other threads may wait for this work and later work needs it, so it ends early only if it
+                // is discarded.
                 catch_unwind(AssertUnwindSafe(|| stop::under(stop, || work.run())))
             });
             state.running.retain(|running| running.stream != stream);
@@ -514,7 +517,7 @@ impl Queues {
     }
 }
 
-/// A thread that serves the queues. When it ends, also by a panic, waits no longer leave work to it.
+/// A thread that serves the queues. When it ends, even by a panic, waits no longer leave work to it.
 struct Served<'a>(&'a Queues);
 
 impl Drop for Served<'_> {
@@ -560,7 +563,8 @@ impl State {
         self.running.iter().fold(0, |all, running| all | running.holds)
     }
 
-    /// The memory that the command at the front of a stream touches, and its device's in any case.
+    /// The memory that the command at the front of a stream touches. For work this includes the memory of its
+    /// device.
     fn holds(&self, stream: usize) -> Memories {
         let stream = &self.streams[stream];
         let own = 1 << stream.device.min(126);
@@ -581,7 +585,7 @@ impl State {
         }
     }
 
-    /// Does what a command that is no work does; gives work back.
+    /// Completes a marker; returns any other command.
     fn mark(&mut self, command: Command) -> Option<Command> {
         match command {
             Command::Record(event, record) => {
@@ -594,7 +598,7 @@ impl State {
         }
     }
 
-    /// Runs everything at the fronts of the queues that is ready and no work.
+    /// Completes all ready markers at the fronts of the queues.
     fn settle(&mut self) {
         let marker = |state: &State, s: usize| {
             let front = state.streams[s].queue.front();
@@ -629,8 +633,8 @@ impl State {
         }
     }
 
-    /// The stream whose first command runs next. For a goal, while the machine has threads, only what the goal
-    /// needs and other work of its device.
+    /// Chooses the stream whose first command runs next. For a goal, if the machine has threads, considers
+    /// only what the goal needs and other work of its device.
     fn choose(&mut self, goal: Option<&Goal>) -> Option<usize> {
         if self.order.is_some() {
             if !self.running.is_empty() {
@@ -657,7 +661,7 @@ impl State {
         if busy == 0 && device.is_none() {
             return ready().min_by_key(|&s| rank(s));
         }
-        // What waits for memory keeps younger commands off it.
+        // A command that waits for memory keeps younger commands off that memory.
         let mut all: SmallVec<[usize; 8]> = ready().collect();
         all.sort_unstable_by_key(|&s| rank(s));
         let mut taken = busy;
@@ -680,14 +684,14 @@ impl State {
         }
     }
 
-    /// True when nothing of the goal's device runs or could, and a stream of it sleeps.
+    /// True when the goal's device runs nothing and has nothing ready, and one of its streams sleeps.
     fn sleeps(&self, goal: &Goal) -> bool {
         let Some(device) = self.device_of(goal) else { return false };
         let of = |s: usize| self.streams[s].device == device;
         !self.running.iter().any(|r| of(r.stream)) && !self.active.iter().any(|&s| of(s) && self.is_ready(s))
     }
 
-    /// True when the next command takes long, and the machine's thread can run it.
+    /// True when the next command takes long and the machine's thread can run it.
     fn is_heavy(&mut self, goal: &Goal) -> bool {
         if self.served == 0 || self.order.is_some() {
             return false;
@@ -696,14 +700,14 @@ impl State {
         next.is_some_and(|(_, command)| command.cost() >= HEAVY)
     }
 
-    /// The ready stream that a goal waits for, through the events that its streams wait for.
+    /// The ready stream that a goal needs, following the events that its streams wait for.
     fn needed(&self, goal: &Goal) -> Option<usize> {
         let mut stream = match goal {
             Goal::Stream(stream) => *stream,
             Goal::Event(event, record) => event.open_on(*record)?,
             Goal::Device(_) | Goal::Room(_) => return None,
         };
-        // Each step leads to an earlier record, so this ends; the bound is for safety alone.
+        // Each step leads to an earlier record, so this ends; the bound is only a safeguard.
         for _ in 0..self.active.len() {
             if self.is_ready(stream) {
                 return Some(stream);
@@ -728,7 +732,7 @@ impl State {
         }
     }
 
-    /// Moves the clock to the end of the next sleep, of the goal's device; false when no stream sleeps there.
+    /// Advances the clock to the end of the next sleep on the goal's device; false if no stream sleeps there.
     fn skip_to_next_wake(&mut self, goal: Option<&Goal>) -> bool {
         let device = goal.and_then(|goal| self.device_of(goal));
         let of = |s: &&usize| device.is_none_or(|device| self.streams[**s].device == device);
@@ -748,7 +752,7 @@ impl State {
 }
 
 impl Command {
-    /// True for what needs no work and must not be given up.
+    /// True for records and waits, which do no work and must not be discarded.
     fn is_marker(&self) -> bool {
         matches!(self, Command::Record(..) | Command::Wait(..))
     }
@@ -766,7 +770,7 @@ impl Command {
     /// Does the work of a launch, a copy or a fill.
     fn run(&self) {
         match self {
-            // SAFETY: the invariant of `Launch`; commands run one at a time.
+            // SAFETY: the invariant of `Launch`; commands that touch the same memory run one at a time.
             Command::Launch(launch, faults) => unsafe { host::run(launch, faults) },
             Command::Copy { dst, src, bytes } => {
                 let from = match src {

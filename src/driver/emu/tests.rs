@@ -1,4 +1,4 @@
-//! What scripts may rely on: order within a stream, events between them, the clock, and errors.
+//! The guarantees that scripts rely on: order within a stream, events between streams, the clock, and errors.
 
 use super::*;
 use crate::array::{Class, Dtype};
@@ -131,7 +131,7 @@ fn sleeps_take_virtual_time_alone() {
         d.event_synchronize(end).unwrap();
         let elapsed = d.event_elapsed(start, end).unwrap();
         assert!((elapsed - 3e6).abs() < 1.0, "{elapsed}");
-        // A loop that polls ends after a hundred queries; under a seed a few more.
+        // A polling loop ends after a hundred queries; under a seed after a few more.
         d.sleep(1_000_000, s).unwrap();
         let polls = (0..1000).take_while(|_| !d.stream_query(s).unwrap()).count();
         assert!((90..=130).contains(&polls), "{polls}");
@@ -166,7 +166,7 @@ fn pageable_memory_is_the_hosts_again_at_once_and_pinned_memory_later() {
     assert_eq!((read(&**d, x, s), value), (41, 42));
     let pinned = d.pinned_alloc(64).unwrap();
     let cell = pinned as usize as *mut i64;
-    // SAFETY: the block is ours, and nothing is queued on it.
+    // SAFETY: the block belongs to this test, and nothing is queued on it.
     unsafe { cell.write(0) };
     d.sleep(1_000_000, s).unwrap();
     d.copy(pinned, x, 8, CopyKind::DeviceToHost, s).unwrap();

@@ -6,8 +6,8 @@ use crate::kernel::{CAST, Instr, Map, Source, Store};
 use std::cell::RefCell;
 use std::fmt::Write;
 
-/// Functions of a few instructions, and draws: adjacent elements share most of a draw's work, and would not if it
-/// were called. They are never called.
+/// Functions of a few instructions, and draws. They are never called: adjacent elements share most of a
+/// draw's work, which calls would prevent.
 const PLAIN: &[&str] = &[
     "fabs",
     "fabsf",
@@ -35,7 +35,7 @@ const PLAIN: &[&str] = &[
     "shift_right",
 ];
 
-/// Functions that NVRTC compiles in 0.2 to 2 ms, like a division.
+/// Functions that NVRTC compiles in 0.2 to 2 ms, such as divisions.
 const LIGHT: &[&str] = &[
     "acosf",
     "asinf",
@@ -57,14 +57,14 @@ const LIGHT: &[&str] = &[
     "tanhf",
 ];
 
-/// The most copies of other functions in one kernel: each takes NVRTC 4 to 40 ms. Above this they are called, which
-/// costs a few percent of the time of a kernel that does nothing else (docs/performance.md).
+/// Most inlined copies of other functions in one kernel: each takes NVRTC 4 to 40 ms. Above this they are
+/// called, which costs a few percent in a kernel that does nothing else (docs/performance.md).
 const MOST_HEAVY: usize = 4;
 
 /// The same for light functions.
 const MOST_LIGHT: usize = 256;
 
-/// The costly functions that a kernel calls. Their text goes before the kernel's.
+/// The costly functions that a kernel calls. Their definitions precede the kernel.
 #[derive(Default)]
 pub(in crate::kernel) struct Functions(RefCell<Vec<String>>);
 
@@ -74,7 +74,7 @@ impl Functions {
         self.0.borrow().concat()
     }
 
-    /// The call of an instruction's function with `arguments`.
+    /// A call of an instruction's function with `arguments`.
     fn call(&self, map: &Map, instr: &Instr, arguments: &str) -> String {
         let params: Vec<String> = (["a", "b", "c", "d"].iter().zip(&instr.args))
             .map(|(name, arg)| format!("const {} {name}", class_type(map.dtype(*arg).class())))
@@ -97,7 +97,7 @@ impl Functions {
     }
 }
 
-/// How many light and heavy functions a text calls.
+/// Number of light and heavy functions in a text.
 fn weight(text: &str) -> [usize; 2] {
     let mut name = String::new();
     let mut weight = [0, 0];
@@ -118,11 +118,11 @@ fn weight(text: &str) -> [usize; 2] {
     weight
 }
 
-/// How the surrounding kernel gives an element its inputs and takes its results.
+/// How the surrounding kernel loads an element's inputs and stores its results.
 pub(in crate::kernel) struct Surroundings<'a> {
-    /// How often the kernel repeats the code: loops over elements are unrolled.
+    /// How many copies of the code the kernel contains: loops over elements are unrolled.
     pub copies: usize,
-    /// Where the functions go that are called.
+    /// Collects the functions that are called.
     pub functions: &'a Functions,
     /// An expression for the bits of the view's element.
     pub load: &'a dyn Fn(u16, Dtype) -> String,
@@ -132,8 +132,8 @@ pub(in crate::kernel) struct Surroundings<'a> {
     pub store: &'a dyn Fn(&Store, &str) -> String,
 }
 
-/// The statements that compute one element: registers `r0`, `r1`, ..., then the stores. A register
-/// that is stored as it was loaded keeps its bits. Expects `position` (i64) in scope.
+/// The statements that compute one element: registers `r0`, `r1`, ..., then the stores. A register stored as
+/// it was loaded keeps its bits. Expects `position` (i64) in scope.
 ///
 /// Every instruction's result is rounded to its dtype; see Note [Fusion never changes a bit].
 pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String {
@@ -193,7 +193,7 @@ pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String
     out
 }
 
-/// Views and numbers that a map names: one more than the highest index of each.
+/// One more than the highest index of views and numbers in a map.
 pub(in crate::kernel) fn counts(map: &Map) -> (usize, usize) {
     let (mut views, mut numbers) = (0, 0);
     for source in &map.sources {
@@ -209,7 +209,7 @@ pub(in crate::kernel) fn counts(map: &Map) -> (usize, usize) {
     (views, numbers)
 }
 
-/// The dtype of a view that the map loads (first) or stores.
+/// The dtype of a view that the map loads or stores; the load comes first.
 pub(in crate::kernel) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
     loaded(map, view).or_else(|| {
         let store = map.stores.iter().find(|s| usize::from(s.view) == view)?;
@@ -217,7 +217,7 @@ pub(in crate::kernel) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
     })
 }
 
-/// The dtype with which the map loads a view; `None` when it does not.
+/// The dtype with which the map loads a view; `None` if it does not.
 pub(in crate::kernel) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
     map.sources.iter().find_map(|s| match s {
         Source::Load { view: v, dtype } if usize::from(*v) == view => Some(*dtype),

@@ -1,7 +1,7 @@
-//! Index arithmetic in kernels: a linear position to coordinates, coordinates to offsets.
+//! Index arithmetic in kernels: from a linear position to coordinates, from coordinates to offsets.
 //!
-//! Divisions are by numbers that only the launch knows; 32-bit ones use a multiplier that the host
-//! computes, 64-bit ones divide.
+//! Divisors are known only at launch. 32-bit divisions use a multiplier computed by the host; 64-bit ones
+//! divide.
 
 use crate::kernel::View;
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// Parameter words of a launch, in order.
 pub(crate) type Words = SmallVec<[u64; 64]>;
 
-/// The words of a divisor: itself, and the multiplier and shift for dividends below 2^31.
+/// A divisor as words: itself, and the multiplier and shift for dividends below 2^31.
 pub(in crate::kernel) fn divisor(d: u64) -> [u64; 2] {
     if d == 0 || d >= 1 << 31 {
         return [d.max(1), 0];
@@ -22,8 +22,8 @@ pub(in crate::kernel) fn divisor(d: u64) -> [u64; 2] {
 
 /// Dimensions whose linear position a kernel splits into coordinates.
 ///
-/// `rank` dimensions named `{name}0..`; their divisors stand in two words each from `word` on, for
-/// every dimension but the first.
+/// `rank` dimensions named `{name}0..`. Each dimension except the first has its divisor in two words, from
+/// `word` on.
 pub(in crate::kernel) struct Space {
     pub name: &'static str,
     pub rank: usize,
@@ -33,7 +33,7 @@ pub(in crate::kernel) struct Space {
 }
 
 impl Space {
-    /// Parameter words taken.
+    /// Number of parameter words used.
     pub fn words(rank: usize) -> usize {
         2 * rank.saturating_sub(1)
     }
@@ -67,7 +67,7 @@ impl Space {
         out
     }
 
-    /// The offset, in elements, of the coordinates under the strides in the words from `strides` on.
+    /// The offset, in elements, of the coordinates; the strides are in the words from `strides` on.
     pub fn offset(&self, strides: usize) -> String {
         match self.rank {
             0 => "0".into(),
@@ -81,12 +81,12 @@ impl Space {
     }
 }
 
-/// The largest offset, in elements, that a view reaches over a shape without empty dimensions.
+/// The largest offset, in elements, of a view over a shape without empty dimensions.
 pub(in crate::kernel) fn reach(shape: &[usize], view: &View) -> u64 {
     shape.iter().zip(&view.strides).map(|(&n, &s)| (n as u64 - 1) * s.unsigned_abs() as u64).sum()
 }
 
-/// True when the view's elements lie row-major without gaps over the shape.
+/// True when the view's elements are row-major without gaps.
 pub(in crate::kernel) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
     let mut step = 1isize;
     for (&extent, &stride) in shape.iter().zip(strides).rev() {
@@ -100,7 +100,7 @@ pub(in crate::kernel) fn is_linear(shape: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// True when every element of the shape is the same one in memory.
+/// True when all elements of the shape are the same memory location.
 pub(in crate::kernel) fn is_uniform(shape: &[usize], strides: &[isize]) -> bool {
     shape.iter().zip(strides).all(|(&extent, &stride)| extent == 1 || stride == 0)
 }

@@ -1,10 +1,11 @@
 //! Kernel programs as CUDA C.
 //!
-//! A kind answers three questions: what the source depends on besides the program ([`Signature`]), what the source
-//! is ([`CudaSource`]), and how a launch is queued once the source is compiled ([`Queue`]). Here is what kinds share. The
-//! templates are in `kernels/`. Nothing here knows an operation, or calls a driver.
+//! A kind answers three questions: what the source depends on besides the program ([`Signature`]), what the
+//! source is ([`CudaSource`]), and how a launch is queued once the source is compiled ([`Queue`]). This
+//! module holds what kinds share. The templates are in `kernels/`. Nothing here knows an operation or calls a
+//! driver.
 //!
-//! Invariant: for one program and one signature the source is always the same text.
+//! Invariant: the same program and signature always give the same source text.
 
 pub(super) mod element;
 pub(super) mod index;
@@ -17,7 +18,7 @@ use crate::kernel::fft::FftPlan;
 use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use std::sync::Arc;
 
-/// What a source depends on besides its program: vector width, index width, kinds of views.
+/// The source's dependencies besides its program: vector width, index width, kinds of views.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Signature(pub u128);
 
@@ -40,7 +41,7 @@ impl Signature {
     }
 }
 
-/// CUDA C, and the names of its kernels in the order that the kind's `enqueue` counts them.
+/// CUDA C, and the names of its kernels in the order of the indices that the kind's `enqueue` uses.
 pub struct CudaSource {
     /// The whole text.
     pub text: String,
@@ -52,15 +53,15 @@ pub struct CudaSource {
 pub trait Queue {
     /// Queues the source's `entry`-th kernel; `words` is its whole parameter, at most [`MAX_WORDS`].
     fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()>;
-    /// The same over a grid of one dimension.
+    /// The same with a one-dimensional grid.
     fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
         self.run_grid(entry, (grid, 1, 1), block, words)
     }
     /// Queues another program.
     fn launch(&mut self, launch: &Launch) -> Result<()>;
-    /// Queues a matrix product of the device's library.
+    /// Queues a matrix product by the device's library.
     fn multiply(&mut self, product: &Product) -> Result<()>;
-    /// Queues a Fourier transform of the device's library.
+    /// Queues a Fourier transform by the device's library.
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()>;
     /// Sets bytes to zero.
     fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()>;
@@ -68,15 +69,15 @@ pub trait Queue {
     fn scratch(&mut self, bytes: u64) -> Result<Ptr>;
     /// The address of the device's fault record.
     fn fault_record(&self) -> u64;
-    /// The number under which a launch with this tag reports its faults.
+    /// The stamp with which a launch with this tag reports its faults.
     fn fault_stamp(&self, tag: u32) -> u64;
 }
 
-/// The most parameter words of a kernel: parameters end at 4 KiB on older drivers.
+/// The most parameter words of a kernel: older drivers limit parameters to 4 KiB.
 pub const MAX_WORDS: usize = 500;
 
-/// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out` is
-/// contiguous.
+/// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out`
+/// is contiguous.
 pub struct Product {
     /// The dtype of all three matrices.
     pub dtype: Dtype,
@@ -122,7 +123,7 @@ pub struct Planned<'a> {
     pub workspace: Ptr,
 }
 
-/// A program that copies one view to another, of one dtype: packs a strided operand.
+/// A program that copies one view to another of the same dtype, to pack a strided operand.
 pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
     let map = Map {
         sources: vec![Register::Load { view: 0, dtype }],
@@ -132,7 +133,7 @@ pub(crate) fn copy_program(dtype: Dtype) -> Arc<Program> {
     Arc::new(Program::new(&map))
 }
 
-/// Replaces `@NAME@` by its text.
+/// Replaces each `@NAME@` with its text.
 pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + 4096);
     let mut rest = template;
@@ -154,7 +155,7 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// What every source starts with.
+/// The beginning of every source.
 pub(crate) const PRELUDE: &str = concat!(
     include_str!("../../../kernels/prelude.cuh"),
     "\n",

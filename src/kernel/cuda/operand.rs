@@ -1,4 +1,4 @@
-//! Operands as kernels want them: rows at one distance from each other, or packed.
+//! Operands in the layout that kernels need: rows at a constant distance, or packed.
 
 use super::{Queue, copy_program};
 use crate::array::{Dtype, contiguous_strides};
@@ -6,7 +6,7 @@ use crate::base::Result;
 use crate::kernel::{Launch, View};
 use smallvec::{SmallVec, smallvec};
 
-/// The distance between rows of neighbouring elements; `None` for any other view.
+/// The distance between rows of adjacent elements; `None` for any other view.
 pub(in crate::kernel) fn row_stride(shape: &[usize], view: &View) -> Option<u64> {
     let (&length, kept) = shape.split_last()?;
     let (&inner, outer) = view.strides.split_last()?;
@@ -26,7 +26,7 @@ pub(in crate::kernel) fn row_stride(shape: &[usize], view: &View) -> Option<u64>
     Some(step.unsigned_abs() as u64)
 }
 
-/// A view of the same shape in scratch memory.
+/// Packs a view into scratch memory, with the same shape.
 pub(in crate::kernel) fn packed(queue: &mut dyn Queue, shape: &[usize], dtype: Dtype) -> Result<View> {
     let count: u64 = shape.iter().map(|&n| n as u64).product();
     let ptr = queue.scratch(count * dtype.size() as u64)?;

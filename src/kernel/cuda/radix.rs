@@ -1,16 +1,16 @@
-//! The radix sort that sorts and scatters share: its text, and its passes.
+//! The radix sort shared by sorts and scatters: its source and its passes.
 
 use super::{Queue, fill};
 use crate::base::Result;
 use crate::kernel::Ptr;
 
-/// Kernels of the text, in order; entries of a source that begins with them.
+/// The kernels of the text, in order; the first entries of a source that includes it.
 pub(in crate::kernel) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets", "digit_move"];
 
-/// Keys of a tile, also in the template.
+/// Keys per tile, also in the template.
 const TILE: u64 = 4096;
 
-/// The text for keys of a type, ordered by the statements `sortable`; `wide` counts in 64 bits.
+/// The text for keys of a type; the statements `sortable` map them to sort order. `wide` counts in 64 bits.
 pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
     let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
@@ -21,24 +21,24 @@ pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
 #[derive(Clone, Copy)]
 pub(in crate::kernel) struct Pairs {
     pub keys: Ptr,
-    /// Between rows of keys, in keys.
+    /// Distance between rows of keys, in keys.
     pub key_stride: u64,
     pub positions: Ptr,
-    /// Between rows of positions, in positions.
+    /// Distance between rows of positions, in positions.
     pub position_stride: u64,
 }
 
-/// What is sorted.
+/// The parameters of a sort.
 pub(in crate::kernel) struct Job {
     pub rows: u64,
     pub length: u64,
-    /// Bytes of a key, and how many of them (the low ones) order it.
+    /// Bytes of a key, and how many of the low ones order it.
     pub key_size: u64,
     pub passes: u64,
     pub wide: bool,
     pub from: Pairs,
     pub to: Pairs,
-    /// Positions leave as `i64`, not as counts.
+    /// Outputs positions as `i64` instead of counts.
     pub long_positions: bool,
 }
 

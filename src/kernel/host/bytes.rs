@@ -6,7 +6,7 @@ use super::tasks;
 const PARALLEL: usize = 4 << 20;
 const PART: usize = 1 << 20;
 
-/// Copies bytes; the ranges may overlap. A long copy ends early when this thread is told to.
+/// Copies bytes; the ranges may overlap. A long copy ends early when this thread is asked to stop.
 ///
 /// # Safety
 /// `from` is readable and `to` is writable for `bytes` bytes. During the call nothing else writes `from` or

@@ -1,18 +1,17 @@
-//! Arithmetic of complex numbers, as host code and, word for word, as CUDA C in
-//! `kernels/complex.cuh`.
+//! Complex arithmetic, as host code and, line by line, as CUDA C in `kernels/complex.cuh`.
 //!
-//! Products are four products and two sums, quotients go by Smith's scaling, and nothing is
-//! contracted: these give the same bits on every machine. Functions that need logarithms or angles
-//! agree as far as those do.
+//! A product is four real products and two sums, a quotient uses Smith's scaling, and nothing is contracted:
+//! these give the same bits on every machine. Functions that need logarithms or angles agree only as closely
+//! as those do.
 
 use super::math::{self, Real};
 use num_complex::Complex;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A number of `c64`, in memory and in registers.
+/// An element of `c64`, in memory and in registers.
 pub type C64 = Complex<f32>;
 
-/// A number of `c128`.
+/// An element of `c128`, in memory and in registers.
 pub type C128 = Complex<f64>;
 
 /// A part of a complex number.
@@ -31,9 +30,9 @@ pub trait Part:
     const TWO: Self;
     const LN_2: Self;
     const LN_10: Self;
-    /// Beyond it 1 is nothing beside the square of a number.
+    /// Above it, adding 1 to the square of a number does not change the square.
     const HUGE: Self;
-    /// Beyond it the hyperbolic tangent is 1.
+    /// Above it the hyperbolic tangent is 1.
     const FLAT: Self;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
@@ -79,7 +78,7 @@ macro_rules! parts {
 
 parts!(f32, 1e5, 12.0; f64, 1e9, 24.0);
 
-/// A complex number of its parts.
+/// A complex number from its parts.
 #[inline(always)]
 pub fn pair<T>(re: T, im: T) -> Complex<T> {
     Complex { re, im }
@@ -127,7 +126,7 @@ pub fn mul<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
     pair(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 }
 
-/// a / b, by Smith's algorithm; by zero as NumPy and PyTorch have it.
+/// a / b, by Smith's algorithm; division by zero follows NumPy and PyTorch.
 #[inline(always)]
 pub fn div<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
     let (re, im) = (b.re.magnitude(), b.im.magnitude());
@@ -163,7 +162,7 @@ pub fn angle<T: Part>(a: Complex<T>) -> T {
     math::atan2(a.im, a.re)
 }
 
-/// The number of that absolute value and angle.
+/// The number with this absolute value and angle.
 #[inline(always)]
 pub fn polar<T: Part>(abs: T, angle: T) -> Complex<T> {
     pair(abs * math::cos(angle), abs * math::sin(angle))
@@ -176,7 +175,7 @@ pub fn exp<T: Part>(a: Complex<T>) -> Complex<T> {
     if a.im == T::ZERO { pair(size, a.im) } else { polar(size, a.im) }
 }
 
-/// The natural logarithm; exact near |a| = 1, too.
+/// The natural logarithm; also exact near |a| = 1.
 #[inline(always)]
 pub fn ln<T: Part>(a: Complex<T>) -> Complex<T> {
     let (x, y) = (a.re.magnitude(), a.im.magnitude());
@@ -325,7 +324,7 @@ pub fn log1p<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(if near { size } else { far.re }, far.im)
 }
 
-/// ln(e^a + e^b), by the one with the greater real part.
+/// ln(e^a + e^b), scaled by the number with the larger real part.
 #[inline(always)]
 pub fn log_add_exp<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
     let (least, most) = if a.re < b.re { (a, b) } else { (b, a) };
@@ -349,7 +348,8 @@ fn is_huge<T: Part>(a: Complex<T>) -> bool {
     a.re.magnitude() > T::HUGE || a.im.magnitude() > T::HUGE
 }
 
-/// The arc sine. Source, as of the others: W. Kahan, "Branch cuts for complex elementary functions".
+/// The arc sine. Source, also for the other inverses: W. Kahan, "Branch cuts for complex elementary
+/// functions".
 #[inline(always)]
 pub fn asin<T: Part>(a: Complex<T>) -> Complex<T> {
     if is_huge(a) {
@@ -392,12 +392,12 @@ pub fn acosh<T: Part>(a: Complex<T>) -> Complex<T> {
 pub fn atanh<T: Part>(a: Complex<T>) -> Complex<T> {
     let four = T::TWO * T::TWO;
     if is_huge(a) {
-        // 1 / a, whose parts may be below the least number.
+        // 1 / a, whose parts may be below the smallest number.
         let size = math::hypot(a.re, a.im);
         let re = if size.infinite() { T::ZERO } else { a.re / size / size };
         return pair(re.with_sign(a.re), math::atan2(T::ONE, T::ZERO).with_sign(a.im));
     }
-    // By the magnitude: near -1 the logarithm would cancel.
+    // From the magnitude: near -1 the logarithm would cancel.
     let (size, square) = (a.re.magnitude(), a.im * a.im);
     let less = T::ONE - size;
     let re = math::log1p(four * size / (less * less + square)) / four;
@@ -411,7 +411,7 @@ pub fn atan<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(b.im, -b.re)
 }
 
-/// Each part limited as `nan_to_num` does.
+/// Limits each part as `nan_to_num` does.
 #[inline(always)]
 pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex<T> {
     let part = |a: T| {
@@ -430,7 +430,7 @@ pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex
     pair(part(a.re), part(a.im))
 }
 
-/// a + c (b - a), from the nearer end.
+/// a + c (b - a), computed from the nearer end.
 #[inline(always)]
 pub fn lerp<T: Part>(a: Complex<T>, b: Complex<T>, c: Complex<T>) -> Complex<T> {
     let way = sub(b, a);
@@ -459,7 +459,7 @@ pub fn is_nan<T: Part>(a: Complex<T>) -> bool {
     a.re != a.re || a.im != a.im
 }
 
-/// Whether a is b, or |a - b| <= absolute + relative * |b|.
+/// Whether a equals b, or |a - b| <= absolute + relative * |b|.
 #[inline(always)]
 pub fn is_close<T: Part>(a: Complex<T>, b: Complex<T>, relative: T, absolute: T) -> bool {
     let apart = sub(a, b);

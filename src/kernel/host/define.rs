@@ -345,7 +345,7 @@ macro_rules! host_folds {
     }};
 }
 
-/// The loop of a choosing reduction for one class.
+/// The loops of a choosing reduction for one class.
 macro_rules! host_choice {
     ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
         #[inline(always)]
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn no_level_contracts_a_product_and_a_sum() {
-        // 1 + 2^-23 squared is not a float: contracted with -1 it would keep 2^-46.
+        // (1 + 2^-23) squared is not a float: contracted with -1 it would keep 2^-46.
         let a = [1.0 + f32::EPSILON; 33];
         let c = [-1.0f32; 33];
         at_every_level(|level| {

@@ -8,7 +8,7 @@
 /// Adding and subtracting this rounds a float to an integer. The low bits of the sum hold that integer.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
-/// The greatest |x| for which the range reduction of [`sin`], [`cos`] and [`tan`] is accurate enough. Larger
+/// The largest |x| for which the range reduction of [`sin`], [`cos`] and [`tan`] is accurate enough. Larger
 /// values use [`libm`].
 pub const MAX_ANGLE: f32 = 1_000_000.0;
 

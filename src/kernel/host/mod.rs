@@ -1,8 +1,8 @@
 //! Runs kernel programs on the CPU, for host tensors and emulated devices.
 //!
-//! Here is what kinds of programs share ([`kinds`](super::kinds)). Maps and reductions cut the launch's shape into tiles
-//! and run them through `interp`, which interprets the code over chunks of registers. Operations bring their own
-//! loops, made by the macros of [`define`].
+//! This module holds what the kinds of programs ([`kinds`](super::kinds)) share. Maps and reductions cut the
+//! launch's shape into tiles and run them through `interp`, which interprets the code over chunks of
+//! registers. Operations bring their own loops, made by the macros of [`define`].
 //!
 //! Invariant: the bits of a result depend only on the program, the shape and the values, not on strides,
 //! threads, tiles or the machine's vector width. (Exception: the kernels of a float matrix product differ
@@ -35,7 +35,7 @@ use num_complex::Complex;
 /// Elements per register chunk: four `f64` registers fit in half of a small L1 cache.
 pub const CHUNK: usize = 1024;
 
-/// Runs a launch to its end, in parallel when large. Faults go to the slot.
+/// Runs a launch to completion, in parallel when large. Faults go to the slot.
 ///
 /// # Safety
 /// Every element that a view of the launch reaches lies in live memory of this process, aligned to its dtype

@@ -24,8 +24,8 @@ pub(in crate::kernel) fn resolve(
     (limit > 0).then_some(0)
 }
 
-/// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a
-/// range of row-major positions. Ends early when it is told to.
+/// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a range of
+/// row-major positions. Ends early when asked to stop.
 pub(in crate::kernel) fn runs(
     shape: &[usize],
     elements: std::ops::Range<usize>,

@@ -1,7 +1,7 @@
-//! Work that is cut into tasks, on all threads where that pays, and that may end early.
+//! Work split into tasks that run on all threads when that pays, and that may end early.
 //!
-//! Every loop of this room over a launch's elements asks [`Until::ended`] at least once per [`SOME`] of them. A
-//! launch that ended early leaves its results unwritten; whoever asked for the end does not use them.
+//! Every loop of this module over a launch's elements calls [`Until::ended`] at least once per [`SOME`]
+//! elements. A launch that ended early leaves its results unwritten, and they are not used.
 
 use crate::base::stop::{self, Stop};
 use rayon::prelude::*;
@@ -9,26 +9,26 @@ use rayon::prelude::*;
 /// Element visits (elements times views and instructions) from which work runs in parallel.
 pub(in crate::kernel) const PARALLEL: usize = 1 << 17;
 
-/// The number of threads for this many visits. Small launches do not ask rayon, because that starts its
+/// The number of threads for this many visits. Small launches do not ask rayon, since asking starts its
 /// threads.
 pub(in crate::kernel) fn threads(visits: usize) -> usize {
     if visits < PARALLEL { 1 } else { rayon::current_num_threads() }
 }
 
-/// Elements between two looks whether to end early.
+/// Number of elements between two checks for an early end.
 pub(in crate::kernel) const SOME: usize = 1 << 14;
 
-/// When the work of this thread is to end early; for the threads that help with it.
+/// When this thread's work should end early; passed to the threads that help with it.
 #[derive(Clone, Default)]
 pub(in crate::kernel) struct Until(Option<Stop>);
 
 impl Until {
-    /// As this thread is told.
+    /// The stop condition of this thread.
     pub(in crate::kernel) fn now() -> Until {
         Until(stop::current())
     }
 
-    /// Whether to end.
+    /// Whether the work should end.
     #[inline]
     pub(in crate::kernel) fn ended(&self) -> bool {
         self.0.as_ref().is_some_and(|stop| stop.asked().is_some())
@@ -45,7 +45,7 @@ pub(in crate::kernel) fn each(count: usize, shared: bool, task: impl Fn(usize) +
     each_with(count, shared, || (), |(), number| task(number));
 }
 
-/// As [`each`]; each thread makes what `task` works with.
+/// As [`each`]; each thread makes its own state for `task`.
 pub(in crate::kernel) fn each_with<T>(
     count: usize,
     shared: bool,

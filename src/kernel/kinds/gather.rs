@@ -32,8 +32,8 @@ fn axes(launch: &Launch) -> Dims {
     (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
 }
 
-/// Elements that share an index and lie together in source and out: the innermost dimension, when
-/// it is not the axis and the index does not change along it.
+/// Number of elements that share an index and are adjacent in source and out: the innermost dimension, if it
+/// is not the axis and the index does not change along it.
 fn unit(launch: &Launch, size: usize) -> usize {
     let axes = axes(launch);
     let Some(&inner) = axes.last() else { return 1 };
@@ -69,7 +69,7 @@ impl Kind for Gather {
 
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
-        // Along the axis the source steps by the index, which is added in 64 bits.
+        // The source moves along the axis by the index, which is added in 64 bits.
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
         let mut signature = Signature::default();
         signature.push(unit(launch, self.dtype.size()).ilog2() as usize, 3);
@@ -115,7 +115,7 @@ impl Kind for Gather {
         Space::push(&mut words, (0..axes.len()).map(extent));
         for (v, view) in launch.views[..3].iter().enumerate() {
             for (i, &d) in axes.iter().enumerate() {
-                // The source's place along the axis is the index's.
+                // The index selects the source's position along the axis.
                 let own = if v == 0 && d == launch.axis { 0 } else { view.strides[d] as u64 };
                 words.push(if i == last { own * width as u64 } else { own });
             }
@@ -201,7 +201,7 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
     });
 }
 
-/// Copies one element; writes zero when there is none to read.
+/// Copies one element; writes zero if there is none to read.
 #[inline(always)]
 unsafe fn take<E: Copy + Default>(
     from: *const E,

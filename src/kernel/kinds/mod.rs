@@ -1,4 +1,4 @@
-//! The kinds of programs. Each is one file, or one folder, with its data, its code on the host and its CUDA source; the
+//! The kinds of programs. Each is one file or folder with its data, its host code and its CUDA source; the
 //! templates are in `kernels/`. To add a kind, write its file and name it here.
 
 pub mod fft;

@@ -12,15 +12,15 @@ use rayon::prelude::*;
 
 /// The positions of non-zero elements, ascending.
 ///
-/// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2 out count
-/// `i64` (one element).
+/// Views: 0 input (any dtype, contiguous, one dimension), 1 out positions `i64` (as many as elements), 2 out
+/// count `i64` (one element).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct NonZero {
     /// The dtype of the elements.
     pub dtype: Dtype,
 }
 
-/// Elements of a tile, also in the template.
+/// Elements per tile, also in the template.
 const TILE: u64 = 4096;
 
 impl Kind for NonZero {
@@ -29,7 +29,7 @@ impl Kind for NonZero {
     }
 
     fn is_empty(&self, _launch: &Launch) -> bool {
-        // The count of nothing is written too.
+        // An empty input still has a count to write.
         false
     }
 

@@ -1,23 +1,23 @@
-//! Parts of memory, one after the other.
+//! Concatenation of parts of memory.
 
 use crate::base::Result;
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, blocks};
 use crate::kernel::host::{FaultSlot, bytes};
 use crate::kernel::{Kind, Launch};
 
-/// Concatenates parts of memory as bytes; each part starts at a multiple of [`PART_ALIGN`]. Views: 0..
-/// the parts, the last one the result; contiguous, of any dtypes. A part's only stride is its length in
-/// bytes. Launch shape: the bytes of the result.
+/// Concatenates parts of memory as bytes; each part starts at a multiple of [`PART_ALIGN`]. Views: the parts
+/// from 0 on, then the result; all contiguous, with any dtypes. A part's only stride is its length in bytes.
+/// Launch shape: the bytes of the result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pack;
 
 /// The alignment in bytes of parts of a [`Pack`].
 pub const PART_ALIGN: u64 = 16;
 
-/// Parts of one launch: its parameter has 4,096 bytes at most.
+/// Parts per launch, limited by the 4,096 bytes of its parameter.
 const PARTS: usize = 240;
 
-/// Bytes of a block, also in the template.
+/// Bytes per block, also in the template.
 const TILE: u64 = 4096;
 
 impl Kind for Pack {

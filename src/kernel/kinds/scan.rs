@@ -1,8 +1,8 @@
 //! Scans: running combinations along the last dimension.
 //!
-//! The kernels (`kernels/scan.cu`) want rows of neighbouring elements at one distance from each
-//! other; any other view is packed into scratch memory first, so that the order of combination
-//! depends on the shape alone. On the host, rows run in parallel, each row in order.
+//! The kernels (`kernels/scan.cu`) need rows of adjacent elements at a constant distance; any other view is
+//! packed into scratch memory first, so that the order of combination depends only on the shape. On the host,
+//! rows run in parallel, each row in order.
 
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::base::Result;
@@ -25,22 +25,22 @@ pub struct Scan {
     pub dtype: Dtype,
 }
 
-/// Rows up to this length are scanned by a warp each.
+/// Rows up to this length are scanned by one warp each.
 const SHORT: u64 = 1024;
-/// Elements of a thread, also in the template.
+/// Elements per thread, also in the template.
 const ITEMS: usize = 4;
-/// Elements of a block's tile, also in the template.
+/// Elements per block tile, also in the template.
 const TILE: u64 = 1024;
-/// Segments of all rows together, about.
+/// Approximate number of segments of all rows.
 const SEGMENTS: u64 = 4096;
 
-/// Rows and their length.
+/// Number and length of rows.
 fn extents(launch: &Launch) -> (u64, u64) {
     let (&length, kept) = launch.shape.split_last().unwrap_or((&1, &[]));
     (kept.iter().map(|&n| n as u64).product(), length as u64)
 }
 
-/// The length of a segment; of the shape alone.
+/// The length of a segment; depends only on the shape.
 fn segment(rows: u64, length: u64) -> u64 {
     if rows >= SEGMENTS / 2 || length <= 16 * TILE {
         return length;
@@ -66,7 +66,7 @@ impl Kind for Scan {
         let (_, length) = extents(launch);
         let size = self.dtype.size();
         let unit = (ITEMS * size).min(16);
-        // A view that will be packed is aligned whenever its length is.
+        // A view to be packed is aligned whenever its length is.
         let aligned = launch.views[..2].iter().all(|view| match row_stride(&launch.shape, view) {
             Some(stride) => view.ptr % unit as u64 == 0 && stride % ITEMS as u64 == 0,
             None => true,

@@ -1,14 +1,14 @@
-//! Scatters: source elements to the targets that their indices name. A bad index is reported and its element
+//! Scatters: each index selects the target of a source element. A bad index is reported and its element
 //! dropped.
 //!
-//! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every source
-//! claims its target with its position, the greatest stays, and that one stores. With one, the elements of
-//! the index are sorted by target (the sort is stable) and each target combines its run in order. Sums of
-//! integers need no order and are added atomically. All three give the same bits whatever the device does
-//! first.
+//! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every
+//! source claims its target with its position, the highest position wins, and that source stores. With a
+//! combination, the elements of the index are sorted by target (the sort is stable) and each target combines
+//! its run in order. Integer sums need no order and are added atomically. All three give the same bits in any
+//! execution order.
 //!
-//! On the host: threads split the work along a dimension of the target that the index does not select, so that no
-//! two threads write the same element. Without such a dimension one thread does all the work.
+//! On the host: threads split the work along a dimension of the target that the index does not select, so
+//! that no two threads write the same element. Without such a dimension one thread does all the work.
 
 use crate::array::{Dims, Dtype, dispatch};
 use crate::base::Result;
@@ -36,10 +36,10 @@ pub struct Scatter {
 /// First words of the parameter; see the template.
 const HEAD: usize = 12;
 
-/// The most targets that blocks sum in shared memory first.
+/// Most targets that blocks sum in shared memory first.
 const FEW: u64 = 4096;
 
-/// Elements that a thread adds at least, where blocks sum in shared memory first.
+/// Fewest elements that a thread adds when blocks sum in shared memory first.
 const ADDED: u64 = 16;
 
 /// How targets get their values.
@@ -63,11 +63,11 @@ impl Scatter {
     }
 }
 
-/// The dimensions of a launch, in row-major order each.
+/// The dimensions of a launch, each list in row-major order.
 struct Split {
     /// Those over which the index varies, and those that could not be split off.
     outer: Vec<usize>,
-    /// Those over which it does not, and whose elements have targets of their own.
+    /// Those over which the index is constant and whose elements have distinct targets.
     inner: Vec<usize>,
 }
 
@@ -88,12 +88,12 @@ impl Split {
     }
 }
 
-/// The elements of the target along a dimension.
+/// The target's extent along a dimension.
 fn extent(launch: &Launch, d: usize) -> u64 {
     if d == launch.axis { launch.limit as u64 } else { launch.shape[d] as u64 }
 }
 
-/// True when no two coordinates of the target, over dimensions with a stride, are one element.
+/// True when distinct coordinates of the target, over dimensions with a stride, are distinct elements.
 fn targets_differ(launch: &Launch) -> bool {
     let strides = &launch.views[2].strides;
     let mut dims: Vec<(u64, u64)> = (0..launch.shape.len())
@@ -109,7 +109,7 @@ fn targets_differ(launch: &Launch) -> bool {
     })
 }
 
-/// One more than the greatest offset, in elements, that a target can have over these dimensions.
+/// One more than the largest offset, in elements, of a target over these dimensions.
 fn targets(launch: &Launch, dims: &[usize]) -> u64 {
     let out = &launch.views[2];
     let reach = |&d: &usize| (extent(launch, d).max(1) - 1) * out.strides[d].unsigned_abs() as u64;
@@ -248,7 +248,7 @@ impl Kind for Scatter {
                 return queue.run(1, grid, 256, &words);
             }
             Mode::Add => {
-                // Each block writes its sums once, so few blocks with many elements each.
+                // Each block writes its sums once, so use few blocks with many elements each.
                 let most = if few == 1 { blocks(count, 256 * ADDED).min(1024) } else { grid };
                 return queue.run(0, most, 256, &words);
             }
@@ -266,7 +266,7 @@ impl Kind for Scatter {
         let (from, to) = (pairs()?, pairs()?);
         words[8] = from.keys;
         queue.run(3, grid, 256, &words)?;
-        // Targets, and the one that stands for none, fit this many bytes.
+        // Targets, and the number that means no target, fit this many bytes.
         let passes = u64::from(u64::BITS - targets.leading_zeros()).div_ceil(8).max(1);
         let from = Pairs { positions: 0, ..from };
         let job = Job {
@@ -319,7 +319,7 @@ where
     let until = Until::now();
     let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
         let origin: Dims = launch.shape.iter().map(|_| 0).collect();
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape, &until) };
     };
     tasks::each(parts, true, |i| {
@@ -328,7 +328,7 @@ where
         let mut origin: Dims = launch.shape.iter().map(|_| 0).collect();
         let mut shape = launch.shape.clone();
         (origin[shared], shape[shared]) = (from, to - from);
-        // SAFETY: the caller's; parts differ in a coordinate of the target.
+        // SAFETY: guaranteed by the caller; parts differ in a coordinate of the target.
         unsafe { part::<M>(launch, faults, one, &origin, &shape, &until) };
     });
 }

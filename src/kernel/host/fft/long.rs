@@ -1,9 +1,10 @@
 //! Transforms of long lines, cut into short ones.
 //!
-//! One call of `rustfft` over a line of millions of elements runs on one thread and cannot be ended. A long line is
-//! cut instead: the four-step method (Bailey, "FFTs in external or hierarchical memory", 1990) where its length has
-//! a divisor, and Bluestein's convolution, over a power of two, where it is prime. The pieces run on all threads and
-//! end early when they are told to. Twiddle factors are computed in f64 in either precision.
+//! One call of `rustfft` over a line of millions of elements runs on one thread and cannot be interrupted. So
+//! a long line is cut: by the four-step method (Bailey, "FFTs in external or hierarchical memory", 1990) if
+//! its length has a divisor, and by Bluestein's convolution over a power of two if its length is prime. The
+//! pieces run on all threads and end early when asked to stop. Twiddle factors are computed in f64 for both
+//! precisions.
 
 use super::{along, zero};
 use crate::kernel::host::tasks::{self, SOME, threads};
@@ -12,13 +13,13 @@ use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
-/// The longest line that one call of `rustfft` transforms: a few milliseconds, 20 where the length is prime.
+/// The longest line that one call of `rustfft` transforms: takes a few milliseconds, 20 for a prime length.
 pub(super) const LONGEST: usize = 1 << 18;
 
-/// The rows and columns of a block of a transposition.
+/// Rows and columns of a block of a transposition.
 const BLOCK: usize = 32;
 
-/// The transform of a line, in one direction.
+/// The transform of a line in one direction.
 pub(super) enum Line<T: FftNum> {
     Short(Arc<dyn Fft<T>>),
     /// `first` times `second` elements.
@@ -27,7 +28,7 @@ pub(super) enum Line<T: FftNum> {
         second: Box<Line<T>>,
         twiddles: Twiddles,
     },
-    /// A prime number of elements, as a convolution over the length of `forward`.
+    /// A prime number of elements, as a convolution of the length of `forward`.
     Prime {
         length: usize,
         sign: f64,
@@ -41,7 +42,7 @@ impl<T: FftNum> Line<T> {
         Line::cut(planner, length, direction, LONGEST)
     }
 
-    /// As [`Line::new`], with the longest line that is not cut.
+    /// As [`Line::new`], with the longest line that is not cut as a parameter.
     fn cut(planner: &mut FftPlanner<T>, length: usize, direction: FftDirection, longest: usize) -> Line<T> {
         if length <= longest {
             return Line::Short(planner.plan_fft(length, direction));
@@ -89,14 +90,14 @@ fn middle_divisor(length: usize) -> usize {
     (1..=length.isqrt()).rev().find(|&divisor| length.is_multiple_of(divisor)).unwrap_or(1)
 }
 
-/// The powers of a root of unity, from two short tables.
+/// The powers of a root of unity, by two short tables.
 pub(super) struct Twiddles {
     coarse: Vec<Complex<f64>>,
     fine: Vec<Complex<f64>>,
 }
 
 impl Twiddles {
-    /// Of `exp(sign * 2 pi i / length)`.
+    /// The powers of `exp(sign * 2 pi i / length)`.
     fn new(length: usize, sign: f64) -> Twiddles {
         let step = length.isqrt() + 1;
         let power = |k: usize| Complex::from_polar(1.0, sign * TAU * (k as f64 / length as f64));
@@ -106,7 +107,7 @@ impl Twiddles {
         }
     }
 
-    /// The power `k`, below the length.
+    /// The power `k`, which is below the length.
     fn power(&self, k: usize) -> Complex<f64> {
         let step = self.fine.len();
         self.coarse[k / step] * self.fine[k % step]
@@ -143,7 +144,7 @@ fn split<T: FftNum>(first: &Line<T>, second: &Line<T>, twiddles: &Twiddles, line
 /// Bluestein's method: the transform as a convolution with a chirp.
 fn prime<T: FftNum>(sign: f64, forward: &Line<T>, backward: &Line<T>, line: &mut [Complex<T>]) {
     let (length, whole) = (line.len(), forward.len());
-    // The square is reduced before it becomes an angle, so that no digits are lost.
+    // The square is reduced before it becomes an angle, to keep all digits.
     let chirp = |k: usize| {
         let square = (k as u128 * k as u128 % (2 * length as u128)) as f64;
         Complex::from_polar(1.0, sign * TAU * (square / (2 * length) as f64))
@@ -165,7 +166,7 @@ fn prime<T: FftNum>(sign: f64, forward: &Line<T>, backward: &Line<T>, line: &mut
     each_element(line, |k, z| *z = *z * rounded::<T>(chirp(k) * scale));
 }
 
-/// Calls `change` with each element and its number, on all threads.
+/// Calls `change` with each element and its index, on all threads.
 pub(super) fn each_element<E: Send>(data: &mut [E], change: impl Fn(usize, &mut E) + Sync) {
     let (count, base) = (data.len(), data.as_mut_ptr() as usize);
     tasks::each(count.div_ceil(SOME), threads(count * 8) > 1, |task| {
@@ -176,7 +177,7 @@ pub(super) fn each_element<E: Send>(data: &mut [E], change: impl Fn(usize, &mut 
     });
 }
 
-/// Calls `change` with each element and the one beside it, on all threads.
+/// Calls `change` with each element and the element of `beside` at the same index, on all threads.
 fn each_pair<T: FftNum>(
     data: &mut [Complex<T>],
     beside: &[Complex<T>],
@@ -194,7 +195,7 @@ mod tests {
         (0..count).map(|k| rounded(Complex::new(part(k), part(k + 501)))).collect()
     }
 
-    /// The largest distance from what `rustfft` gives in one call, beside the norm of the result.
+    /// The largest distance from the result of one `rustfft` call, relative to the norm of the result.
     fn distance<T: FftNum + Into<f64>>(length: usize, longest: usize, direction: FftDirection) -> f64 {
         let mut planner = FftPlanner::new();
         let cut = Line::cut(&mut planner, length, direction, longest);
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn cut_lines_are_transformed_as_whole_ones() {
-        // Powers, products, primes, and products of a large prime; cut once and many times.
+        // Powers, products, primes, and products with a large prime; cut once and many times.
         for length in [64, 96, 210, 211, 2 * 211, 13 * 13, 1000, 1009, 3 * 1009, 4096, 10007] {
             for longest in [4, 16, 50] {
                 for direction in [FftDirection::Forward, FftDirection::Inverse] {

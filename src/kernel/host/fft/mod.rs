@@ -216,8 +216,8 @@ unsafe fn from_real<T: FftNum>(
     }
 }
 
-/// Transforms half spectra to rows of `last` real numbers. Parts that a real signal's spectrum cannot have are
-/// not read.
+/// Transforms half spectra to rows of `last` real numbers. Ignores parts that a real signal's spectrum cannot
+/// have.
 fn to_real<T: FftNum>(
     transform: &ToReal<T>,
     from: &mut [Complex<T>],
@@ -395,7 +395,7 @@ mod tests {
         out
     }
 
-    /// The definition, one dimension after another.
+    /// The definition, applied dimension by dimension.
     fn slow(data: &[C128], batch: usize, extents: &[usize], inverse: bool) -> Vec<C128> {
         let mut data = data.to_vec();
         let turn = std::f64::consts::TAU * if inverse { 1.0 } else { -1.0 };

@@ -10,7 +10,7 @@ use crate::kernel::host::tasks::{PARALLEL, SOME, threads};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
 
-/// Tiles between two looks whether to end early.
+/// Tiles between two checks for an early end.
 const TILES_PER_CHECK: usize = SOME / CHUNK;
 
 /// Runs a map over the launch's shape.

@@ -1,9 +1,9 @@
 //! Elementwise programs: straight-line code over registers, run once per element.
 //!
-//! In CUDA kernels views fall into kinds. When all are linear or uniform the shape does not matter and the kernel
-//! counts elements; otherwise it splits each unit's position into coordinates. A unit is as many
-//! neighbouring elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest); one
-//! view that is out of alignment, or strided along the innermost dimension, makes it one element.
+//! CUDA kernels distinguish kinds of views. When all are linear or uniform the shape does not matter and the
+//! kernel counts elements; otherwise it splits each unit's position into coordinates. A unit is as many
+//! adjacent elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest). If any view is
+//! unaligned, or strided along the innermost dimension, a unit is one element.
 
 mod fast_path;
 pub(super) mod host;
@@ -20,7 +20,8 @@ use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
-/// Registers of one instruction's arguments, at most four: sources come first, in order, then instructions, in order.
+/// Registers of one instruction's arguments, at most four. Registers are numbered sources first, then
+/// instructions, each in order.
 #[derive(Clone, Copy, Default)]
 pub struct Regs {
     all: [u16; 4],
@@ -33,7 +34,7 @@ impl Regs {
         Regs { all, len: len.min(4) }
     }
 
-    /// Adds one behind the others.
+    /// Appends one.
     pub fn push(&mut self, reg: u16) {
         self.all[usize::from(self.len)] = reg;
         self.len += 1;
@@ -96,21 +97,21 @@ impl fmt::Debug for Regs {
 /// One instruction: `out = f(args)`, rounded to `dtype`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Instr {
-    /// What it computes.
+    /// The function.
     pub f: &'static MapFn,
     /// The registers it reads.
     pub args: Regs,
-    /// The class in which the arguments are read (arguments of another class do not occur, but for
-    /// [`CAST`](crate::kernel::CAST) and a select's condition).
+    /// The class in which the arguments are read. All arguments have this class, except for
+    /// [`CAST`](crate::kernel::CAST) and a select's condition.
     pub class: Class,
     /// The result's dtype.
     pub dtype: Dtype,
 }
 
-/// Where a register comes from.
+/// The source of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
-    /// An element of the launch's view of that number.
+    /// An element of the launch's view with this number.
     Load {
         /// Index into [`Launch::views`](crate::kernel::Launch::views).
         view: u16,
@@ -121,8 +122,8 @@ pub enum Source {
     Number {
         /// Index into [`Launch::numbers`](crate::kernel::Launch::numbers).
         slot: u16,
-        /// Its dtype; the launch holds its register bits ([`Scalar::bits`](crate::array::Scalar::bits)):
-        /// of a complex dtype those of the real part, and the imaginary part is 0.
+        /// Its dtype. The launch holds its register bits ([`Scalar::bits`](crate::array::Scalar::bits)); for
+        /// a complex dtype those of the real part, and the imaginary part is 0.
         dtype: Dtype,
     },
     /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
@@ -172,15 +173,15 @@ const BLOCK: usize = 128;
 /// How a view is addressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ViewKind {
-    /// Row-major without gaps: by the element's position.
+    /// Row-major without gaps: addressed by the element's position.
     Linear = 0,
     /// One element, loaded once per thread.
     Uniform = 1,
-    /// Neighbours along the innermost dimension are neighbours in memory.
+    /// Adjacent elements along the innermost dimension are adjacent in memory.
     Row = 2,
     /// Constant along the innermost dimension.
     Repeat = 3,
-    /// By coordinates.
+    /// Addressed by coordinates.
     Strided = 4,
 }
 
@@ -193,7 +194,7 @@ impl ViewKind {
     }
 }
 
-/// What the source depends on.
+/// The source's dependencies.
 struct Plan {
     /// Elements of a unit, a power of two.
     width: usize,
@@ -204,10 +205,10 @@ struct Plan {
     kinds: Vec<ViewKind>,
 }
 
-/// Most instructions of a unit, as far as 4-byte loads permit.
+/// Most instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
 const MOST_UNROLLED: usize = 256;
 
-/// Most views whose kinds fit a signature; programs with more address all of them as strided.
+/// Most views whose kinds fit a signature; programs with more views address all of them as strided.
 const MAX_KINDS: usize = 36;
 
 impl Plan {
@@ -226,9 +227,9 @@ impl Plan {
         }
     }
 
-    /// Units per thread. One vector each, in many small blocks, keeps memory busiest (measured on an
-    /// H200: 4.29 TB/s against 4.10 with four). Single elements need several to hide their latency,
-    /// and so do units whose coordinates take as long as their loads.
+    /// Units per thread. One vector per thread in many small blocks keeps memory busiest (measured on an
+    /// H200: 4.29 TB/s against 4.10 with four). Single elements need several to hide their latency, and so do
+    /// units whose coordinates take as long as their loads.
     fn unroll(&self) -> usize {
         if self.width == 1 || self.rank > 0 { 4 } else { 1 }
     }
@@ -316,9 +317,10 @@ impl Kind for Map {
         if transposed && let Some(signature) = transpose::signature(self, launch) {
             return signature;
         }
-        // Strides of rows in elements and addresses in bytes must keep every unit aligned.
+        // Row strides and addresses must keep every unit aligned.
         let mut width = (16 / narrowest).clamp(1, 32 / widest);
-        // A unit's elements are unrolled. Long programs do not need wide loads, and would compile for seconds.
+        // A unit's elements are unrolled. Long programs do not need wide loads, and would take seconds to
+        // compile.
         while width * self.instrs.len() > MOST_UNROLLED && width * narrowest > 4 {
             width /= 2;
         }

@@ -1,7 +1,7 @@
 //! Elementwise programs over transposed views, by tiles in shared memory.
 //!
-//! A launch comes here when some view's neighbours in memory lie along a dimension `y` that is not
-//! the innermost one, `x`; all such views agree on `y`. Other views are addressed by coordinates.
+//! Handles launches where some view is contiguous along a dimension `y` that is not the innermost one, `x`;
+//! all such views share `y`. Other views are addressed by coordinates.
 
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
@@ -11,23 +11,23 @@ use crate::kernel::{Launch, Map, Source as Register};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// Marks a map's signature as one of this file's.
+/// Marks a signature of this file.
 const MARK: u32 = 124;
 /// First words of the parameter; see the template.
 const HEAD: usize = 4;
-/// Views whose kinds fit a signature.
+/// Most views whose kinds fit a signature.
 const MAX_VIEWS: usize = 32;
 /// Bytes of shared memory that the tiles of all transposed views may take.
 const SHARED: usize = 40 << 10;
-/// Extents below this are not worth a tile.
+/// Smaller extents are not worth a tile.
 const LEAST: usize = 16;
 
-/// What the source depends on.
+/// The source's dependencies.
 struct Plan {
     wide: bool,
     /// Edge of a tile.
     tile: usize,
-    /// Dimensions but for x and y.
+    /// Dimensions other than x and y.
     outer: usize,
     /// Views that go through shared memory.
     transposed: u32,
@@ -44,7 +44,7 @@ impl Plan {
     }
 }
 
-/// True for a signature of this file's.
+/// True for a signature of this file.
 pub(super) fn is_transposed(signature: Signature) -> bool {
     signature.0 >> MARK & 1 == 1
 }
@@ -54,7 +54,7 @@ fn axes(launch: &Launch) -> SmallVec<[usize; 6]> {
     (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
 }
 
-/// The dimension along which the first transposed view's neighbours lie.
+/// The dimension along which the first transposed view is contiguous.
 fn transposed_axis(map: &Map, launch: &Launch, axes: &[usize]) -> Option<usize> {
     let (&x, outer) = axes.split_last()?;
     let views = counts(map).0;
@@ -67,7 +67,7 @@ fn along(view: &crate::kernel::View, outer: &[usize]) -> Option<usize> {
     outer.iter().copied().find(|&d| view.strides[d] == 1)
 }
 
-/// The signature of a launch that should go by tiles; `None` for all others.
+/// The signature of a launch that should run by tiles; `None` for all others.
 pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     let views = counts(map).0;
     if views > MAX_VIEWS || map.sources.contains(&Register::Position) {
@@ -84,7 +84,7 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
         if view.strides[x] > 1 && view.strides[y] == 1 {
             transposed |= 1 << v;
             bytes += view.dtype.size();
-            // A view in both roles has a tile for each.
+            // A view that is loaded and stored has a tile for each.
             if stored(map, v) && loaded(map, v).is_some() {
                 bytes += view.dtype.size();
             }

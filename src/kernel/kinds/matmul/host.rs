@@ -94,18 +94,18 @@ unsafe fn clear(dtype: Dtype, p: Product) {
     }
 }
 
-/// Multiply-adds and elements of a product that is computed at once. A larger one is cut into blocks, so that it can
-/// end early: at most this many rows, columns and multiply-adds each.
+/// Most multiply-adds and element reads of a product that runs in one call. A larger product is cut into
+/// blocks, so that it can end early: at most `SIDE` rows and columns and `BLOCK` multiply-adds each.
 const AT_ONCE: usize = 1 << 28;
 const READ_AT_ONCE: usize = 1 << 22;
 const SIDE: usize = 512;
 const BLOCK: usize = 1 << 27;
 
-/// A float product; `add`: to what is there.
+/// A float product; `add` adds it to the previous contents.
 unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T, add: bool) {
     let read = p.m.saturating_add(p.n).saturating_mul(p.k);
     if p.m.saturating_mul(p.n).saturating_mul(p.k) <= AT_ONCE && read <= READ_AT_ONCE {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { gemm_of(p, if add { one } else { zero }, one, add) };
     }
     let (rows, columns) = (p.m.div_ceil(SIDE), p.n.div_ceil(SIDE));
@@ -115,7 +115,8 @@ unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T, add: bool
         let p = &p;
         let (i, j) = (number / columns * SIDE, number % columns * SIDE);
         let (m, n) = (SIDE.min(p.m - i), SIDE.min(p.n - j));
-        // As many factors of each element, and no more elements than are read at once.
+        // The number of factors per element, limited by the multiply-adds and by the elements read in one
+        // call.
         let depth = (BLOCK / (m * n)).min(READ_AT_ONCE / (m + n)).max(1);
         for from in (0..p.k).step_by(depth) {
             if until.ended() {
@@ -131,20 +132,21 @@ unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T, add: bool
                 threads: false,
             };
             let add = add || from > 0;
-            // SAFETY: the caller's; blocks of the result differ.
+            // SAFETY: guaranteed by the caller; blocks of the result are disjoint.
             unsafe { gemm_of(block, if add { one } else { zero }, one, add) };
         }
     });
 }
 
-/// A product, to its end; `add`: to what is there.
+/// A product without early end; `add` adds it to the previous contents.
 unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
     let parallelism = match p.threads {
         true => gemm::Parallelism::Rayon(0),
         false => gemm::Parallelism::None,
     };
     let (out, left, right) = (p.out, p.left, p.right);
-    // SAFETY: the caller's: the matrices lie in memory with these strides; the result is read only to add to it.
+    // SAFETY: guaranteed by the caller: the matrices lie in memory with these strides; the result is read
+    // only if `add` is set.
     unsafe {
         #[rustfmt::skip]
         gemm::gemm::<T>(
@@ -157,10 +159,10 @@ unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
     }
 }
 
-/// Elements of an operand that are widened at a time.
+/// Elements of an operand that are widened in one step.
 const WIDENED: usize = 1 << 20;
 
-/// How many factors of each element are widened at a time, where there are `side` elements for each.
+/// How many factors of each element are widened in one step, given `side` elements per factor.
 fn depth(side: usize, k: usize) -> usize {
     (WIDENED / side).clamp(k.min(SIDE), k)
 }
@@ -229,7 +231,7 @@ unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
 }
 
 impl Operand {
-    /// The matrix from a row and a column on, of elements of that size.
+    /// The part of the matrix from a row and a column on; `size` is the size of an element.
     fn part(&self, row: usize, column: usize, size: usize) -> Operand {
         let offset = (row as isize * self.rs + column as isize * self.cs) * size as isize;
         Operand { ptr: self.ptr.wrapping_offset(offset), ..*self }

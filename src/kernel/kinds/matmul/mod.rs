@@ -1,8 +1,8 @@
-//! Matrix products: floats and complex numbers by cuBLAS, integers by a kernel of ours.
+//! Matrix products: floats and complex numbers by cuBLAS, integers by a kernel of our own.
 //!
-//! cuBLAS counts columns first, so a product of row-major matrices is asked for as the transposed
-//! product of the transposed operands. An operand whose strides are a matrix in either order goes
-//! as it is; any other is packed first.
+//! cuBLAS is column-major, so a product of row-major matrices is computed as the transposed product of the
+//! transposed operands. An operand whose strides form a matrix in either order is used in place; any other is
+//! packed first.
 
 mod host;
 
@@ -48,8 +48,8 @@ fn by_blas(dtype: Dtype) -> bool {
     dtype.is_float() || dtype.is_complex()
 }
 
-/// A matrix `[rows, columns]` as cuBLAS sees its memory: `Some((transposed, leading))`, where an
-/// untransposed operand is one whose rows are contiguous here.
+/// A matrix `[rows, columns]` as cuBLAS reads its memory: `Some((transposed, leading))`, where an
+/// untransposed operand has contiguous rows.
 fn as_operand(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, i64)> {
     let fits =
         |leading: isize, extent: usize| leading >= extent.max(1) as isize && leading <= i32::MAX as isize;
@@ -69,7 +69,7 @@ fn as_operand(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool,
     None
 }
 
-/// Packs an operand unless cuBLAS can read it; gives the view to read and how.
+/// Packs an operand unless cuBLAS can read it; returns the view to read and its layout.
 fn operand(
     queue: &mut dyn Queue,
     batch: &[usize],
@@ -99,8 +99,8 @@ fn operand(
     Ok((place, false, columns.max(1) as i64))
 }
 
-/// Splits the batch dimensions: the innermost ones that have one common step in all three views
-/// run as one strided batch, the others one by one.
+/// Splits the batch dimensions: the innermost ones with a common step in all three views run as one strided
+/// batch, the others one by one.
 fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isize; 3]) {
     let real: SmallVec<[usize; 6]> = (0..batch.len()).filter(|&d| batch[d] != 1).collect();
     let Some((&last, outer)) = real.split_last() else { return (0, 1, [0; 3]) };

@@ -48,7 +48,7 @@ struct Plan<'a> {
     across: bool,
     /// True when more than one reduced dimension is longer than 1.
     folded: bool,
-    /// When the work is to end early.
+    /// When the work should end early.
     until: Until,
 }
 
@@ -72,8 +72,7 @@ enum Job<T: 'static> {
     Choose(Choice<T>),
 }
 
-/// Elements between two stop checks, and the limit on the number of partial results that the checks may
-/// cause.
+/// Elements between two stop checks, and the limit on the number of partial results added by the checks.
 const STOP_INTERVAL: usize = 1 << 20;
 const PARTIAL: usize = 1 << 16;
 
@@ -119,7 +118,7 @@ impl<'a> Plan<'a> {
                 range /= 2;
             }
         }
-        // Work that may be ended early looks around between two ranges. How they are cut changes no bit.
+        // Work that may end early checks between two ranges. The cuts do not change any bit.
         let until = &self.until;
         while until.is_set()
             && range * BLOCK > STOP_INTERVAL
@@ -290,7 +289,7 @@ struct Worker<'a, T: Accumulator> {
     values: Vec<T>,
     positions: Vec<i64>,
     until: Until,
-    /// Elements since the last look whether to end early.
+    /// Elements since the last check for an early end.
     unseen: usize,
     /// The work has ended early.
     ended: bool,
@@ -327,7 +326,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         }
     }
 
-    /// Counts elements; true when the work is to end early.
+    /// Counts elements; true when the work should end early.
     fn ends(&mut self, elements: usize) -> bool {
         self.unseen += elements;
         if self.unseen >= SOME {

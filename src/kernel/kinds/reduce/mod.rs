@@ -1,8 +1,8 @@
 //! Reductions: a map, then a combination over the last dimensions.
 //!
-//! The order of the combination is the template's (`kernels/reduce.cu`) and depends on the shape
-//! alone. Strides decide only which threads do it: neighbouring threads take neighbouring elements
-//! of one result (rows) or neighbouring results (columns), whichever lie together in memory.
+//! The template (`kernels/reduce.cu`) fixes the order of the combination, which depends only on the shape.
+//! Strides decide only which threads do it: adjacent threads take adjacent elements of one result (rows) or
+//! adjacent results (columns), whichever are adjacent in memory.
 
 pub(super) mod host;
 
@@ -18,7 +18,8 @@ use crate::kernel::{Kind, Launch, Map, ReduceFn};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once per element.
+/// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once
+/// per element.
 ///
 /// Shape: kept dimensions first, then `Launch::reduced` reduced ones. The result views have the
 /// kept dimensions.
@@ -41,27 +42,28 @@ pub struct Reduce {
     pub store_value: bool,
 }
 
-/// Threads of a block, also in the template.
+/// Threads per block, also in the template.
 const BLOCK: u64 = 256;
-/// Lanes of a segment, for results of that many elements or more.
+/// Lanes of a segment, for results with at least this many elements.
 pub(super) const LANES: u64 = 256;
-/// Segments of all results together, about: enough to fill any device along either layout.
+/// Approximate number of segments of all results: enough to fill any device in either layout.
 const SEGMENTS: u64 = 1 << 16;
-/// Most segments of one result: what one block combines in a few microseconds.
+/// Most segments of one result: one block combines them in a few microseconds.
 const MOST_SEGMENTS: u64 = 1 << 14;
-/// Results beyond which every result is one segment.
+/// With more results than this, each result is one segment.
 const MANY: u64 = 12_288;
 /// First words of the parameter; see the template.
 const HEAD: usize = 7;
-/// Views whose kinds fit a signature.
+/// Most views whose kinds fit a signature.
 const MAX_KINDS: usize = 64;
 
-/// True when every result of such a reduction is one segment, whose lanes' tree a row's threads can follow.
+/// True when every result of such a reduction is one segment, so that a row's threads can follow its lanes'
+/// tree.
 pub(crate) fn is_one_segment(results: usize, length: usize) -> bool {
     Cut::new(results as u64, length as u64).segments == 1
 }
 
-/// How a launch is cut; of the shape alone.
+/// How a launch is cut; depends only on the shape.
 struct Cut {
     kept: u64,
     reduced: u64,
@@ -86,7 +88,7 @@ impl Cut {
     }
 }
 
-/// What the source depends on.
+/// The source's dependencies.
 struct Plan {
     columns: bool,
     width: usize,
@@ -100,10 +102,10 @@ struct Plan {
     repeats: u64,
 }
 
-/// Widths of a signature's fields; the kinds of views stand above them.
+/// Widths of a signature's fields; the kinds of views are stored above them.
 const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
 
-/// Most instructions in a row's rounds of loads, as far as one round permits.
+/// Most instructions in a row's rounds of loads; a single round may exceed it.
 const MOST_UNROLLED: usize = 256;
 
 impl Plan {
@@ -143,8 +145,8 @@ impl Plan {
         }
     }
 
-    /// Rounds of loads in flight, for rows. Every round is unrolled: a comparison with positions
-    /// takes long to compile and gains nothing from more, and so does a long program of `instrs` instructions.
+    /// Rounds of loads in flight, for rows. Every round is unrolled. Comparisons with positions and long
+    /// programs (`instrs` instructions) compile slowly and gain nothing from more rounds.
     fn steps(&self, bytes: usize, indexed: bool, instrs: usize) -> usize {
         if self.lanes < 256 || bytes == 0 || indexed {
             return 1;
@@ -156,7 +158,7 @@ impl Plan {
 
 type Axes = SmallVec<[usize; 6]>;
 
-/// Dimensions whose extent is not 1: kept ones, reduced ones.
+/// Dimensions whose extent is not 1: kept, then reduced.
 fn axes(launch: &Launch) -> (Axes, Axes) {
     let split = launch.shape.len() - launch.reduced.min(launch.shape.len());
     let real = |range: std::ops::Range<usize>| range.filter(|&d| launch.shape[d] != 1).collect::<Axes>();
@@ -227,7 +229,7 @@ impl Kind for Reduce {
     }
 
     fn is_empty(&self, launch: &Launch) -> bool {
-        // A reduction over nothing still has results.
+        // A reduction over an empty dimension still has results.
         launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())].contains(&0)
     }
 
@@ -335,7 +337,7 @@ fn second_threads(lanes: usize) -> usize {
 }
 
 impl Reduce {
-    /// Pointers and strides of the results: the same words in both launches.
+    /// Pushes pointers and strides of the results: the same words in both launches.
     fn push_results(&self, words: &mut Words, launch: &Launch, kept: &Axes) {
         Space::push(words, kept.iter().map(|&d| launch.shape[d]));
         for v in std::iter::once(self.out).chain(self.out_index) {
@@ -384,7 +386,7 @@ impl Reduce {
         out
     }
 
-    /// Values that both launches' texts take.
+    /// Template values that both launches use.
     fn common(&self, plan: &Plan) -> Vec<(&'static str, String)> {
         let class = self.map.dtype(self.value).class();
         vec![

@@ -1,5 +1,5 @@
-//! Rows that are reduced and used again. A few rows at a time go through all steps, so that intermediate
-//! values stay in a cache.
+//! Rows that are reduced and used again. All steps run over a few rows at a time, so that intermediate values
+//! stay in a cache.
 
 use crate::kernel::host::tasks::{Until, threads};
 use crate::kernel::kinds::{map, reduce};

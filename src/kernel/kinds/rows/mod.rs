@@ -2,8 +2,8 @@
 //!
 //! In CUDA kernels a row's elements stay in its threads' registers from the first step to the last.
 //!
-//! Everything per element is an array that is indexed by constants once its loops are unrolled; a view is
-//! loaded by the first step that reads it. Everything per row is in every thread of the row.
+//! Values per element are arrays that are indexed by constants once the loops are unrolled; the first step
+//! that reads a view loads it. Values per row are in every thread of the row.
 
 mod host;
 
@@ -87,25 +87,25 @@ impl Rows {
     }
 }
 
-/// Threads of a block, also in the template.
+/// Threads per block, also in the template.
 const BLOCK: u64 = 256;
-/// Elements of the longest rows.
+/// Length of the longest rows.
 const LONGEST: usize = 1 << 13;
-/// Words of a thread's registers that hold elements, about.
+/// Approximate number of register words per thread that hold elements.
 const WORDS: usize = 64;
 /// Words before the views' pointers; see the template.
 const HEAD: usize = 2;
 
-/// True when so many rows of that length can be kept in registers and combined as a reduction does it.
+/// True when this many rows of this length fit in registers and are combined in the order of a reduction.
 pub fn takes_rows(rows: usize, length: usize) -> bool {
     (2..=LONGEST).contains(&length) && reduce::is_one_segment(rows, length)
 }
 
-/// What the source depends on.
+/// The source's dependencies.
 struct Plan {
     /// Lanes of a row's reduction.
     lanes: usize,
-    /// Rounds of all lanes, and how many of them lie within the row.
+    /// Rounds of all lanes, and how many of them are entirely within the row.
     rounds: usize,
     full: usize,
     threads: usize,
@@ -192,7 +192,7 @@ fn axes(launch: &Launch) -> (Axes, usize) {
     (kept, launch.shape.last().copied().unwrap_or(1))
 }
 
-/// The widest units that every view per element allows, at most `most`.
+/// The widest unit that every view per element allows, at most `most`.
 fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
     let (kept, length) = axes(launch);
     let views = || launch.views.iter().enumerate().filter(|(v, _)| !rows.is_per_row(*v as u16));
@@ -253,9 +253,9 @@ impl Kind for Rows {
         let (kept, length) = axes(launch);
         let lanes = length.clamp(1, reduce::LANES as usize).next_power_of_two();
         let rounds = length.div_ceil(lanes);
-        // Rows of a few hundred elements are a warp's, so that its loads are whole cache lines; shorter ones are
-        // a part of one's. Eight elements of a thread are enough work between its shuffles, and more loads in
-        // flight are slower in short rows (measured on an H200).
+        // A row of a few hundred elements uses a whole warp, so that its loads are whole cache lines; a
+        // shorter row uses part of a warp. Eight elements per thread are enough work between its shuffles,
+        // and more loads in flight are slower for short rows (measured on an H200).
         let held = (WORDS / self.words()).clamp(8, 32);
         let each = held.min(length / 32).max(8);
         let threads = (rounds * lanes / each).max(1).next_power_of_two().min(lanes);
@@ -299,12 +299,12 @@ impl Kind for Rows {
     }
 }
 
-/// A kernel's text on its way.
+/// The text of a kernel under construction.
 struct Text<'a> {
     rows: &'a Rows,
     plan: Plan,
     numbers: usize,
-    /// Views per element that are in registers already.
+    /// Views per element that are already in registers.
     there: Vec<bool>,
     folds: usize,
     functions: Functions,
@@ -381,7 +381,7 @@ impl<'a> Text<'a> {
         format!("{PRELUDE}\n{}", fill(include_str!("../../../../kernels/rows.cu"), &values))
     }
 
-    /// How a step's code names what it reads.
+    /// The name of a loaded value in a step's code.
     fn load(&self, view: u16, dtype: Dtype) -> String {
         match self.rows.temporary(view) {
             Some((at, temporary)) if temporary.per_row => format!("h{at}"),
@@ -421,7 +421,7 @@ impl<'a> Text<'a> {
             }
         });
         match writes {
-            // Other threads of the row may still have to read what is written here.
+            // Other threads of the row may still have to read what this code overwrites.
             true => format!("__syncthreads();\nif (live && t == 0) {{\n{code}}}\n"),
             false => format!("{{\n{code}}}\n"),
         }
@@ -469,7 +469,7 @@ impl<'a> Text<'a> {
             }
             None => format!("y{} = {value};", store.view),
         });
-        // Nothing but stores is left out behind a row's end: without branches all loads are in flight.
+        // Only stores are skipped beyond a row's end: without branches all loads are in flight.
         let units = |inner: &str, clamp: &str| {
             format!(
                 "#pragma unroll\nfor (int u = 0; u < UNITS; u++) {{\n\
@@ -496,7 +496,7 @@ impl<'a> Text<'a> {
         out
     }
 
-    /// What stands before and after the loop of a step that combines.
+    /// The code before and after the loop of a step that combines.
     fn fold(&mut self, fold: &Fold, map: &Map, code: &mut String, combines: &mut String) -> (String, String) {
         let number = self.folds;
         self.folds += 1;

@@ -93,7 +93,7 @@ unsafe fn sort_row<M: Element<Lane: Ordered>>(
     }
 }
 
-/// The values of `get`; nothing when the work is to end early.
+/// The values of `get`; `None` when the work should end early.
 fn gathered<T>(length: usize, until: &Until, get: impl Fn(usize) -> T) -> Option<Vec<T>> {
     let mut all = Vec::with_capacity(length);
     for from in (0..length).step_by(SOME) {
@@ -105,7 +105,7 @@ fn gathered<T>(length: usize, until: &Until, get: impl Fn(usize) -> T) -> Option
     Some(all)
 }
 
-/// Hands each value on with its place.
+/// Passes each value and its position to `put`.
 fn scattered<T: Copy>(all: &[T], until: &Until, mut put: impl FnMut(usize, T)) {
     for (part, values) in all.chunks(SOME).enumerate() {
         if until.ended() {
@@ -115,14 +115,14 @@ fn scattered<T: Copy>(all: &[T], until: &Until, mut put: impl FnMut(usize, T)) {
     }
 }
 
-/// Values that are sorted at once. More are first dealt out to buckets, between samples of them.
+/// Values sorted in one step. More are first distributed to buckets, bounded by samples of them.
 const BUCKET: usize = 1 << 17;
-/// The most buckets: their numbers fit in 16 bits.
+/// Most buckets: bucket numbers fit in 16 bits.
 const BUCKETS: usize = 1 << 12;
-/// Samples of a bucket.
+/// Samples per bucket.
 const SAMPLES: usize = 32;
 
-/// The values in order; no two are equal. Nothing when the work is to end early.
+/// The values in order; no two are equal. `None` when the work should end early.
 fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &Until) -> Option<Vec<T>> {
     let count = all.len();
     if count <= 2 * BUCKET || !until.is_set() {
@@ -134,7 +134,7 @@ fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &U
         return Some(all);
     }
     let buckets = (count / BUCKET).min(BUCKETS);
-    // Drawn by a fixed sequence, so that no pattern of the input fills one bucket.
+    // Drawn from a fixed sequence, so that a pattern in the input does not fill one bucket.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut samples: Vec<T> = (0..buckets * SAMPLES)
         .map(|_| {
@@ -146,7 +146,7 @@ fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &U
         .collect();
     samples.sort_unstable();
     let ends: Vec<T> = samples.into_iter().step_by(SAMPLES).skip(1).collect();
-    // Each thread deals out a part of the values.
+    // Each thread distributes a part of the values.
     let parts = if threads { rayon::current_num_threads() } else { 1 };
     let deal = |part: usize| -> Vec<Vec<T>> {
         let mut dealt: Vec<Vec<T>> = vec![Vec::new(); ends.len() + 1];
@@ -181,7 +181,7 @@ fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &U
     Some(all)
 }
 
-/// Bits of an element's key: elements of up to four bytes have short ones.
+/// Bits of an element's key: elements of up to four bytes have short keys.
 const fn key_bits<M>() -> u32 {
     if size_of::<M>() <= 4 { 32 } else { 64 }
 }

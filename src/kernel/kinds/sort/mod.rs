@@ -24,11 +24,11 @@ pub struct Sort {
 
 /// Rows up to this length fit a block.
 const SHORT: usize = 2048;
-/// Launch grids and scratch stay small: at most this many elements are sorted by radix at a time.
+/// Keeps launch grids and scratch memory small: at most this many elements are radix-sorted at a time.
 const BATCH: u64 = 1 << 28;
 
-/// The statements that turn the bits `k` of an element into an unsigned number in sort order.
-/// Every nan is the greatest number, and -0 equals 0.
+/// The statements that turn the bits `k` of an element into an unsigned number in sort order. nan is the
+/// greatest number, and -0 equals 0.
 fn sortable(dtype: Dtype, descending: bool) -> String {
     let bits = 8 * dtype.size();
     let sign = format!("(Key)((Key)1 << {})", bits - 1);
