@@ -22,6 +22,7 @@ pub mod device;
 mod dict;
 pub mod docs;
 pub(crate) mod files;
+mod gradient;
 mod input;
 mod io;
 mod iterable;
@@ -64,6 +65,7 @@ pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("trees", tree::TABLE),
     ("iterables", iterable::TABLE),
     ("iterables", progress::TABLE),
+    ("gradients", gradient::TABLE),
     ("files", files::TABLE),
     ("plots", plot::TABLE),
 ];
@@ -84,6 +86,7 @@ pub fn natives() -> Natives {
     }
     device::natives().for_each(|def| natives.add(def));
     tensor::add(&mut natives);
+    gradient::add(&mut natives);
     attributes::TABLE.iter().chain(device::attributes()).for_each(|def| natives.add_attribute(def));
     natives
 }

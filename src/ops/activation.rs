@@ -7,7 +7,7 @@ use super::known;
 use super::params::{UNARY, X};
 use super::select::CLAMP;
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, map};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
@@ -40,6 +40,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::RESULT, |b| b.to(0, || b.select(&b.y().gt(0.0), b.g(), 0.0))),
         ..Op::BASE
     },
     Op {

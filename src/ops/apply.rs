@@ -3,9 +3,10 @@
 //! Calls, methods, in-place forms, operators, indices, attributes, placements (`x on cuda`) and composed
 //! operations all go through [`apply`]. Collectives, which have no rows, go through [`collective`]. Knows no
 //! script values and no kernels. Invariant: nothing else runs the code of an [`Op`], so concerns of all
-//! operations (counting, later the recording of gradients) are handled in one place.
+//! operations (counting, the recording of gradients) are handled in one place.
 
-use super::{Args, Op, Out, Run, map, table};
+use super::params::REQUIRES_GRAD;
+use super::{Args, Op, Out, Run, gradient, map, table};
 use crate::base::Result;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -28,6 +29,36 @@ pub enum Call<'a> {
 #[inline]
 pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     rt.count_operation();
+    if let Call::Plain(args) = call
+        && args.flag(op.params.len().wrapping_sub(1))
+        && op.params.last().is_some_and(|param| param.name == REQUIRES_GRAD.name)
+    {
+        return made_with_gradients(rt, op, call);
+    }
+    if rt.recording.used {
+        return gradient::record::apply_recorded(rt, op, call);
+    }
+    run(rt, op, call)
+}
+
+/// A factory called with `requires_grad=true`.
+#[cold]
+fn made_with_gradients(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    let out = run(rt, op, call)?;
+    if let Out::Tensor(tensor) = &out {
+        gradient::require(rt, tensor, true)?;
+    }
+    Ok(out)
+}
+
+/// Applies an operation as part of another call of [`apply`], which has counted it.
+pub(super) fn again(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    gradient::record::apply_recorded(rt, op, call)
+}
+
+/// Runs the code of an operation.
+#[inline]
+pub(super) fn run(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     match call {
         Call::Operands(operands) => match op.elementwise() {
             Some(f) => map::map(rt, op.name, f, operands).map(Out::Tensor),

@@ -3,8 +3,9 @@
 //! Integers wrap. Integer division or remainder by zero gives 0 and never traps; floats follow IEEE 754.
 
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::gradient::{Back, Var};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error, map};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, map};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
@@ -24,6 +25,10 @@ pub static OPS: &[Op] = &[
         example: "assert(equal([1, 2] + 1, [2, 3]))\n\
                   assert(equal(add([1.0, 2.0], [3.0, 4.0], alpha=10), [31.0, 42.0]))",
         run: Run::Scaled(MapOp { rule: Rule::Promote, f: &ADD }, &ADD_SCALED),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g());
+            b.to(1, || scaled_back(b, b.g()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -36,6 +41,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([5, 7] - [1, 2], [4, 5]))",
         run: Run::Scaled(MapOp { rule: Rule::NoBools, f: &SUB }, &SUB_SCALED),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g());
+            b.to(1, || scaled_back(b, -b.g()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -47,6 +56,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([1.5, 2.0] * 2, [3.0, 4.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MUL }),
+        gradient: Gradient::Rule(Keeps::OTHER, |b| {
+            b.to(0, || b.g() * b.x(1).conj());
+            b.to(1, || b.g() * b.x(0).conj());
+        }),
         ..Op::BASE
     },
     Op {
@@ -69,6 +82,15 @@ pub static OPS: &[Op] = &[
             Some("floor") => Ok(MapOp { rule: Rule::NotBool, f: &FLOOR_DIVIDE }),
             Some("trunc") => Ok(MapOp { rule: Rule::NotBool, f: &TRUNC_DIVIDE }),
             Some(other) => Err(error::not_one_of(2, "rounding_mode", other, &["floor", "trunc"])),
+        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            if b.args().text(2).is_some() {
+                b.to(0, || b.g() * 0.0);
+                b.to(1, || b.g() * 0.0);
+                return;
+            }
+            b.to(0, || b.g() / b.x(1).conj());
+            b.to(1, || -b.g() * ((b.x(0) / b.x(1)) / b.x(1)).conj());
         }),
         ..Op::BASE
     },
@@ -117,6 +139,18 @@ pub static OPS: &[Op] = &[
         example: "assert(equal([1, 2, 3] ** 2, [1, 4, 9]))\n\
                   assert(equal(pow(2.0, [3.0, -1.0]), [8.0, 0.5]))",
         run: Run::Primitive(pow),
+        gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
+            // 0 ** 0 is 1 for every base, and x ** (e - 1) would be infinite there.
+            b.to(0, || {
+                let slope = b.x(1) * b.x(0).pow(b.x(1) - 1.0);
+                b.g() * b.select(&b.x(1).eq(0.0), 0.0, slope).conj()
+            });
+            b.to(1, || {
+                let slope = b.y() * b.x(0).does("log");
+                let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).call("real", &[]).ge(0.0).arg()]);
+                b.g() * b.select(&still, 0.0, slope).conj()
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -128,6 +162,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(-tensor([1, -2]), [-1, 2]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &NEG }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || -b.g())),
         ..Op::BASE
     },
     Op {
@@ -186,6 +221,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(square([3.0, -4.0]), [9.0, 16.0]))",
         run: Run::Map(MapOp { rule: Rule::Whole, f: &SQUARE }),
+        gradient: Gradient::Derivative(|x| x * 2.0),
         ..Op::BASE
     },
     Op {
@@ -196,6 +232,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(reciprocal([2.0, 4.0]), [0.5, 0.25]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &RECIPROCAL }),
+        gradient: Gradient::OfResult(|y| -y.square()),
         ..Op::BASE
     },
     Op {
@@ -206,6 +243,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(sqrt([4, 9]), [2.0, 3.0]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &SQRT }),
+        gradient: Gradient::OfResult(|y| 0.5 / y),
         ..Op::BASE
     },
     Op {
@@ -724,4 +762,12 @@ fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn rank_of(x: &crate::tensor::Tensor) -> Operand {
     if x.rank() == 0 { Operand::ZeroDim(x.dtype()) } else { Operand::Tensor(x.dtype()) }
+}
+
+/// The gradient of the second operand of `add`, whose factor is `alpha`.
+fn scaled_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
+    match b.arg(2) {
+        Arg::None | Arg::Int(1) => g,
+        alpha => g * alpha,
+    }
 }

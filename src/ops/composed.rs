@@ -5,6 +5,7 @@
 
 use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, error, table};
+use crate::array::Scalar;
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -13,14 +14,7 @@ use crate::tensor::Tensor;
 pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
     let bound: Vec<Arg> = (op.params.iter().enumerate())
-        .map(|(i, param)| match (given.get(i), param.default) {
-            (Some(arg), _) => arg.clone(),
-            (None, Default::Required | Default::None) => Arg::None,
-            (None, Default::Bool(b)) => Arg::Bool(b),
-            (None, Default::Int(i)) => Arg::Int(i),
-            (None, Default::Float(f)) => Arg::Float(f),
-            (None, Default::Str(s)) => Arg::Str(s.into()),
-        })
+        .map(|(i, param)| given.get(i).cloned().unwrap_or_else(|| default_arg(param.default)))
         .collect();
     apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
 }
@@ -33,6 +27,26 @@ pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor
         _ => None,
     };
     found.ok_or_else(|| error::wrong_argument(0, "an operation that gives tensors"))
+}
+
+/// The argument that a parameter gets when it is left out.
+pub(super) fn default_arg(default: Default) -> Arg {
+    match default {
+        Default::Required | Default::None => Arg::None,
+        Default::Bool(b) => Arg::Bool(b),
+        Default::Int(i) => Arg::Int(i),
+        Default::Float(f) => Arg::Float(f),
+        Default::Str(s) => Arg::Str(s.into()),
+    }
+}
+
+/// A number as an argument.
+pub(super) fn number(number: Scalar) -> Arg {
+    match number {
+        Scalar::Bool(b) => Arg::Bool(b),
+        Scalar::Int(i) => Arg::Int(i),
+        other => Arg::Float(other.as_f64()),
+    }
 }
 
 /// A tensor as an argument.

@@ -6,7 +6,7 @@
 use super::complex;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
+use super::{Args, Form, Gradient, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -34,6 +34,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::EXP),
             },
         }),
+        gradient: Gradient::OfResult(|y| y.clone()),
         ..Op::BASE
     },
     Op {
@@ -94,6 +95,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LOG),
             },
         }),
+        gradient: Gradient::Derivative(|x| x.reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -174,6 +176,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SIN),
             },
         }),
+        gradient: Gradient::Derivative(|x| x.does("cos")),
         ..Op::BASE
     },
     Op {
@@ -194,6 +197,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::COS),
             },
         }),
+        gradient: Gradient::Derivative(|x| -x.does("sin")),
         ..Op::BASE
     },
     Op {
@@ -337,6 +341,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::TANH),
             },
         }),
+        gradient: Gradient::OfResult(|y| 1.0 - y.square()),
         ..Op::BASE
     },
     Op {
@@ -524,6 +529,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SIGMOID),
             },
         }),
+        gradient: Gradient::OfResult(|y| (1.0 - y) * y),
         ..Op::BASE
     },
     Op {

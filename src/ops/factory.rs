@@ -4,7 +4,7 @@
 //! factory puts its tensor on the current device unless `device` is given.
 
 use super::known;
-use super::params::{DEVICE, DTYPE, X};
+use super::params::{DEVICE, DTYPE, REQUIRES_GRAD, X};
 use super::signature::{Default, Kind, Param};
 use super::subscript::set;
 use super::{Arg, Args, Foreign, Form, Op, Out, Run, data, error, map};
@@ -22,7 +22,7 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of numbers in nested lists, or a copy of a tensor. The dtype is `f32` if any number \
               is a float, else `i64`, else `bool`; a copy keeps its dtype and device. Source: `torch.tensor`.",
         search: &["array", "literal", "from list", "create", "copy"],
-        params: &[Param::new("data", Kind::Data), DTYPE, DEVICE, PIN_MEMORY],
+        params: &[Param::new("data", Kind::Data), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD],
         form: Form::FUNCTION,
         example: "let x = tensor([[1, 2], [3, 4]], dtype=f16)\nassert(x.shape == (2, 2))\nassert(x.dtype == f16)",
         run: Run::Primitive(tensor),
@@ -78,6 +78,7 @@ pub static OPS: &[Op] = &[
             DTYPE,
             DEVICE,
             PIN_MEMORY,
+            REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
         example: "assert(equal(full([2], 7), [7, 7]))",
@@ -128,7 +129,7 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of one number with the shape, dtype and device of `x`. Source: \
               `torch.full_like`.",
         search: &["create", "same shape", "constant"],
-        params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE],
+        params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE, REQUIRES_GRAD],
         form: Form::FUNCTION,
         example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
         run: Run::Primitive(|rt, args| {
@@ -147,7 +148,7 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of numbers in nested lists with the dtype and on the device of this one. Source: \
               `torch.Tensor.new_tensor`.",
         search: &["create", "same device", "same dtype"],
-        params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE],
+        params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE, REQUIRES_GRAD],
         form: Form::METHOD,
         example: "assert(zeros(1, dtype=f64).new_tensor([1, 2]).dtype == f64)",
         run: Run::Primitive(|rt, args| {
@@ -168,6 +169,7 @@ pub static OPS: &[Op] = &[
             Param::new("fill_value", Kind::TensorOrNumber),
             DTYPE,
             DEVICE,
+            REQUIRES_GRAD,
         ],
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
@@ -308,13 +310,13 @@ impl<'a> Value<'a> {
 pub(super) const PIN_MEMORY: Param = Param::named("pin_memory", Kind::Bool, Default::Bool(false));
 
 /// `(*size, dtype=none, device=none, pin_memory=false)`
-const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY];
+const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD];
 
 /// `(x, *, dtype=none, device=none)`
-const LIKE: &[Param] = &[X, DTYPE, DEVICE];
+const LIKE: &[Param] = &[X, DTYPE, DEVICE, REQUIRES_GRAD];
 
 /// `(x, *size, dtype=none, device=none)`
-const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE];
+const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE, REQUIRES_GRAD];
 
 /// The device and the dtype of a factory's tensor.
 #[derive(Clone, Copy)]

@@ -6,11 +6,12 @@
 //! empty dimension is 0.
 
 use super::arith::{ADD, MUL};
+use super::gradient::Back;
 use super::known;
 use super::params::X;
 use super::shape::swapped;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error, make};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
 use crate::base::Result;
 use crate::kernel::host::define::host_quaternary;
@@ -37,6 +38,7 @@ pub static OPS: &[Op] = &[
                   assert((zeros(5, 1, 2, 3) @ zeros(4, 3, 6)).shape == (5, 4, 2, 6))",
         run: Run::Primitive(matmul),
         shape: known::MATMUL,
+        gradient: Gradient::Rule(Keeps::OTHER, product_back),
         ..Op::BASE
     },
     Op {
@@ -419,4 +421,29 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
         [batch @ .., rows, columns] => (batch, [*rows, *columns]),
         _ => (&[], [1, 1]),
     }
+}
+
+/// The gradients of `a @ b`: `g @ b^H` and `a^H @ g`, with vectors as a row and a column.
+fn product_back(b: &Back<'_>) {
+    let rank = |param: usize| match b.has_x(param) {
+        true => b.x(param).rank(),
+        false => b.form(param).shape.len(),
+    };
+    let (left, right) = (rank(0), rank(1));
+    // The gradient with the dimensions that vectors had.
+    let g = || {
+        let g = b.g();
+        let g = if right == 1 { g.unsqueeze(-1) } else { g };
+        if left == 1 { g.unsqueeze(-2) } else { g }
+    };
+    b.to(0, || {
+        let other = if right == 1 { b.x(1).unsqueeze(-1) } else { b.x(1) };
+        let found = g().matmul(&other.adjoint());
+        if left == 1 { found.call("squeeze", &[Arg::Ints(vec![-2])]) } else { found }
+    });
+    b.to(1, || {
+        let other = if left == 1 { b.x(0).unsqueeze(0) } else { b.x(0) };
+        let found = other.adjoint().matmul(&g());
+        if right == 1 { found.call("squeeze", &[Arg::Ints(vec![-1])]) } else { found }
+    });
 }

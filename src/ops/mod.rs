@@ -26,6 +26,7 @@ pub mod error;
 pub mod factory;
 pub mod fft;
 pub mod folds;
+pub mod gradient;
 pub mod histogram;
 pub mod index;
 pub mod inspect;
@@ -61,6 +62,7 @@ pub mod transfer;
 
 pub use apply::{Call, apply, collective};
 pub use args::{Arg, Args, Data, Out};
+pub use gradient::{Gradient, Keeps};
 pub use map::{MapOp, Rule, in_place, map};
 
 use crate::base::Result;
@@ -95,13 +97,6 @@ pub struct Op {
     pub shape: ShapeRule,
     /// How gradients propagate through it.
     pub gradient: Gradient,
-}
-
-/// How gradients propagate through an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gradient {
-    /// Not specified.
-    Unstated,
 }
 
 /// Names of an operation in other libraries, and what to write instead.

@@ -8,7 +8,7 @@ use super::composed::{call, t};
 use super::factory::{PIN_MEMORY, Place, allocate};
 use super::folds::{ALL, SUM};
 use super::known;
-use super::params::{DEVICE, DTYPE, GENERATOR, X};
+use super::params::{DEVICE, DTYPE, GENERATOR, REQUIRES_GRAD, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
 use crate::array::{Dims, Dtype, Scalar, broadcast};
@@ -290,10 +290,10 @@ pub static OPS: &[Op] = &[
 ];
 
 /// `(*size, dtype=none, device=none, pin_memory=false, generator=none)`
-const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR];
+const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR, REQUIRES_GRAD];
 
 /// `(x, *, dtype=none, device=none, generator=none)`
-const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR];
+const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR, REQUIRES_GRAD];
 
 /// From position `a`, seed `b` and offset `c`: uniform with `d` binary digits.
 static UNIFORM: MapFn = MapFn {

@@ -3,7 +3,7 @@
 
 use super::factory::{Place, allocate};
 use super::known;
-use super::params::{DEVICE, DTYPE};
+use super::params::{DEVICE, DTYPE, REQUIRES_GRAD};
 use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Op, Out, Run, error, random};
 use crate::array::{Dtype, Scalar};
@@ -28,6 +28,7 @@ pub static OPS: &[Op] = &[
             Param::or("step", Kind::Number, Default::Int(1)),
             DTYPE,
             DEVICE,
+            REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
         example: "assert(equal(arange(4), [0, 1, 2, 3]))\nassert(equal(arange(1, 2, 0.5), [1.0, 1.5]))",
@@ -61,6 +62,7 @@ pub static OPS: &[Op] = &[
             Param::or("base", Kind::Float, Default::Float(10.0)),
             DTYPE,
             DEVICE,
+            REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
         example: "assert(allclose(logspace(0, 2, 3), [1.0, 10.0, 100.0]))",
@@ -84,7 +86,7 @@ pub static OPS: &[Op] = &[
         doc: "Makes a matrix with ones on its diagonal and zeros elsewhere, `n` by `m` (`m` left out: `n`). \
               Source: `torch.eye`.",
         search: &["identity", "unit matrix", "diagonal"],
-        params: &[Param::new("n", Kind::Int), Param::or("m", Kind::Int, Default::None), DTYPE, DEVICE],
+        params: &[Param::new("n", Kind::Int), Param::or("m", Kind::Int, Default::None), DTYPE, DEVICE, REQUIRES_GRAD],
         form: Form::FUNCTION,
         example: "assert(equal(eye(2), [[1.0, 0.0], [0.0, 1.0]]))",
         run: Run::Primitive(eye),
@@ -100,6 +102,7 @@ const SPACED: &[Param] = &[
     Param::new("steps", Kind::Int),
     DTYPE,
     DEVICE,
+    REQUIRES_GRAD,
 ];
 
 /// Position `a`, start `b`, step `c`.

@@ -11,7 +11,7 @@ use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
@@ -47,6 +47,12 @@ pub static OPS: &[Op] = &[
                   assert(x.sum(dim=1, keepdim=true).shape == (2, 1))",
         run: Run::Primitive(sum),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let (dims, shape) = (b.dims(1, b.form(0).shape.len()), b.shape(0));
+                b.g().restore(&dims, b.args().flag(2), shape.len()).expand(&shape)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -62,6 +68,14 @@ pub static OPS: &[Op] = &[
                   assert(tensor([1, 2]).mean(dtype=f32).item() == 1.5)",
         run: Run::Primitive(mean),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let (dims, shape) = (b.dims(1, b.form(0).shape.len()), b.shape(0));
+                let count: i64 = dims.iter().map(|&d| shape.get(d as usize).copied().unwrap_or(1)).product();
+                let g = b.g().restore(&dims, b.args().flag(2), shape.len()) / count as f64;
+                g.expand(&shape)
+            });
+        }),
         ..Op::BASE
     },
     Op {

@@ -5,7 +5,7 @@ use super::composed::{call, t};
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::subscript::fill_where;
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, complex, error, map};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, map};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
@@ -44,6 +44,10 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let x = tensor([-1.0, 2.0])\nassert(equal(where(x > 0, x, 0), [0.0, 2.0]))",
         run: Run::Map(MapOp { rule: Rule::Select, f: &WHERE }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(1, || b.select(&b.x(0), b.g(), 0.0));
+            b.to(2, || b.select(&b.x(0), 0.0, b.g()));
+        }),
         ..Op::BASE
     },
     Op {

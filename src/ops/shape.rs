@@ -4,7 +4,7 @@
 use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, dims, error};
+use super::{Args, Form, Gradient, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::{Error, Result};
 use crate::plan::Runtime;
@@ -34,6 +34,7 @@ pub static OPS: &[Op] = &[
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
         shape: known::RESHAPE,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -48,6 +49,7 @@ pub static OPS: &[Op] = &[
             let shape = resolve("reshape_as", x, &extents(args.tensor(1)?))?;
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -69,6 +71,7 @@ pub static OPS: &[Op] = &[
             viewed(x, &shape).map(Out::Tensor)
         }),
         shape: known::RESHAPE,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -83,6 +86,7 @@ pub static OPS: &[Op] = &[
             let shape = resolve("view_as", x, &extents(args.tensor(1)?))?;
             viewed(x, &shape).map(Out::Tensor)
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -94,6 +98,7 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(2, 3, 4).permute(2, 0, 1).shape == (4, 2, 3))",
         run: Run::Primitive(permute),
         shape: known::PERMUTE,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -110,6 +115,7 @@ pub static OPS: &[Op] = &[
             Ok(Out::Tensor(swapped(x, a, b)))
         }),
         shape: known::TRANSPOSE,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -132,6 +138,7 @@ pub static OPS: &[Op] = &[
             }
         }),
         shape: known::T,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -143,6 +150,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).movedim(0, -1).shape == (3, 4, 2))",
         run: Run::Primitive(movedim),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -161,6 +169,7 @@ pub static OPS: &[Op] = &[
             };
             Ok(Out::Tensor(without_ones(x, &dropped)))
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -176,6 +185,7 @@ pub static OPS: &[Op] = &[
             unsqueezed(x, at).map(Out::Tensor)
         }),
         shape: known::UNSQUEEZE,
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -189,6 +199,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|_, args| {
             expanded("expand", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -201,6 +212,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|_, args| {
             expanded("expand_as", args.tensor(0)?, &extents(args.tensor(1)?)).map(Out::Tensor)
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {

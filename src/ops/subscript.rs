@@ -6,11 +6,12 @@
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
 use super::index::{as_positions, gather_from, true_positions, value_for};
+use super::folds::SUM;
 use super::make::{AFFINE, DIGIT};
 use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{MAX_RANK, narrowed, position, reshaped};
-use super::{Op, Out, Run, complex, error};
+use super::{Arg, Args, Gradient, Keeps, Op, Out, Run, complex, composed, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -65,6 +66,25 @@ impl Index {
 pub static INDEX: Op = Op {
     name: "index",
     run: Run::Primitive(|rt, args| get(rt, args.tensor(0)?, args.indices(1)?).map(Out::Tensor)),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+        b.to(0, || b.call(&SPREAD, &[b.g().arg(), b.arg(1), Arg::Ints(b.shape(0))]));
+    }),
+    ..Op::BASE
+};
+
+/// The gradient of [`INDEX`]: zeros of a shape with elements added where indices say.
+pub static SPREAD: Op = Op {
+    name: "spread",
+    run: Run::Primitive(|rt, args| {
+        let (x, indices) = (args.tensor(0)?, args.indices(1)?);
+        let out = make::filled(rt, &args.shape(2)?, x.dtype(), x.device(), Scalar::Int(0))?;
+        match as_view(&out, indices)? {
+            Some(view) => set(rt, &view, &[], MapArg::Tensor(x))?,
+            None => set_with(rt, "index", &out, indices, MapArg::Tensor(x), Some(&SUM))?,
+        }
+        Ok(Out::Tensor(out))
+    }),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&INDEX, &[b.g().arg(), b.arg(1)]))),
     ..Op::BASE
 };
 
@@ -74,6 +94,17 @@ pub static SET_INDEX: Op = Op {
     run: Run::Primitive(|rt, args| {
         set(rt, args.tensor(0)?, args.indices(1)?, args.operand(2)?)?;
         Ok(Out::None)
+    }),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+        b.to(0, || {
+            b.given(|rt| {
+                let copy = composed::call(rt, "clone", &[b.g().arg()])?;
+                let args = [Arg::Tensor(copy.clone()), b.arg(1), Arg::Int(0)];
+                super::apply(rt, &SET_INDEX, super::Call::Plain(Args(&args)))?;
+                Ok(copy)
+            })
+        });
+        b.to(2, || b.call(&INDEX, &[b.g().arg(), b.arg(1)]));
     }),
     ..Op::BASE
 };
@@ -87,6 +118,12 @@ pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
     let picks = Picks::new(rt, &view, selectors)?;
     let out = gather_from(rt, "index", (&view, picks.own.clone()), &picks.ids, picks.axis, picks.limit)?;
     Ok(out.with_layout(Layout::contiguous(&picks.shape)))
+}
+
+/// The view that indices without masks and index tensors select; `None` with them.
+pub(super) fn as_view(x: &Tensor, indices: &[Index]) -> Result<Option<Tensor>> {
+    let (view, selectors) = basic(x, indices)?;
+    Ok(selectors.is_empty().then_some(view))
 }
 
 /// `x[indices] = value`: the value is broadcast to the selection and converted.

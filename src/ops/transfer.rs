@@ -6,7 +6,7 @@
 use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Data, Foreign, Form, Op, Out, Run, error};
+use super::{Arg, Args, Data, Foreign, Form, Gradient, Keeps, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -39,6 +39,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(to),
         shape: known::SAME_SHAPE,
         foreign: Foreign { names: &["astype", "type_as", "cast"], help: "write `x.to(f32)`" },
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -92,6 +93,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(x.clone()))
         }),
+        gradient: Gradient::Writes(Some(1)),
         ..Op::BASE
     },
     Op {
@@ -106,16 +108,19 @@ pub static OPS: &[Op] = &[
             rt.cast_ordered(x, x.dtype()).map(Out::Tensor)
         }),
         shape: known::SAME,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
         name: "detach",
-        doc: "Gives the tensor itself: there is no gradient graph to leave. Source: `torch.Tensor.detach`.",
+        doc: "Gives a view of the tensor that requires no gradients: operations on it are not recorded for this tensor. \
+              Source: `torch.Tensor.detach`.",
         search: &["gradient", "autograd"],
         params: ONLY,
         form: Form::METHOD,
         example: "let x = zeros(2)\nassert(x.detach().data_ptr() == x.data_ptr())",
-        run: Run::Primitive(|_, args| Ok(Out::Tensor(args.tensor(0)?.clone()))),
+        run: Run::Primitive(|rt, args| Ok(Out::Tensor(super::gradient::detach(rt, args.tensor(0)?)))),
+        gradient: Gradient::Constant,
         shape: known::SAME,
         ..Op::BASE
     },

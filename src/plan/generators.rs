@@ -3,7 +3,7 @@
 use super::{Runtime, error, slot};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::tensor::Generator;
+use crate::tensor::{Generator, GeneratorState};
 use std::sync::OnceLock;
 
 /// The generators that draws use when a script names none.
@@ -26,6 +26,22 @@ impl Runtime {
             std::iter::once(DeviceId::Cpu).chain(cuda).map(Generator::new).collect()
         });
         all.get(slot(device)).cloned().ok_or_else(|| error::no_such_device(device, all.len() - 1))
+    }
+
+    /// The states of the default generators, for draws that are repeated.
+    pub fn generator_states(&self) -> Vec<(DeviceId, GeneratorState)> {
+        let devices = (0..self.machine.device_count() as u32).map(DeviceId::Cuda);
+        let all = std::iter::once(DeviceId::Cpu).chain(devices);
+        all.filter_map(|device| Some((device, self.generator(device).ok()?.state()))).collect()
+    }
+
+    /// Puts the default generators into states of [`Runtime::generator_states`].
+    pub fn set_generator_states(&mut self, states: &[(DeviceId, GeneratorState)]) {
+        for (device, state) in states {
+            if let Ok(generator) = self.generator(*device) {
+                generator.set_state(*state);
+            }
+        }
     }
 
     /// Makes a generator the default of its device until [`Runtime::leave_generator`].

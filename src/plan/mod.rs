@@ -95,6 +95,40 @@ pub struct Runtime {
     warnings: warnings::Warnings,
     records: trace::Records,
     requests: memory::Requests,
+    /// Whether operations record how to compute gradients.
+    pub recording: Recording,
+}
+
+/// Whether operations record how to compute gradients. The records are those of `ops::gradient`.
+pub struct Recording {
+    /// True once a tensor of this session has required gradients. Until then, operations look at nothing.
+    pub used: bool,
+    /// False inside `no_grad` and inside the code of an operation that is recorded as one.
+    pub enabled: bool,
+    /// `detect_anomaly`: backward rejects a nan.
+    pub anomaly: bool,
+    /// The number of the next record.
+    pub next: u64,
+    /// The records made since a checkpoint began.
+    pub log: Option<Vec<Arc<dyn std::any::Any + Send + Sync>>>,
+    /// Storages that hold a recorded write.
+    pub written: Vec<crate::tensor::WeakStorage>,
+    /// How many of them cause the next search for those that nothing can reach.
+    pub search_at: usize,
+}
+
+impl Default for Recording {
+    fn default() -> Recording {
+        Recording {
+            used: false,
+            enabled: true,
+            anomaly: false,
+            next: 1,
+            log: None,
+            written: Vec::new(),
+            search_at: 64,
+        }
+    }
 }
 
 impl Runtime {
@@ -117,6 +151,7 @@ impl Runtime {
             warnings: Default::default(),
             records: Default::default(),
             requests: Default::default(),
+            recording: Recording::default(),
         }
     }
 

@@ -7,10 +7,13 @@ mod generator;
 mod print;
 mod relaid;
 mod storage;
+mod track;
 
 pub use generator::{Generator, GeneratorState};
 pub use print::{PrintOptions, corner_shape, format_corner, format_tensor, tensor_source};
 pub use storage::{Memory, Pending, Storage};
+pub use track::Edge;
+pub(crate) use track::Mark;
 
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Piece;
@@ -18,7 +21,9 @@ use crate::driver::DeviceId;
 use crate::stream::races::Region;
 use relaid::Relaid;
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
+use track::Track;
 
 /// A tensor.
 ///
@@ -32,8 +37,19 @@ struct Content {
     base: Base,
     layout: Layout,
     dtype: Dtype,
+    /// The number of references that records of gradients keep. Counted in the storage's first tensor.
+    kept: AtomicU32,
+    /// State that few tensors have.
+    extra: OnceLock<Box<Extra>>,
+}
+
+/// State that few tensors have.
+#[derive(Default)]
+struct Extra {
     /// Later layouts, set in place: `x.t_()`.
-    relaid: OnceLock<Box<Relaid>>,
+    relaid: OnceLock<Relaid>,
+    /// The recording of gradients.
+    track: OnceLock<Track>,
 }
 
 /// The location of a tensor's storage. A tensor created with its storage needs one allocation for both.
@@ -73,7 +89,8 @@ impl Tensor {
             base: Base::Of(self.storage_ref()),
             layout,
             dtype,
-            relaid: OnceLock::new(),
+            kept: AtomicU32::new(0),
+            extra: OnceLock::new(),
         }))
     }
 
@@ -95,7 +112,7 @@ impl Tensor {
     #[doc(hidden)]
     #[inline]
     pub fn layout(&self) -> &Layout {
-        match self.0.relaid.get() {
+        match self.0.extra.get().and_then(|extra| extra.relaid.get()) {
             None => &self.0.layout,
             Some(relaid) => relaid.current(&self.0.layout),
         }
@@ -107,7 +124,7 @@ impl Tensor {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(self.0.dtype.size() as u64) <= self.storage().bytes()
         );
-        self.0.relaid.get_or_init(Box::default).set(&self.0.layout, layout);
+        self.0.extra().relaid.get_or_init(Relaid::default).set(&self.0.layout, layout);
     }
 
     /// Extents of the dimensions: `x.shape()[0]`, `x.shape().as_slice()`.
@@ -229,13 +246,32 @@ impl Room {
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
-            place.write(Content { base: Base::Own(storage), layout, dtype, relaid: OnceLock::new() });
+            place.write(Content {
+                base: Base::Own(storage),
+                layout,
+                dtype,
+                kept: AtomicU32::new(0),
+                extra: OnceLock::new(),
+            });
             self.0.assume_init()
         })
     }
 }
 
 impl Content {
+    fn extra(&self) -> &Extra {
+        self.extra.get_or_init(Box::default)
+    }
+
+    #[inline]
+    fn track(&self) -> Option<&Track> {
+        self.extra.get().and_then(|extra| extra.track.get())
+    }
+
+    fn tracked(&self) -> &Track {
+        self.extra().track.get_or_init(Track::default)
+    }
+
     #[inline]
     fn storage(&self) -> &Storage {
         match &self.base {

@@ -9,6 +9,7 @@ mod access;
 mod account;
 pub mod bind;
 mod bytecode;
+mod callbacks;
 mod catalog;
 mod colors;
 pub mod compare;
@@ -48,6 +49,7 @@ use rustc_hash::FxHashSet;
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
 pub use catalog::Known;
+pub use callbacks::{Callbacks, Ticket};
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
@@ -55,7 +57,7 @@ pub use heap::{Cell, Dict, ErrorValue, List, Names, Range, Record, Tuple};
 pub use key::Key;
 pub use limits::Limits;
 pub use modules::Loader;
-pub use natives::{AttributeDef, Natives, Operators};
+pub use natives::{AttributeDef, Natives, Operators, Setter};
 pub use object::{Context, Exit, Handle, Object};
 pub use progress::{Progress, Reported};
 pub use run::arith;
@@ -112,6 +114,8 @@ pub struct Vm {
     pub limits: Limits,
     /// The source of `input()`.
     pub input: Input,
+    /// Script values that records of gradients refer to.
+    pub callbacks: Callbacks,
     /// How tensors print.
     pub print_options: PrintOptions,
     /// Colours that the output may contain.
@@ -140,6 +144,7 @@ impl Vm {
             tests: Vec::new(),
             limits: Limits::default(),
             input: Input::None,
+            callbacks: Callbacks::default(),
             print_options: PrintOptions::default(),
             colors: Colors::None,
             natives,

@@ -17,6 +17,9 @@ use crate::syntax::ast::Binary;
 /// Reads an attribute of a value.
 pub type Attribute = fn(&mut Vm, &Value) -> Result<Value>;
 
+/// Assigns an attribute of a value: the value, and what is assigned.
+pub type Setter = fn(&mut Vm, &Value, &Value) -> Result<()>;
+
 /// An attribute of a type, `x.shape`, as tables define it.
 pub struct AttributeDef {
     /// `shape`
@@ -59,6 +62,7 @@ pub struct Natives {
     functions: FxHashMap<Rc<str>, Value>,
     methods: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
     attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
+    setters: FxHashMap<&'static str, FxHashMap<&'static str, Setter>>,
     /// Fields of the embedder's own types, by type and name.
     fields: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
     /// The names of these types: as requested, and as scripts see them.
@@ -68,7 +72,7 @@ pub struct Natives {
 }
 
 /// Names of Runnel's own types, including those without methods or attributes.
-const OWN_TYPES: [&str; 30] = [
+const OWN_TYPES: [&str; 34] = [
     "none",
     "ellipsis",
     "bool",
@@ -99,6 +103,10 @@ const OWN_TYPES: [&str; 30] = [
     "graphed",
     "plan_cache",
     "opaque",
+    "hook",
+    "gradient_function",
+    "gradient_rule",
+    "checkpoint",
 ];
 
 /// A name with a number, leaked once per process because type names are static.
@@ -261,6 +269,16 @@ impl Natives {
     /// Adds an attribute of a type.
     pub fn add_attribute(&mut self, def: &AttributeDef) {
         self.attributes.entry(def.receiver).or_default().insert(def.name, def.read);
+    }
+
+    /// Makes an attribute of a type assignable.
+    pub fn add_setter(&mut self, receiver: &'static str, name: &'static str, setter: Setter) {
+        self.setters.entry(receiver).or_default().insert(name, setter);
+    }
+
+    /// The code that assigns an attribute of a value.
+    pub fn setter(&self, object: &Value, name: &str) -> Option<Setter> {
+        self.setters.get(object.type_name())?.get(name).copied()
     }
 
     /// All functions, constants and namespaces by name.

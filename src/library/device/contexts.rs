@@ -152,12 +152,4 @@ pub(super) static NATIVES: &[NativeDef] = &[
             }))
         },
     },
-    NativeDef {
-        name: "no_grad",
-        receiver: "",
-        signature: Signature { params: &[] },
-        doc: "Changes nothing: there are no gradients to switch off. It exists so that PyTorch code can be ported line by line.\n\nSource: `torch.no_grad`.",
-        example: "assert(with no_grad() { ones(3).sum().item() } == 3)",
-        run: |_, _| Ok(Context::value("no_grad", nothing)),
-    },
 ];

@@ -212,6 +212,9 @@ impl Vm {
     }
 
     pub(super) fn set_attribute(&mut self, object: &Value, name: &str, value: &Value) -> Result<()> {
+        if let Some(setter) = self.natives.setter(object, name) {
+            return setter(self, object, value);
+        }
         match object {
             Value::Object(handle) => {
                 let handle = Rc::clone(handle);

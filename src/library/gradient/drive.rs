@@ -1,0 +1,62 @@
+//! Runs backward passes: calls the script's hooks and rules when a pass asks for them.
+
+use super::functions::Checkpoint;
+use crate::base::Result;
+use crate::ops::gradient::{self, Event, Options, Pass, Target};
+use crate::tensor::Tensor;
+use crate::vm::{Value, Vm};
+
+/// Runs a pass to its end and gives the gradients of its inputs.
+///
+/// # Errors
+/// Those of [`Pass`], of hooks and of rules.
+pub fn run_pass(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<Vec<Option<Tensor>>> {
+    run(vm, targets, options).map(|(found, _)| found)
+}
+
+/// The same; also whether the pass was recorded.
+pub(super) fn run(
+    vm: &mut Vm,
+    targets: Vec<Target>,
+    options: Options,
+) -> Result<(Vec<Option<Tensor>>, bool)> {
+    let mut pass = Pass::start(&mut vm.rt, targets, options)?;
+    loop {
+        vm.charge(1)?;
+        match pass.advance(&mut vm.rt)? {
+            Event::Done(found) => return Ok((found, pass.creates())),
+            Event::Hook(number, gradient) => {
+                let hook = vm.callbacks.get(number).unwrap_or_default();
+                let result = recorded(vm, pass.creates(), |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
+                match result {
+                    Value::Tensor(new) => pass.hooked(Some(new)),
+                    _ => pass.hooked(None),
+                }
+            }
+            Event::Script(number, gradients) => {
+                let creates = pass.creates();
+                let answer = recorded(vm, creates, |vm| super::forms::apply_rule(vm, number, gradients))?;
+                pass.answer(&mut vm.rt, answer)?;
+            }
+            Event::Again(number) => {
+                let value = vm.callbacks.get(number).unwrap_or_default();
+                match value.as_object::<Checkpoint>() {
+                    Some(checkpoint) => checkpoint.run_again(vm)?,
+                    None => return Err(gradient::error::lost_checkpoint()),
+                }
+            }
+        }
+    }
+}
+
+/// Runs script code with recording on or off.
+pub(super) fn recorded<T>(
+    vm: &mut Vm,
+    enabled: bool,
+    code: impl FnOnce(&mut Vm) -> Result<T>,
+) -> Result<T> {
+    let before = std::mem::replace(&mut vm.rt.recording.enabled, enabled);
+    let result = code(vm);
+    vm.rt.recording.enabled = before;
+    result
+}

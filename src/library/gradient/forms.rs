@@ -1,0 +1,491 @@
+//! The functional forms: `grad`, `vjp`, `jvp`, `jacobian`, `custom_gradient`. Each makes a function value.
+
+use super::drive::{recorded, run};
+use crate::base::Result;
+use crate::library::tree;
+use crate::ops::gradient::{self, Create, Edge, Options, Target, Varies};
+use crate::ops::{Arg, Args, Call, Out, apply, table};
+use crate::tensor::Tensor;
+use crate::vm::{Bound, Object, Value, Vm};
+use std::any::Any;
+use std::rc::Rc;
+
+/// The handle of `register_hook`.
+pub(super) struct Hook {
+    pub edge: Edge,
+    pub number: u64,
+}
+
+/// A function made by this module.
+struct Function {
+    kind: Kind,
+    function: Value,
+}
+
+enum Kind {
+    /// `grad`, `value_and_grad`
+    Gradient { argnums: Vec<usize>, single: bool, has_aux: bool, value: bool },
+    /// `jacobian`, `hessian`
+    Jacobian { argnum: usize, second: bool },
+    /// The second result of `vjp`: the outputs, and the records of the operands.
+    Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Vec<Value> },
+    /// `custom_gradient`: the rule.
+    Custom(Value),
+}
+
+/// A call of a `custom_gradient` that was recorded.
+struct Applied {
+    rule: Value,
+    saved: Value,
+    /// For each argument of the call, whether it is a tensor.
+    count: usize,
+}
+
+macro_rules! object {
+    ($type:ty, $name:literal, $text:literal) => {
+        impl Object for $type {
+            fn type_name(&self) -> &'static str {
+                $name
+            }
+
+            fn text(&self) -> String {
+                $text.to_string()
+            }
+
+            fn as_any(&self) -> &dyn Any {
+                self
+            }
+        }
+    };
+}
+
+object!(Hook, "hook", "<hook>");
+object!(Function, "gradient_function", "<function of a gradient>");
+object!(Applied, "gradient_rule", "<rule>");
+
+fn function(vm: &Vm, kind: Kind, function: Value) -> Value {
+    let receiver = Value::object(Function { kind, function });
+    match vm.natives().method(&receiver, "call") {
+        Some(method) => Value::Bound(Rc::new(Bound { receiver, method })),
+        None => receiver,
+    }
+}
+
+pub(super) fn differentiating(vm: &mut Vm, args: &mut [Value], value: bool) -> Result<Value> {
+    let (argnums, single) = match &args[1] {
+        Value::Int(index) => (vec![argnum(*index)?], true),
+        list => {
+            let all = vm.collect(list)?;
+            let of = |value: &Value| {
+                value.as_int().map_or_else(|| Err(crate::ops::error::wrong_argument(1, "ints")), argnum)
+            };
+            (all.iter().map(of).collect::<Result<Vec<_>>>()?, false)
+        }
+    };
+    let has_aux = matches!(args[2], Value::Bool(true));
+    Ok(function(vm, Kind::Gradient { argnums, single, has_aux, value }, args[0].clone()))
+}
+
+fn argnum(index: i64) -> Result<usize> {
+    usize::try_from(index).map_err(|_| crate::ops::error::wrong_argument(1, "the number of an argument, from 0"))
+}
+
+pub(super) fn jacobian(vm: &mut Vm, args: &mut [Value], second: bool) -> Result<Value> {
+    let argnum = argnum(args[1].as_int().unwrap_or(0))?;
+    Ok(function(vm, Kind::Jacobian { argnum, second }, args[0].clone()))
+}
+
+pub(super) fn custom(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    Ok(function(vm, Kind::Custom(args[1].clone()), args[0].clone()))
+}
+
+/// Calls a function that this module made.
+pub(super) fn call(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let given = vm.collect(&args[1])?;
+    let receiver = args[0].clone();
+    let Some(made) = receiver.as_object::<Function>() else {
+        return Err(crate::ops::error::wrong_argument(0, "a function of `grad`"));
+    };
+    match &made.kind {
+        Kind::Gradient { argnums, single, has_aux, value } => {
+            let found = differentiate(vm, &made.function, &given, argnums, *has_aux)?;
+            let gradients = match (*single, found.gradients) {
+                (true, mut all) => all.pop().unwrap_or_default(),
+                (false, all) => Value::tuple(all),
+            };
+            Ok(match (value, found.aux) {
+                (false, None) => gradients,
+                (false, Some(aux)) => Value::tuple(vec![gradients, aux]),
+                (true, None) => Value::tuple(vec![found.value, gradients]),
+                (true, Some(aux)) => Value::tuple(vec![Value::tuple(vec![found.value, aux]), gradients]),
+            })
+        }
+        Kind::Jacobian { argnum, second } => derivatives(vm, &made.function, &given, *argnum, *second),
+        Kind::Back { outputs, edges, operands } => {
+            let cotangents = match given.as_slice() {
+                [one] => one.clone(),
+                _ => Value::tuple(given),
+            };
+            pull_back(vm, outputs, &cotangents, edges, operands)
+        }
+        Kind::Custom(rule) => custom_call(vm, &made.function, rule, given),
+    }
+}
+
+struct Found {
+    value: Value,
+    aux: Option<Value>,
+    gradients: Vec<Value>,
+}
+
+fn is_continuous(value: &Value) -> bool {
+    matches!(value, Value::Tensor(t) if t.dtype().is_float() || t.dtype().is_complex())
+}
+
+/// A value with each floating tensor replaced by one whose record is apart; their records, in order.
+fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>) -> Result<Value> {
+    let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
+        Value::Tensor(tensor) if is_continuous(leaf) => {
+            let alias = gradient::alias(&mut vm.rt, tensor);
+            edges.push(gradient::edge_of(&mut vm.rt, &alias));
+            Ok(Value::Tensor(alias))
+        }
+        other => Ok(other.clone()),
+    };
+    tree::rebuilt(vm, value, &mut leaf, 0)
+}
+
+/// The gradients in the form of a value: zeros for a tensor without one, `none` beside floating tensors.
+fn like(vm: &mut Vm, value: &Value, gradients: &mut dyn Iterator<Item = Option<Tensor>>) -> Result<Value> {
+    let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
+        Value::Tensor(tensor) if is_continuous(leaf) => match gradients.next().flatten() {
+            Some(gradient) => Ok(Value::Tensor(gradient)),
+            None => operation(vm, "zeros_like", &[Arg::Tensor(tensor.clone())]).map(Value::Tensor),
+        },
+        _ => Ok(Value::None),
+    };
+    tree::rebuilt(vm, value, &mut leaf, 0)
+}
+
+/// A value whose tensors have no record.
+fn detached(vm: &mut Vm, value: &Value) -> Result<Value> {
+    let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
+        Value::Tensor(tensor) if gradient::requires_gradient(&mut vm.rt, tensor) => {
+            Ok(Value::Tensor(gradient::detach(&vm.rt, tensor)))
+        }
+        other => Ok(other.clone()),
+    };
+    tree::rebuilt(vm, value, &mut leaf, 0)
+}
+
+fn operation(vm: &mut Vm, name: &str, args: &[Arg]) -> Result<Tensor> {
+    let op = table::find(name).ok_or_else(|| crate::ops::error::wrong_argument(0, "an operation"))?;
+    let mut all: Vec<Arg> = args.to_vec();
+    all.resize(op.params.len(), Arg::None);
+    match apply(&mut vm.rt, op, Call::Plain(Args(&all)))? {
+        Out::Tensor(tensor) => Ok(tensor),
+        _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+    }
+}
+
+/// Calls a function on arguments whose records are apart. Gives its result and the records, by argument.
+fn called(
+    vm: &mut Vm,
+    f: &Value,
+    given: &[Value],
+    argnums: &[usize],
+) -> Result<(Value, Vec<Vec<Option<Edge>>>)> {
+    let mut args = given.to_vec();
+    let mut edges = Vec::new();
+    for &argnum in argnums {
+        let Some(arg) = args.get_mut(argnum) else {
+            let what = format!("at least {} arguments: `argnums` names number {argnum}", argnum + 1);
+            return Err(crate::ops::error::wrong_argument(0, &what));
+        };
+        let mut own = Vec::new();
+        *arg = apart(vm, arg, &mut own)?;
+        if own.is_empty() {
+            return Err(gradient::error::nothing_to_vary(argnum));
+        }
+        edges.push(own);
+    }
+    let result = recorded(vm, true, |vm| vm.callback(f, &args))?;
+    Ok((result, edges))
+}
+
+fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has_aux: bool) -> Result<Found> {
+    let (result, edges) = called(vm, f, given, argnums)?;
+    let (loss, aux) = match (&result, has_aux) {
+        (Value::Tuple(pair), true) if pair.items().len() == 2 => {
+            (pair.items()[0].clone(), Some(pair.items()[1].clone()))
+        }
+        (_, true) => return Err(gradient::error::bad_loss("with `has_aux`, a tuple `(loss, extra)`")),
+        (_, false) => (result, None),
+    };
+    let Value::Tensor(loss) = loss else {
+        return Err(gradient::error::bad_loss("a tensor with one element"));
+    };
+    if loss.count() != 1 {
+        return Err(gradient::error::bad_loss("a tensor with one element").help("reduce it: `x.sum()` or `x.mean()`"));
+    }
+    let is_tracked = gradient::requires_gradient(&mut vm.rt, &loss);
+    let flat: Vec<Option<Edge>> = edges.iter().flatten().cloned().collect();
+    let (found, recorded) = match is_tracked {
+        true => pass(vm, vec![Target { tensor: loss.clone(), gradient: None }], &flat, given, false)?,
+        false => (vec![None; flat.len()], false),
+    };
+    let mut all = found.into_iter();
+    let mut gradients = Vec::new();
+    for (argnum, own) in argnums.iter().zip(&edges) {
+        let mut part = all.by_ref().take(own.len()).collect::<Vec<_>>().into_iter();
+        gradients.push(like(vm, &given[*argnum], &mut part)?);
+    }
+    // Without a record of the pass, the values' records are used up.
+    let (value, aux) = match recorded {
+        true => (Value::Tensor(loss), aux),
+        false => {
+            let value = detached(vm, &Value::Tensor(loss))?;
+            (value, aux.map(|aux| detached(vm, &aux)).transpose()?)
+        }
+    };
+    Ok(Found { value, aux, gradients })
+}
+
+/// Runs a pass for the gradients of records. It is recorded if something outside depends on it.
+fn pass(
+    vm: &mut Vm,
+    targets: Vec<Target>,
+    edges: &[Option<Edge>],
+    given: &[Value],
+    retain: bool,
+) -> Result<(Vec<Option<Tensor>>, bool)> {
+    let _ = given;
+    let inputs: Vec<Edge> = edges.iter().flatten().cloned().collect();
+    let create = if vm.rt.recording.enabled { Create::IfUseful } else { Create::No };
+    let options = Options { retain, create, accumulate: false, inputs: Some(inputs) };
+    let (found, recorded) = run(vm, targets, options)?;
+    let mut found = found.into_iter();
+    let all = edges.iter().map(|edge| edge.as_ref().and_then(|_| found.next().flatten())).collect();
+    Ok((all, recorded))
+}
+
+pub(super) fn vjp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let operands = vm.collect(&args[1])?;
+    let argnums: Vec<usize> = (0..operands.len()).collect();
+    let (outputs, edges) = called(vm, &args[0], &operands, &argnums)?;
+    let edges = edges.into_iter().flatten().collect();
+    let shown = detached_unless_outer(vm, &outputs, &operands)?;
+    let back = function(vm, Kind::Back { outputs, edges, operands }, Value::None);
+    Ok(Value::tuple(vec![shown, back]))
+}
+
+/// The outputs as the caller sees them: with a record only if an operand has one.
+fn detached_unless_outer(vm: &mut Vm, outputs: &Value, operands: &[Value]) -> Result<Value> {
+    let mut leaves = Vec::new();
+    operands.iter().try_for_each(|operand| tree::leaves(vm, operand, &mut leaves, 0))?;
+    let outer = leaves.iter().any(|leaf| match leaf {
+        Value::Tensor(tensor) => gradient::requires_gradient(&mut vm.rt, tensor),
+        _ => false,
+    });
+    if outer { Ok(outputs.clone()) } else { detached(vm, outputs) }
+}
+
+fn pull_back(
+    vm: &mut Vm,
+    outputs: &Value,
+    cotangents: &Value,
+    edges: &[Option<Edge>],
+    operands: &[Value],
+) -> Result<Value> {
+    let (mut leaves, mut given) = (Vec::new(), Vec::new());
+    tree::leaves(vm, outputs, &mut leaves, 0)?;
+    tree::beside(vm, outputs, cotangents, 0, &mut given, 0)?;
+    let mut targets = Vec::new();
+    for (leaf, gradient) in leaves.iter().zip(&given) {
+        if let (Value::Tensor(tensor), Value::Tensor(gradient)) = (leaf, gradient)
+            && gradient::requires_gradient(&mut vm.rt, tensor)
+        {
+            targets.push(Target { tensor: tensor.clone(), gradient: Some(gradient.clone()) });
+        }
+    }
+    let (found, _) = match targets.is_empty() {
+        true => (vec![None; edges.len()], false),
+        false => pass(vm, targets, edges, operands, true)?,
+    };
+    let mut found = found.into_iter();
+    let mut all = Vec::new();
+    for operand in operands {
+        all.push(like(vm, operand, &mut found)?);
+    }
+    Ok(if all.len() == 1 { all.remove(0) } else { Value::tuple(all) })
+}
+
+pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let operands = vm.collect(&args[1])?;
+    let tangents = vm.collect(&args[2])?;
+    if operands.len() != tangents.len() {
+        return Err(crate::ops::error::wrong_argument(2, "one tangent for each primal"));
+    }
+    let argnums: Vec<usize> = (0..operands.len()).collect();
+    let (outputs, edges) = called(vm, &args[0], &operands, &argnums)?;
+    let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
+    let mut leaves = Vec::new();
+    tree::leaves(vm, &outputs, &mut leaves, 0)?;
+    // The gradient is linear in its cotangents; its gradient with respect to them is the derivative.
+    let mut cotangents = Vec::new();
+    let mut targets = Vec::new();
+    for leaf in &leaves {
+        if let Value::Tensor(tensor) = leaf
+            && gradient::requires_gradient(&mut vm.rt, tensor)
+        {
+            let zeros = operation(vm, "zeros_like", &[Arg::Tensor(tensor.clone())])?;
+            let cotangent = gradient::alias(&mut vm.rt, &zeros);
+            targets.push(Target { tensor: tensor.clone(), gradient: Some(cotangent.clone()) });
+            cotangents.push(Some(cotangent));
+        } else {
+            cotangents.push(None);
+        }
+    }
+    let inputs: Vec<Edge> = edges.iter().flatten().cloned().collect();
+    let options = Options { retain: true, create: Create::Yes, accumulate: false, inputs: Some(inputs) };
+    let (found, _) = match targets.is_empty() {
+        true => (vec![None; edges.len()], false),
+        false => run(vm, targets, options)?,
+    };
+    let mut directions = Vec::new();
+    for (operand, tangent) in operands.iter().zip(&tangents) {
+        let (mut own, mut beside) = (Vec::new(), Vec::new());
+        tree::leaves(vm, operand, &mut own, 0)?;
+        tree::beside(vm, operand, tangent, 2, &mut beside, 0)?;
+        directions.extend(own.iter().zip(beside).filter(|(leaf, _)| is_continuous(leaf)).map(|(_, t)| t));
+    }
+    let mut targets = Vec::new();
+    for (gradient, direction) in found.iter().zip(&directions) {
+        if let (Some(gradient), Value::Tensor(direction)) = (gradient, direction)
+            && gradient::requires_gradient(&mut vm.rt, gradient)
+        {
+            targets.push(Target { tensor: gradient.clone(), gradient: Some(direction.clone()) });
+        }
+    }
+    let mut edges = Vec::new();
+    for cotangent in &cotangents {
+        edges.push(cotangent.as_ref().and_then(|tensor| gradient::edge_of(&mut vm.rt, tensor)));
+    }
+    let (found, _) = match targets.is_empty() {
+        true => (vec![None; edges.len()], false),
+        false => pass(vm, targets, &edges, &operands, false)?,
+    };
+    let mut found = found.into_iter();
+    let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
+        Value::Tensor(tensor) => match found.next().flatten() {
+            Some(derivative) => Ok(Value::Tensor(derivative)),
+            None => operation(vm, "zeros_like", &[Arg::Tensor(tensor.clone())]).map(Value::Tensor),
+        },
+        _ => Ok(Value::None),
+    };
+    let derivative = tree::rebuilt(vm, &outputs, &mut leaf, 0)?;
+    let shown = detached_unless_outer(vm, &outputs, &operands)?;
+    Ok(Value::tuple(vec![shown, derivative]))
+}
+
+/// All derivatives of a function's result; of its gradient with `second`.
+fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: bool) -> Result<Value> {
+    let Some(Value::Tensor(x)) = given.get(argnum).cloned() else {
+        return Err(crate::ops::error::wrong_argument(argnum, "a tensor"));
+    };
+    let f = match second {
+        true => {
+            let kind = Kind::Gradient { argnums: vec![argnum], single: true, has_aux: false, value: false };
+            function(vm, kind, f.clone())
+        }
+        false => f.clone(),
+    };
+    let (result, edges) = called(vm, &f, given, &[argnum])?;
+    let Value::Tensor(y) = result else {
+        return Err(gradient::error::bad_loss("a tensor"));
+    };
+    let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
+    let count = y.count();
+    let mut shape: Vec<i64> = y.shape().iter().chain(x.shape()).map(|&n| n as i64).collect();
+    if !gradient::requires_gradient(&mut vm.rt, &y) || count == 0 {
+        let args = [Arg::Ints(std::mem::take(&mut shape)), Arg::Dtype(x.dtype()), Arg::Device(x.device())];
+        return operation(vm, "zeros", &args).map(Value::Tensor);
+    }
+    let form = Varies::of(&y);
+    let ones = operation(
+        vm,
+        "eye",
+        &[Arg::Int(count as i64), Arg::None, Arg::Dtype(form.dtype), Arg::Device(form.device)],
+    )?;
+    let mut rows = Vec::new();
+    for row in 0..count {
+        vm.charge(1)?;
+        let one = operation(vm, "select", &[Arg::Tensor(ones.clone()), Arg::Int(0), Arg::Int(row as i64)])?;
+        let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
+        let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own)])?;
+        let targets = vec![Target { tensor: y.clone(), gradient: Some(cotangent) }];
+        let (mut found, _) = pass(vm, targets, &edges, given, row + 1 < count)?;
+        rows.push(match found.pop().flatten() {
+            Some(gradient) => gradient,
+            None => operation(vm, "zeros_like", &[Arg::Tensor(x.clone())])?,
+        });
+    }
+    let stacked = operation(vm, "stack", &[Arg::Tensors(rows), Arg::Int(0)])?;
+    operation(vm, "reshape", &[Arg::Tensor(stacked), Arg::Ints(shape)]).map(Value::Tensor)
+}
+
+/// Calls the forward function of a `custom_gradient`, and records the call if an argument requires gradients.
+fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Vec<Value>) -> Result<Value> {
+    let result = recorded(vm, false, |vm| vm.callback(forward, &given))?;
+    let Value::Tuple(pair) = &result else { return Err(gradient::error::bad_custom()) };
+    let [value, saved] = pair.items() else { return Err(gradient::error::bad_custom()) };
+    let mut outputs = Vec::new();
+    tree::leaves(vm, value, &mut outputs, 0)?;
+    let outputs: Option<Vec<Tensor>> = (outputs.iter())
+        .map(|leaf| match leaf {
+            Value::Tensor(tensor) => Some(tensor.clone()),
+            _ => None,
+        })
+        .collect();
+    let Some(outputs) = outputs else { return Err(gradient::error::bad_custom()) };
+    if !vm.rt.recording.enabled {
+        return Ok(value.clone());
+    }
+    // One operand per argument, so that the rule's answers find their places.
+    let mut operands = Vec::new();
+    for arg in &given {
+        operands.push(match arg {
+            Value::Tensor(tensor) => tensor.clone(),
+            _ => operation(vm, "zeros", &[Arg::Ints(Vec::new())])?,
+        });
+    }
+    let applied = Applied { rule: rule.clone(), saved: saved.clone(), count: given.len() };
+    let ticket = vm.callbacks.keep(Value::object(applied));
+    let mut marked = gradient::script_node(&mut vm.rt, ticket, &operands, &outputs).into_iter();
+    let mut leaf = |_: &mut Vm, leaf: &Value| Ok(marked.next().map_or_else(|| leaf.clone(), Value::Tensor));
+    tree::rebuilt(vm, value, &mut leaf, 0)
+}
+
+/// The gradients of the arguments of a `custom_gradient`'s call.
+pub(super) fn apply_rule(
+    vm: &mut Vm,
+    number: u64,
+    gradients: Vec<Option<Tensor>>,
+) -> Result<Vec<Option<Tensor>>> {
+    let value = vm.callbacks.get(number).unwrap_or_default();
+    let Some(applied) = value.as_object::<Applied>() else { return Err(gradient::error::bad_custom()) };
+    let given = gradients.into_iter().map(|gradient| gradient.map_or(Value::None, Value::Tensor));
+    let args: Vec<Value> = std::iter::once(applied.saved.clone()).chain(given).collect();
+    let answer = vm.callback(&applied.rule, &args)?;
+    let all = match (&answer, applied.count) {
+        (Value::Tuple(tuple), count) if tuple.items().len() == count => tuple.items().to_vec(),
+        (_, 1) => vec![answer.clone()],
+        (_, count) => return Err(gradient::error::bad_rule(count)),
+    };
+    let of = |value: Value| match value {
+        Value::Tensor(tensor) => Ok(Some(tensor)),
+        Value::None => Ok(None),
+        _ => Err(gradient::error::bad_rule(applied.count)),
+    };
+    all.into_iter().map(of).collect()
+}

@@ -1,0 +1,141 @@
+//! `autograd.grad`, `autograd.backward` and `checkpoint`.
+
+use super::drive::recorded;
+use super::{edges, keeps, run_pass, tensors};
+use crate::base::Result;
+use crate::driver::DeviceId;
+use crate::ops::gradient::{self, Create, Options, Target};
+use crate::tensor::{GeneratorState, Tensor};
+use crate::vm::{Object, Value, Vm};
+use std::any::Any;
+use std::cell::RefCell;
+use std::sync::Weak;
+
+/// The gradients that were given for outputs: `none`, one, or a list with one or `none` per output.
+fn given(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<Option<Tensor>>> {
+    let all = match value {
+        Value::None => return Ok(vec![None; count]),
+        Value::Tensor(tensor) => vec![Value::Tensor(tensor.clone())],
+        list => vm.collect(list)?,
+    };
+    if all.len() != count {
+        let wanted = format!("a gradient for each of {count} outputs");
+        return Err(crate::ops::error::wrong_argument(index, &wanted));
+    }
+    let of = |value: Value| match value {
+        Value::None => Ok(None),
+        Value::Tensor(tensor) => Ok(Some(tensor)),
+        _ => Err(crate::ops::error::wrong_argument(index, "tensors")),
+    };
+    all.into_iter().map(of).collect()
+}
+
+fn targets(vm: &mut Vm, outputs: &Value, gradients: &Value) -> Result<Vec<Target>> {
+    let outputs = tensors(vm, outputs, 0)?;
+    let gradients = given(vm, gradients, outputs.len(), 2)?;
+    Ok(outputs.into_iter().zip(gradients).map(|(tensor, gradient)| Target { tensor, gradient }).collect())
+}
+
+pub(super) fn autograd_grad(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let targets = targets(vm, &args[0], &args[2])?;
+    let inputs = tensors(vm, &args[1], 1)?;
+    let create = matches!(args[4], Value::Bool(true));
+    let options = Options {
+        retain: keeps(&args[3], create),
+        create: if create { Create::Yes } else { Create::No },
+        accumulate: false,
+        inputs: Some(edges(vm, &inputs, 1)?),
+    };
+    let found = run_pass(vm, targets, options)?;
+    let allowed = matches!(args[5], Value::Bool(true));
+    let of = |(index, gradient): (usize, Option<Tensor>)| match gradient {
+        Some(gradient) => Ok(Value::Tensor(gradient)),
+        None if allowed => Ok(Value::None),
+        None => Err(gradient::error::unused(index)),
+    };
+    found.into_iter().enumerate().map(of).collect::<Result<Vec<_>>>().map(Value::tuple)
+}
+
+pub(super) fn autograd_backward(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let targets = targets(vm, &args[0], &args[1])?;
+    let create = matches!(args[3], Value::Bool(true));
+    let inputs = match &args[4] {
+        Value::None => None,
+        value => {
+            let inputs = tensors(vm, value, 4)?;
+            Some(edges(vm, &inputs, 4)?)
+        }
+    };
+    let create_mode = if create { Create::Yes } else { Create::No };
+    let options = Options { retain: keeps(&args[2], create), create: create_mode, accumulate: true, inputs };
+    run_pass(vm, targets, options).map(|_| Value::None)
+}
+
+/// A part of a computation that is run again in the backward pass.
+pub(super) struct Checkpoint {
+    function: Value,
+    args: Vec<Value>,
+    /// The records of the first run.
+    records: RefCell<Vec<Weak<dyn Any + Send + Sync>>>,
+    /// The states of the generators before it.
+    draws: Vec<(DeviceId, GeneratorState)>,
+}
+
+impl Object for Checkpoint {
+    fn type_name(&self) -> &'static str {
+        "checkpoint"
+    }
+
+    fn text(&self) -> String {
+        "<checkpoint>".to_string()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let given = vm.collect(&args[1])?;
+    if !vm.rt.recording.enabled {
+        return vm.callback(&args[0], &given);
+    }
+    let draws = vm.rt.generator_states();
+    let outer = gradient::begin_log(&mut vm.rt);
+    let result = vm.callback(&args[0], &given);
+    let made = gradient::end_log(&mut vm.rt, outer);
+    let result = result?;
+    let records = made.iter().map(std::sync::Arc::downgrade).collect();
+    let value = Value::object(Checkpoint {
+        function: args[0].clone(),
+        args: given,
+        records: RefCell::new(records),
+        draws,
+    });
+    let ticket = vm.callbacks.keep(value);
+    gradient::release_kept(&made, &ticket);
+    Ok(result)
+}
+
+impl Checkpoint {
+    /// Runs the function again, with the same draws, and gives its records to those of the first run.
+    pub(super) fn run_again(&self, vm: &mut Vm) -> Result<()> {
+        let now = vm.rt.generator_states();
+        vm.rt.set_generator_states(&self.draws);
+        let result = recorded(vm, true, |vm| {
+            let outer = gradient::begin_log(&mut vm.rt);
+            let result = vm.callback(&self.function, &self.args);
+            let made = gradient::end_log(&mut vm.rt, outer);
+            result.map(|_| made)
+        });
+        vm.rt.set_generator_states(&now);
+        let second = result?;
+        let first = std::mem::take(&mut *self.records.borrow_mut());
+        if first.len() != second.len() {
+            return Err(gradient::error::checkpoint_differs(first.len(), second.len()));
+        }
+        gradient::restore_kept(&first, &second);
+        *self.records.borrow_mut() = first;
+        Ok(())
+    }
+}

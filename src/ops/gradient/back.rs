@@ -1,0 +1,559 @@
+//! What the rule of an operation sees: gradients of the results, kept tensors, and arithmetic on them.
+//!
+//! Rules are formulas over [`Var`]. They compute with ordinary operations, which are recorded when the
+//! gradient itself is differentiated. The first error of a formula is kept and ends the pass; what follows it
+//! computes nothing.
+
+use super::node::{Node, Varies};
+use crate::array::{Dtype, Scalar};
+use crate::base::{Error, Result};
+use crate::ops::{Arg, Args, Call, Op, Out, apply, composed, table};
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+use std::cell::RefCell;
+
+/// The gradient step of one operation.
+pub struct Back<'a> {
+    rt: RefCell<&'a mut Runtime>,
+    node: &'a Node,
+    args: &'a [Arg],
+    results: &'a [Option<Tensor>],
+    gradients: &'a [Option<Tensor>],
+    wanted: &'a dyn Fn(usize) -> bool,
+    found: RefCell<Vec<Option<Tensor>>>,
+    error: RefCell<Option<Error>>,
+}
+
+/// A tensor in a formula.
+#[derive(Clone)]
+pub struct Var<'a> {
+    back: &'a (dyn Compute + 'a),
+    tensor: Option<Tensor>,
+}
+
+/// Computes parts of a formula.
+trait Compute {
+    /// Runs code that gives a tensor; `None` after an error.
+    fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor>;
+}
+
+impl Compute for Back<'_> {
+    fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor> {
+        if self.error.borrow().is_some() {
+            return None;
+        }
+        let result = code(*self.rt.borrow_mut());
+        result.map_err(|error| self.fail(error)).ok()
+    }
+}
+
+/// What a step starts from.
+pub(super) struct Parts<'a> {
+    pub node: &'a Node,
+    pub args: &'a [Arg],
+    pub results: &'a [Option<Tensor>],
+    pub gradients: &'a [Option<Tensor>],
+    /// Whether the gradient of an input, by number, is wanted.
+    pub wanted: &'a dyn Fn(usize) -> bool,
+}
+
+/// Runs a rule and gives the gradients of the node's inputs.
+pub(super) fn run_rule(
+    rt: &mut Runtime,
+    parts: Parts<'_>,
+    rule: impl FnOnce(&Back<'_>),
+) -> Result<Vec<Option<Tensor>>> {
+    let back = Back {
+        rt: RefCell::new(rt),
+        node: parts.node,
+        args: parts.args,
+        results: parts.results,
+        gradients: parts.gradients,
+        wanted: parts.wanted,
+        found: RefCell::new(vec![None; parts.node.inputs.len()]),
+        error: RefCell::new(None),
+    };
+    rule(&back);
+    match back.error.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(back.found.into_inner()),
+    }
+}
+
+impl<'a> Back<'a> {
+    fn var(&self, tensor: Option<Tensor>) -> Var<'_> {
+        Var { back: self, tensor }
+    }
+
+    /// Keeps the first error.
+    pub fn fail(&self, error: Error) {
+        self.error.borrow_mut().get_or_insert(error);
+    }
+
+    /// The gradient of the result.
+    pub fn g(&self) -> Var<'_> {
+        self.g_of(0)
+    }
+
+    /// The gradient of a result by number; zeros if nothing depends on it.
+    pub fn g_of(&self, output: usize) -> Var<'_> {
+        match self.gradients.get(output).cloned().flatten() {
+            Some(gradient) => self.var(Some(gradient)),
+            None => match self.node.outputs.get(output) {
+                Some(form) => self.zeros(form),
+                None => self.lost("a result with a gradient"),
+            },
+        }
+    }
+
+    /// True when something depends on a result.
+    pub fn has_g(&self, output: usize) -> bool {
+        self.gradients.get(output).is_some_and(Option::is_some)
+    }
+
+    /// Zeros of a form.
+    pub(super) fn zeros(&self, form: &Varies) -> Var<'_> {
+        let shape = form.shape.iter().map(|&extent| extent as i64).collect();
+        self.op("zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
+    }
+
+    fn lost(&self, wanted: &str) -> Var<'_> {
+        self.fail(crate::ops::error::wrong_argument(0, wanted));
+        self.var(None)
+    }
+
+    /// A kept operand by parameter.
+    pub fn x(&self, param: usize) -> Var<'_> {
+        match self.args.get(param) {
+            Some(Arg::Tensor(tensor)) => self.var(Some(tensor.clone())),
+            Some(Arg::Int(_) | Arg::Float(_) | Arg::Bool(_)) => self.number(param),
+            _ => self.lost("a kept operand"),
+        }
+    }
+
+    /// True if a parameter got a kept tensor.
+    pub fn has_x(&self, param: usize) -> bool {
+        matches!(self.args.get(param), Some(Arg::Tensor(_)))
+    }
+
+    /// A number argument as a tensor without dimensions, of the gradient's dtype.
+    fn number(&self, param: usize) -> Var<'_> {
+        let g = self.g();
+        let (Some(g), Some(value)) = (g.tensor, self.args.get(param)) else { return self.var(None) };
+        self.op("full", &[Arg::Ints(Vec::new()), value.clone(), Arg::Dtype(g.dtype()), Arg::Device(g.device())])
+    }
+
+    /// The tensors of a list parameter.
+    pub fn list(&self, param: usize) -> Vec<Var<'_>> {
+        match self.args.get(param) {
+            Some(Arg::Tensors(all)) => all.iter().map(|tensor| self.var(Some(tensor.clone()))).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The kept result.
+    pub fn y(&self) -> Var<'_> {
+        self.y_of(0)
+    }
+
+    /// A kept result by number.
+    pub fn y_of(&self, output: usize) -> Var<'_> {
+        match self.results.get(output) {
+            Some(Some(tensor)) => self.var(Some(tensor.clone())),
+            _ => self.lost("a kept result"),
+        }
+    }
+
+    /// An argument as it was bound; `Arg::None` for a tensor that was not kept.
+    pub fn arg(&self, param: usize) -> Arg {
+        self.args.get(param).cloned().unwrap_or(Arg::None)
+    }
+
+    /// The arguments.
+    pub fn args(&self) -> Args<'_> {
+        Args(self.args)
+    }
+
+    /// The form of an operand that requires gradients; of the result if the operand does not.
+    pub fn form(&self, param: usize) -> &Varies {
+        self.form_of(param, 0)
+    }
+
+    /// The same for an element of a list parameter.
+    pub fn form_of(&self, param: usize, element: usize) -> &Varies {
+        let is = |input: &&super::Input| {
+            usize::from(input.param) == param && input.element as usize == element
+        };
+        match self.node.inputs.iter().find(is) {
+            Some(input) => &input.form,
+            None => &self.node.outputs[0],
+        }
+    }
+
+    /// The shape of an operand that requires gradients.
+    pub fn shape(&self, param: usize) -> Vec<i64> {
+        self.form(param).shape.iter().map(|&extent| extent as i64).collect()
+    }
+
+    /// The form of a result.
+    pub fn result(&self, output: usize) -> &Varies {
+        &self.node.outputs[output]
+    }
+
+    /// The dimensions that an argument names, of an operand: all of them when it names none.
+    pub fn dims(&self, param: usize, rank: usize) -> Vec<i64> {
+        let wrap = |d: &i64| if *d < 0 { d + rank.max(1) as i64 } else { *d };
+        match self.args().ints(param) {
+            Some(dims) if !dims.is_empty() => dims.iter().map(wrap).collect(),
+            _ => (0..rank as i64).collect(),
+        }
+    }
+
+    /// States the gradient of an operand. The formula is computed only if it is wanted.
+    pub fn to<'s>(&'s self, param: usize, formula: impl FnOnce() -> Var<'s>) {
+        self.to_element(param, 0, formula);
+    }
+
+    /// States the gradient of an element of a list parameter.
+    pub fn to_element<'s>(&'s self, param: usize, element: usize, formula: impl FnOnce() -> Var<'s>) {
+        if self.error.borrow().is_some() {
+            return;
+        }
+        let is = |input: &super::Input| {
+            usize::from(input.param) == param && input.element as usize == element
+        };
+        let Some(at) = self.node.inputs.iter().position(is).filter(|&at| (self.wanted)(at)) else { return };
+        let value = formula().tensor;
+        self.found.borrow_mut()[at] = value;
+    }
+
+    /// True if the gradient of an operand is wanted.
+    pub fn wants(&self, param: usize) -> bool {
+        let mut inputs = self.node.inputs.iter().enumerate();
+        inputs.any(|(at, input)| usize::from(input.param) == param && (self.wanted)(at))
+    }
+
+    /// Calls an operation of the tables by name: the first tensor that it gives.
+    pub fn op(&self, name: &str, args: &[Arg]) -> Var<'_> {
+        self.given(|rt| composed::call(rt, name, args))
+    }
+
+    /// Calls an operation by name: all tensors that it gives.
+    pub fn op_all(&self, name: &str, args: &[Arg]) -> Vec<Var<'_>> {
+        let mut all = Vec::new();
+        let first = self.given(|rt| match composed::out_of(rt, name, args)? {
+            Out::Tensor(tensor) => Ok(tensor),
+            Out::Tuple(tensors) | Out::Record(_, tensors) => {
+                all = tensors;
+                all.first().cloned().ok_or_else(|| crate::ops::error::wrong_argument(0, "tensors"))
+            }
+            _ => Err(crate::ops::error::wrong_argument(0, "an operation that gives tensors")),
+        });
+        match all.len() {
+            0 => vec![first],
+            _ => all.into_iter().map(|tensor| self.var(Some(tensor))).collect(),
+        }
+    }
+
+    /// Calls an operation.
+    pub fn call(&self, op: &'static Op, args: &[Arg]) -> Var<'_> {
+        self.given(|rt| match apply(rt, op, Call::Plain(Args(args)))? {
+            Out::Tensor(tensor) => Ok(tensor),
+            _ => Err(crate::ops::error::wrong_argument(0, "an operation that gives a tensor")),
+        })
+    }
+
+    /// Runs code that gives a tensor.
+    pub fn given(&self, mut code: impl FnMut(&mut Runtime) -> Result<Tensor>) -> Var<'_> {
+        self.var(self.compute(&mut code))
+    }
+
+    /// A tensor in a formula.
+    pub fn tensor(&self, tensor: &Tensor) -> Var<'_> {
+        self.var(Some(tensor.clone()))
+    }
+
+    /// `condition ? a : b`
+    pub fn select<'s>(&'s self, condition: &Var<'_>, a: impl Operand, b: impl Operand) -> Var<'s> {
+        self.op("where", &[condition.arg(), a.operand(), b.operand()])
+    }
+}
+
+/// Something that a formula can combine with a [`Var`].
+pub trait Operand {
+    /// As an argument of an operation.
+    fn operand(&self) -> Arg;
+}
+
+impl Operand for Var<'_> {
+    fn operand(&self) -> Arg {
+        self.arg()
+    }
+}
+
+impl Operand for &Var<'_> {
+    fn operand(&self) -> Arg {
+        self.arg()
+    }
+}
+
+impl Operand for f64 {
+    fn operand(&self) -> Arg {
+        Arg::Float(*self)
+    }
+}
+
+impl Operand for i64 {
+    fn operand(&self) -> Arg {
+        Arg::Int(*self)
+    }
+}
+
+impl Operand for Scalar {
+    fn operand(&self) -> Arg {
+        composed::number(*self)
+    }
+}
+
+impl Operand for Arg {
+    fn operand(&self) -> Arg {
+        self.clone()
+    }
+}
+
+impl<'a> Var<'a> {
+    /// As an argument of an operation.
+    pub fn arg(&self) -> Arg {
+        self.tensor.clone().map_or(Arg::None, Arg::Tensor)
+    }
+
+    /// The tensor; `None` after an error.
+    pub fn get(&self) -> Option<&Tensor> {
+        self.tensor.as_ref()
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.tensor.as_ref().map_or(0, Tensor::rank)
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Vec<i64> {
+        self.tensor.as_ref().map_or_else(Vec::new, |t| t.shape().iter().map(|&n| n as i64).collect())
+    }
+
+    /// The number of elements.
+    pub fn count(&self) -> usize {
+        self.tensor.as_ref().map_or(0, Tensor::count)
+    }
+
+    /// The dtype; `f32` after an error.
+    pub fn dtype(&self) -> Dtype {
+        self.tensor.as_ref().map_or(Dtype::F32, Tensor::dtype)
+    }
+
+    /// Calls an operation with this as its first argument.
+    pub fn call(&self, name: &str, rest: &[Arg]) -> Var<'a> {
+        let Some(tensor) = &self.tensor else { return self.clone() };
+        let args: Vec<Arg> = std::iter::once(Arg::Tensor(tensor.clone())).chain(rest.iter().cloned()).collect();
+        let tensor = self.back.compute(&mut |rt| composed::call(rt, name, &args));
+        Var { back: self.back, tensor }
+    }
+
+    /// Calls an operation without further arguments: `x.does("exp")`.
+    pub fn does(&self, name: &str) -> Var<'a> {
+        self.call(name, &[])
+    }
+
+    fn with(&self, name: &str, other: Arg) -> Var<'a> {
+        if let Arg::None = other {
+            return Var { back: self.back, tensor: None };
+        }
+        self.call(name, &[other])
+    }
+
+    /// Complex conjugate; of real tensors the tensor itself.
+    pub fn conj(&self) -> Var<'a> {
+        match &self.tensor {
+            Some(tensor) if tensor.dtype().is_complex() => self.does("conj"),
+            _ => self.clone(),
+        }
+    }
+
+    /// `1 / x`
+    pub fn reciprocal(&self) -> Var<'a> {
+        self.does("reciprocal")
+    }
+
+    /// `x * x`
+    pub fn square(&self) -> Var<'a> {
+        self.does("square")
+    }
+
+    /// `x ** exponent`
+    pub fn pow(&self, exponent: impl Operand) -> Var<'a> {
+        self.with("pow", exponent.operand())
+    }
+
+    /// `x == other`
+    pub fn eq(&self, other: impl Operand) -> Var<'a> {
+        self.with("eq", other.operand())
+    }
+
+    /// `x != other`
+    pub fn ne(&self, other: impl Operand) -> Var<'a> {
+        self.with("ne", other.operand())
+    }
+
+    /// `x < other`
+    pub fn lt(&self, other: impl Operand) -> Var<'a> {
+        self.with("lt", other.operand())
+    }
+
+    /// `x <= other`
+    pub fn le(&self, other: impl Operand) -> Var<'a> {
+        self.with("le", other.operand())
+    }
+
+    /// `x > other`
+    pub fn gt(&self, other: impl Operand) -> Var<'a> {
+        self.with("gt", other.operand())
+    }
+
+    /// `x >= other`
+    pub fn ge(&self, other: impl Operand) -> Var<'a> {
+        self.with("ge", other.operand())
+    }
+
+    /// Matrix product.
+    pub fn matmul(&self, other: &Var<'_>) -> Var<'a> {
+        self.with("matmul", other.arg())
+    }
+
+    /// The last two dimensions swapped.
+    pub fn mt(&self) -> Var<'a> {
+        self.call("transpose", &[Arg::Int(-2), Arg::Int(-1)])
+    }
+
+    /// The last two dimensions swapped, and conjugated.
+    pub fn adjoint(&self) -> Var<'a> {
+        self.mt().conj()
+    }
+
+    /// The sum over dimensions.
+    pub fn sum(&self, dims: &[i64], keep: bool) -> Var<'a> {
+        if dims.is_empty() {
+            return self.clone();
+        }
+        self.call("sum", &[Arg::Ints(dims.to_vec()), Arg::Bool(keep)])
+    }
+
+    /// The elements in another shape.
+    pub fn reshape(&self, shape: &[i64]) -> Var<'a> {
+        self.call("reshape", &[Arg::Ints(shape.to_vec())])
+    }
+
+    /// Stretched to a shape.
+    pub fn expand(&self, shape: &[i64]) -> Var<'a> {
+        self.call("expand", &[Arg::Ints(shape.to_vec())])
+    }
+
+    /// A new dimension of extent 1.
+    pub fn unsqueeze(&self, dim: i64) -> Var<'a> {
+        self.call("unsqueeze", &[Arg::Int(dim)])
+    }
+
+    /// A range of a dimension.
+    pub fn narrow(&self, dim: i64, start: i64, length: i64) -> Var<'a> {
+        self.call("narrow", &[Arg::Int(dim), Arg::Int(start), Arg::Int(length)])
+    }
+
+    /// Converted to a dtype.
+    pub fn to(&self, dtype: Dtype) -> Var<'a> {
+        match &self.tensor {
+            Some(tensor) if tensor.dtype() == dtype => self.clone(),
+            _ => self.call("to", &[Arg::Dtype(dtype)]),
+        }
+    }
+
+    /// Zeros of the same form.
+    pub fn zeros_like(&self) -> Var<'a> {
+        self.does("zeros_like")
+    }
+
+    /// Dimensions that a reduction without `keepdim` removed come back with extent 1: `dims` of an operand of
+    /// `rank` dimensions.
+    pub fn restore(&self, dims: &[i64], keep: bool, rank: usize) -> Var<'a> {
+        if keep || rank == 0 {
+            return self.clone();
+        }
+        let mut dims = dims.to_vec();
+        dims.sort_unstable();
+        dims.iter().fold(self.clone(), |x, &dim| x.unsqueeze(dim))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $name:literal),*) => {$(
+        impl<'a, T: Operand> std::ops::$trait<T> for Var<'a> {
+            type Output = Var<'a>;
+            fn $method(self, other: T) -> Var<'a> {
+                self.with($name, other.operand())
+            }
+        }
+        impl<'a, T: Operand> std::ops::$trait<T> for &Var<'a> {
+            type Output = Var<'a>;
+            fn $method(self, other: T) -> Var<'a> {
+                self.with($name, other.operand())
+            }
+        }
+    )*};
+}
+
+operators!(Add add "add", Sub sub "sub", Mul mul "mul", Div div "div");
+
+impl<'a> std::ops::Neg for Var<'a> {
+    type Output = Var<'a>;
+    fn neg(self) -> Var<'a> {
+        self.does("neg")
+    }
+}
+
+impl<'a> std::ops::Neg for &Var<'a> {
+    type Output = Var<'a>;
+    fn neg(self) -> Var<'a> {
+        self.does("neg")
+    }
+}
+
+macro_rules! numbers_first {
+    ($($trait:ident $method:ident $name:literal),*) => {$(
+        impl<'a> std::ops::$trait<Var<'a>> for f64 {
+            type Output = Var<'a>;
+            fn $method(self, other: Var<'a>) -> Var<'a> {
+                other.after($name, self)
+            }
+        }
+        impl<'a> std::ops::$trait<&Var<'a>> for f64 {
+            type Output = Var<'a>;
+            fn $method(self, other: &Var<'a>) -> Var<'a> {
+                other.after($name, self)
+            }
+        }
+    )*};
+}
+
+numbers_first!(Add add "add", Sub sub "sub", Mul mul "mul", Div div "div");
+
+impl<'a> Var<'a> {
+    /// An operation with a number first: `2.0 - x`.
+    fn after(&self, name: &str, number: f64) -> Var<'a> {
+        let (Some(op), Some(tensor)) = (table::find(name), &self.tensor) else { return self.clone() };
+        let operands = [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(tensor)];
+        let tensor = self.back.compute(&mut |rt| match apply(rt, op, Call::Operands(&operands))? {
+            Out::Tensor(tensor) => Ok(tensor),
+            _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+        });
+        Var { back: self.back, tensor }
+    }
+}

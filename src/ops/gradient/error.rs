@@ -1,0 +1,240 @@
+//! Errors of gradients: E038x.
+
+use crate::base::{Code, Error, ErrorKind, Place, Result, Span, this_is};
+use crate::tensor::Tensor;
+
+/// Every code of this file.
+pub static CODES: &[&Code] =
+    &[&NOT_RECORDED, &BAD_GRADIENT, &LEAF_WRITTEN, &CONSUMED, &OVERWRITTEN, &NO_RULE, &NAN_FOUND, &UNUSED];
+
+static NOT_RECORDED: Code = Code {
+    id: "E0380",
+    kind: ErrorKind::Value,
+    title: "the tensor requires no gradients",
+    page: "Gradients exist only of tensors that were computed from others that require them: made with \
+           `requires_grad=true`, by `x.requires_grad_()`, or an argument of `grad(f)`. Integers and bools have \
+           no gradients, and neither has what is computed inside `no_grad()` or from `x.detach()`.",
+    example: "ones(2).sum().backward()",
+};
+
+static BAD_GRADIENT: Code = Code {
+    id: "E0381",
+    kind: ErrorKind::Shape,
+    title: "a gradient of another form is needed",
+    page: "A gradient has the shape, dtype and device of its tensor. `y.backward()` without a gradient needs a \
+           `y` with one element, because only a number has a single gradient; for others pass `gradient=`, or \
+           sum them first.",
+    example: "let x = ones(2, requires_grad=true)\n(x * 2).backward()",
+};
+
+static LEAF_WRITTEN: Code = Code {
+    id: "E0382",
+    kind: ErrorKind::Value,
+    title: "a tensor that collects gradients is written in place",
+    page: "A tensor made with `requires_grad=true` (a leaf) and its views cannot be written in place while \
+           operations are recorded: its gradient would belong to values that no longer exist. Update it inside \
+           `with no_grad() { .. }`, as optimisers do, or compute a new tensor.",
+    example: "let w = ones(2, requires_grad=true)\nw.add_(1)",
+};
+
+static CONSUMED: Code = Code {
+    id: "E0383",
+    kind: ErrorKind::Value,
+    title: "the recorded operations were already used",
+    page: "A backward pass frees what it used of the record. To go through the same operations again, pass \
+           `retain_graph=true` to the first pass; or compute the value again.",
+    example: "let x = ones(2, requires_grad=true)\nlet y = exp(x).sum()\ny.backward()\ny.backward()",
+};
+
+static OVERWRITTEN: Code = Code {
+    id: "E0384",
+    kind: ErrorKind::Value,
+    title: "a tensor that a gradient needs was written in place",
+    page: "The gradient of an operation needs its operands or its result as they were, and one of them was \
+           written in place since. The labels show the operation and the write. Use the form without `_`, or \
+           write into a copy: `x.clone()`.",
+    example: "let x = ones(2, requires_grad=true)\nlet y = exp(x)\ny.add_(1)\ny.sum().backward()",
+};
+
+static NO_RULE: Code = Code {
+    id: "E0385",
+    kind: ErrorKind::Type,
+    title: "the operation has no gradient",
+    page: "The backward pass reached an operation whose gradient is not defined, or not implemented. Compute \
+           this part from other operations, take it out of the record with `x.detach()`, or write its gradient \
+           with `custom_gradient`.",
+    example: "let x = ones(4, requires_grad=true)\nhistc(x, 2, 0, 3).sum().backward()",
+};
+
+static NAN_FOUND: Code = Code {
+    id: "E0386",
+    kind: ErrorKind::Value,
+    title: "a gradient is nan",
+    page: "Inside `autograd.detect_anomaly()` the backward pass checks the gradient of each operation. The label \
+           shows the operation whose gradient has the first nan.",
+    example: "let x = tensor([-1.0])\nx.requires_grad_()\nwith autograd.detect_anomaly() { sqrt(x).sum().backward() }",
+};
+
+static UNUSED: Code = Code {
+    id: "E0387",
+    kind: ErrorKind::Value,
+    title: "an input was not used",
+    page: "`autograd.grad` was asked for the gradient of a tensor that the outputs do not depend on. If that is \
+           intended, pass `allow_unused=true`, which gives `none` for it.",
+    example: "let x = ones(2, requires_grad=true)\nlet w = ones(2, requires_grad=true)\nautograd.grad(x.sum(), [w])",
+};
+
+/// The tensor at an operand requires no gradients.
+#[cold]
+pub fn requires_none(operand: usize, tensor: &Tensor) -> Error {
+    let error = Error::new(&NOT_RECORDED, "this tensor requires no gradients");
+    let error = error.operand(operand, this_is(tensor.describe()));
+    if tensor.dtype().is_float() || tensor.dtype().is_complex() {
+        error.help("make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first")
+    } else {
+        error.help("only floats and complex numbers have gradients; convert with `x.to(f32)`")
+    }
+}
+
+/// A dtype without gradients.
+#[cold]
+pub fn not_continuous(tensor: &Tensor) -> Error {
+    Error::new(&NOT_RECORDED, format!("tensors of `{}` have no gradients", tensor.dtype()))
+        .operand(0, this_is(tensor.describe()))
+        .help("only floats and complex numbers have gradients; convert with `x.to(f32)`")
+}
+
+/// `requires_grad_(false)` of a computed tensor.
+#[cold]
+pub fn not_a_leaf() -> Error {
+    Error::new(&NOT_RECORDED, "only a leaf can stop requiring gradients")
+        .operand(0, "this was computed from tensors that require gradients")
+        .help("use `x.detach()` for a tensor of the same elements without a record")
+}
+
+/// `backward` of more than one element without a gradient.
+#[cold]
+pub fn not_a_scalar(operand: usize, tensor: &Tensor) -> Error {
+    Error::new(&BAD_GRADIENT, "the gradient of a tensor with several elements is needed")
+        .operand(operand, this_is(tensor.describe()))
+        .help("reduce it to one number first, `x.sum()` or `x.mean()`, or pass `gradient=`")
+}
+
+/// Rejects a gradient whose shape, dtype or device is not the tensor's.
+pub fn check_gradient(gradient: &Tensor, tensor: &Tensor) -> Result<()> {
+    let fits = gradient.shape() == tensor.shape()
+        && gradient.dtype() == tensor.dtype()
+        && gradient.device() == tensor.device();
+    match fits {
+        true => Ok(()),
+        false => Err(Error::new(&BAD_GRADIENT, "the gradient does not have the form of its tensor")
+            .operand(0, this_is(tensor.describe()))
+            .operand(1, this_is(gradient.describe()))
+            .help("a gradient has the shape, dtype and device of its tensor")),
+    }
+}
+
+/// A leaf, or a view of one, is written in place.
+#[cold]
+pub fn leaf_written(tensor: &Tensor, is_view: bool) -> Error {
+    let what = if is_view { "a view of a leaf" } else { "a leaf" };
+    Error::new(&LEAF_WRITTEN, format!("{what} that requires gradients is written in place"))
+        .operand(0, this_is(tensor.describe()))
+        .help("update it inside `with no_grad() { .. }`, or compute a new tensor")
+}
+
+/// A recorded write through a view of another dtype.
+#[cold]
+pub fn other_dtype_written(tensor: &Tensor) -> Error {
+    Error::new(&LEAF_WRITTEN, "a recorded tensor is written through a view of another dtype")
+        .operand(0, this_is(tensor.describe()))
+        .help("write through a view of the tensor's own dtype, or into a copy")
+}
+
+/// The record was freed by an earlier pass.
+#[cold]
+pub fn consumed(name: &str, span: Span, pass: Span) -> Error {
+    let message = format!("the record of `{name}` was freed by an earlier backward pass");
+    Error::new(&CONSUMED, message)
+        .at(span, "recorded here")
+        .at(pass, "freed by this pass")
+        .help("pass `retain_graph=true` to the earlier pass, or compute the value again")
+}
+
+/// A kept tensor was written in place.
+#[cold]
+pub fn overwritten(name: &str, span: Span, written: Span) -> Error {
+    Error::new(&OVERWRITTEN, format!("a tensor that the gradient of `{name}` needs was written in place"))
+        .at(span, "this needs it")
+        .at(written, "it was written here")
+        .help("use the form without `_` there, or write into a copy: `x.clone()`")
+}
+
+/// The operation has no rule.
+#[cold]
+pub fn no_rule(name: &str, span: Span, help: &str) -> Error {
+    let help = match help {
+        "" => "take it out of the record with `x.detach()`, or write its gradient with `custom_gradient`",
+        help => help,
+    };
+    Error::new(&NO_RULE, format!("`{name}` has no gradient")).at(span, "recorded here").help(help)
+}
+
+/// A gradient is nan.
+#[cold]
+pub fn nan_found(name: &str, span: Span) -> Error {
+    Error::new(&NAN_FOUND, format!("the gradient of `{name}` is nan")).at(span, "of this operation")
+}
+
+/// The arguments of a differentiated function hold no floating tensor.
+#[cold]
+pub fn nothing_to_vary(argnum: usize) -> Error {
+    Error::new(&NOT_RECORDED, format!("argument {argnum} of the function holds no floating tensor"))
+        .help("gradients exist of floats and complex numbers: pass a tensor, or a tree with one")
+}
+
+/// A differentiated function returned something else.
+#[cold]
+pub fn bad_loss(wanted: &str) -> Error {
+    Error::new(&BAD_GRADIENT, format!("the differentiated function must return {wanted}"))
+}
+
+/// The forward function of a `custom_gradient` returned something else.
+#[cold]
+pub fn bad_custom() -> Error {
+    Error::new(&BAD_GRADIENT, "the function of `custom_gradient` must return `(result, saved)`")
+        .help("the result is a tensor or a tuple of tensors; `saved` is what the rule needs")
+}
+
+/// The rule of a `custom_gradient` returned something else.
+#[cold]
+pub fn bad_rule(count: usize) -> Error {
+    let wanted = match count {
+        1 => "the gradient of its argument".to_string(),
+        count => format!("a tuple of {count} gradients, one for each argument"),
+    };
+    Error::new(&BAD_GRADIENT, format!("the rule of `custom_gradient` must return {wanted}"))
+        .help("`none` stands for an argument without a gradient")
+}
+
+/// A checkpoint was released before its pass.
+#[cold]
+pub fn lost_checkpoint() -> Error {
+    Error::new(&CONSUMED, "the function of a checkpoint is gone")
+}
+
+/// A checkpoint's function did something else when it ran again.
+#[cold]
+pub fn checkpoint_differs(first: usize, second: usize) -> Error {
+    let message = format!("a checkpoint recorded {first} operations at first and {second} when it ran again");
+    Error::new(&CONSUMED, message)
+        .help("its function must do the same each time: no dependence on counters or on time")
+}
+
+/// An input that the outputs do not depend on.
+#[cold]
+pub fn unused(index: usize) -> Error {
+    Error::new(&UNUSED, format!("the outputs do not depend on input {index}"))
+        .label(Place::Element(1, index), "this was not used")
+        .help("pass `allow_unused=true` to get `none` for it")
+}

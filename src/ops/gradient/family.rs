@@ -1,0 +1,160 @@
+//! Views and writes in place.
+//!
+//! A view is recorded like any operation. A write in place replaces the record of the memory that it writes:
+//! for a whole memory by the record of what was written; for a part by a node ([`Step::Written`]) that joins
+//! the old record and the new one. Tensors over the same memory whose records are older get new ones when they
+//! are next used ([`edge_of`]). Source: PyTorch's `CopySlices`,
+//! <https://pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd>
+
+use super::node::{Input, Node, Step, Varies};
+use super::record::{new_node, stream_of};
+use super::strided::covers;
+use super::error;
+use crate::array::Layout;
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::{Edge, Mark, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The record of a tensor; `None` if it requires no gradients.
+pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
+    if !tensor.may_be_recorded() || !is_continuous(tensor) {
+        return None;
+    }
+    let mark = tensor.mark();
+    let (writes, current) = tensor.family(&mark, |family| (family.writes, family.current.clone()));
+    if mark.at == writes && mark.edge.is_some() {
+        return mark.edge;
+    }
+    if writes == 0 {
+        return None;
+    }
+    let (edge, whole) = current?;
+    let own = tensor.layout().clone();
+    let edge = if whole == own {
+        edge
+    } else {
+        let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
+        let input = Input { param: 0, element: 0, edge, form, layout: None };
+        let outputs = SmallVec::from_iter([Varies::of(tensor)]);
+        let step = Step::Relaid(whole, own);
+        Edge { node: new_node(rt, step, SmallVec::from_iter([input]), outputs, None), output: 0 }
+    };
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, family: mark.family });
+    Some(edge)
+}
+
+/// True for a dtype that can have gradients.
+pub(super) fn is_continuous(tensor: &Tensor) -> bool {
+    tensor.dtype().is_float() || tensor.dtype().is_complex()
+}
+
+/// The form of the result that an edge refers to.
+pub(super) fn form_of(edge: &Edge) -> Option<Varies> {
+    Node::of(edge)?.outputs.get(edge.output as usize).cloned()
+}
+
+/// Rejects a write in place to a leaf that requires gradients, or to a view of one.
+pub(super) fn check_writable(tensor: &Tensor) -> Result<()> {
+    let mark = tensor.mark();
+    let is_leaf = |edge: &Edge| matches!(Node::of(edge).map(|node| &node.step), Some(Step::Leaf));
+    let own = mark.edge.as_ref().is_some_and(is_leaf);
+    let base = tensor.family(&mark, |family| family.base().is_some_and(|(edge, _)| is_leaf(&edge)));
+    match own || base {
+        true => Err(error::leaf_written(tensor, !own)),
+        false => Ok(()),
+    }
+}
+
+/// Makes `new` the record of what `target` holds after a write in place; `None` if that requires no gradients.
+pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> Result<()> {
+    let mark = target.mark();
+    let count = (target.storage().bytes() / target.dtype().size() as u64) as usize;
+    let own = target.layout().clone();
+    let base = target.family(&mark, |family| family.base());
+    let current = if covers(&own, count) {
+        new.map(|new| (new, own))
+    } else {
+        if base.is_none() && new.is_none() {
+            return Ok(());
+        }
+        let (old, whole) = match base {
+            Some((old, whole)) if covers(&whole, count) => (Some(old), whole),
+            // The record of a part of the memory: extend it to the whole.
+            Some((old, part)) => {
+                let whole = Layout::contiguous(&[count]);
+                let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
+                let own_form = form_of(&old).unwrap_or_else(|| Varies::of(target));
+                let input = Input { param: 0, element: 0, edge: old, form: own_form, layout: None };
+                let step = Step::Relaid(part, whole.clone());
+                let node = new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
+                (Some(Edge { node, output: 0 }), whole)
+            }
+            None => (None, Layout::contiguous(&[count])),
+        };
+        let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
+        let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
+        if let Some(edge) = old {
+            if form_of(&edge).is_some_and(|form| form.dtype != target.dtype()) {
+                return Err(error::other_dtype_written(target));
+            }
+            inputs.push(Input { param: 0, element: 0, edge, form: form.clone(), layout: None });
+        }
+        if let Some(edge) = new {
+            inputs.push(Input { param: 1, element: 0, edge, form: Varies::of(target), layout: None });
+        }
+        let stream = stream_of(rt, target);
+        let step = Step::Written(whole.clone(), own);
+        let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), stream);
+        Some((Edge { node, output: 0 }, whole))
+    };
+    let link = current.is_some() && mark.family.is_none();
+    target.family(&mark, |family| {
+        family.writes += 1;
+        std::mem::replace(&mut family.current, current)
+    });
+    if link {
+        remember(rt, target);
+    }
+    Ok(())
+}
+
+/// Remembers a storage that holds a recorded write, and releases those that nothing but records refers to.
+fn remember(rt: &mut Runtime, target: &Tensor) {
+    rt.recording.written.push(target.storage_ref().downgrade());
+    if rt.recording.written.len() < rt.recording.search_at {
+        return;
+    }
+    let mut unreachable = Vec::new();
+    rt.recording.written.retain(|storage| match storage.upgrade() {
+        None => false,
+        Some(storage) => match storage.unreachable_write() {
+            Some(edge) => {
+                unreachable.push(edge);
+                false
+            }
+            None => true,
+        },
+    });
+    rt.recording.search_at = 64.max(2 * rt.recording.written.len());
+    drop(unreachable);
+}
+
+/// The tensor without its record: the same memory, recorded apart from it.
+pub(super) fn detached(tensor: &Tensor) -> Tensor {
+    let alias = tensor.with_layout(tensor.layout().clone());
+    alias.set_mark(Mark { edge: None, at: 0, family: Some(Arc::default()) });
+    alias
+}
+
+/// A view of a detached tensor belongs to the same family.
+pub(super) fn inherit(source: &Tensor, view: &Tensor) {
+    if view.same(source) || !view.storage_ref().is(source.storage()) || !source.may_be_recorded() {
+        return;
+    }
+    let mark = view.mark();
+    if let (Some(family), None) = (source.mark().family, &mark.family) {
+        view.set_mark(Mark { family: Some(family), ..mark });
+    }
+}

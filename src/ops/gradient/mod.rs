@@ -1,0 +1,123 @@
+//! Gradients: how operations are recorded, and how `backward` walks the records.
+//!
+//! Each operation states in its row how gradients propagate through it ([`Gradient`]). While a tensor
+//! requires gradients, [`apply`](super::apply) records the operations on it: every result refers to a
+//! [`Node`] with the edges to the operands' nodes and the tensors that its rule needs ([`record`]).
+//! [`Pass`] walks the nodes from the newest to the oldest and applies the rules ([`back`]), which compute
+//! with ordinary operations, so gradients fuse, run on any device, and can be differentiated again.
+//! Views and writes in place follow PyTorch ([`family`]).
+//!
+//! Knows no script values: hooks and gradients written in scripts are numbers that the caller of
+//! [`Pass::advance`] resolves. Source: <https://pytorch.org/docs/stable/notes/autograd.html>
+
+pub mod back;
+pub mod error;
+mod family;
+pub mod node;
+mod pass;
+pub mod record;
+pub mod strided;
+
+pub use back::{Back, Var};
+pub use crate::tensor::Edge;
+pub use node::{Input, Node, Step, Varies};
+pub use pass::{Create, Event, Options, Pass, Target};
+pub use record::{
+    Log, add_hook, alias, begin_log, detach, edge_of, end_log, gradient_of, is_leaf, recording,
+    release_kept, remove_hook, require, requires_gradient, restore_kept, retain, script_node, set_gradient,
+};
+
+/// How gradients propagate through an operation.
+#[derive(Clone, Copy)]
+pub enum Gradient {
+    /// Not stated. A test rejects such rows.
+    Unstated,
+    /// The result does not depend on the operands in a differentiable way: comparisons, positions, shapes. It
+    /// never requires gradients.
+    Constant,
+    /// The derivative is 0 wherever it exists: `floor`, `sign`.
+    Zero,
+    /// There is no rule. A backward pass through the operation is an error with this help.
+    Missing(&'static str),
+    /// The code calls other operations, which are recorded instead.
+    Composed,
+    /// Elementwise over one operand: the derivative, computed from the operand.
+    Derivative(for<'a> fn(&Var<'a>) -> Var<'a>),
+    /// Elementwise over one operand: the derivative, computed from the result.
+    OfResult(for<'a> fn(&Var<'a>) -> Var<'a>),
+    /// A view of the first argument, or a copy that keeps its elements' order (`reshape`): the elements'
+    /// gradients go back to where the elements came from.
+    View,
+    /// A rule with what it keeps.
+    Rule(Keeps, fn(&Back<'_>)),
+    /// The operation overwrites its first argument, with the argument of this number or with values that
+    /// have no gradient.
+    Writes(Option<usize>),
+}
+
+/// What a rule needs of the operation: operands by parameter number, and its results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keeps {
+    /// A bit per parameter whose tensors are kept.
+    pub operands: u16,
+    /// Keep an operand only if another one requires gradients: products.
+    pub across: bool,
+    /// Keep the results.
+    pub results: bool,
+}
+
+impl Keeps {
+    /// Nothing but shapes.
+    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: false };
+    /// The first operand.
+    pub const X: Keeps = Keeps::operands(1);
+    /// The second operand.
+    pub const Y: Keeps = Keeps::operands(2);
+    /// The first two operands.
+    pub const XY: Keeps = Keeps::operands(3);
+    /// All operands.
+    pub const ALL: Keeps = Keeps::operands(u16::MAX);
+    /// Each operand, if the other one requires gradients.
+    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: false };
+    /// The results.
+    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: true };
+
+    /// Operands by a bit per parameter number.
+    pub const fn operands(bits: u16) -> Keeps {
+        Keeps { operands: bits, across: false, results: false }
+    }
+
+    /// Also the results.
+    pub const fn and_result(self) -> Keeps {
+        Keeps { results: true, ..self }
+    }
+}
+
+impl Gradient {
+    /// What is kept of an operation.
+    pub(super) fn keeps(&self) -> Keeps {
+        match self {
+            Gradient::Derivative(_) => Keeps::X,
+            Gradient::OfResult(_) => Keeps::RESULT,
+            Gradient::Rule(keeps, _) => *keeps,
+            _ => Keeps::NOTHING,
+        }
+    }
+}
+
+impl std::fmt::Debug for Gradient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Gradient::Unstated => "Unstated",
+            Gradient::Constant => "Constant",
+            Gradient::Zero => "Zero",
+            Gradient::Missing(_) => "Missing",
+            Gradient::Composed => "Composed",
+            Gradient::Derivative(_) => "Derivative",
+            Gradient::OfResult(_) => "OfResult",
+            Gradient::View => "View",
+            Gradient::Rule(..) => "Rule",
+            Gradient::Writes(_) => "Writes",
+        })
+    }
+}

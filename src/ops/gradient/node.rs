@@ -1,0 +1,185 @@
+//! A record of one operation.
+
+use crate::array::{Dims, Dtype, Layout};
+use crate::base::Span;
+use crate::driver::DeviceId;
+use crate::ops::{Arg, Op};
+use crate::stream::Stream;
+use crate::tensor::{Edge, Tensor};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// A record of one operation: where its gradients go, and what its rule needs.
+///
+/// Invariant: nodes are numbered in the order of recording, so an operand's node has a smaller number.
+pub struct Node {
+    /// The number of the record.
+    pub id: u64,
+    /// The source position of the operation.
+    pub span: Span,
+    /// What was done.
+    pub step: Step,
+    /// The operands that require gradients.
+    pub inputs: SmallVec<[Input; 2]>,
+    /// The results.
+    pub outputs: SmallVec<[Varies; 1]>,
+    /// The stream on which the operation ran.
+    pub stream: Option<Arc<Stream>>,
+    /// What changes after the recording.
+    pub state: Mutex<State>,
+}
+
+/// What a node records.
+pub enum Step {
+    /// A tensor that the script made: its gradient is collected.
+    Leaf,
+    /// An operation of a table.
+    Op(&'static Op),
+    /// The same elements as another tensor: the argument of a differentiated function.
+    Alias,
+    /// A view of memory that was written after the view was made: from the layout of the memory's record to
+    /// the view's.
+    Relaid(Layout, Layout),
+    /// A write in place into part of the memory: the layout of the whole, and of the part. Input 0 is the
+    /// memory before, input 1 what was written; either may be absent ([`Input::param`] tells).
+    Written(Layout, Layout),
+    /// Code of the caller, by number: a gradient that a script defines.
+    Script(Arc<u64>),
+}
+
+/// An operand that requires gradients.
+pub struct Input {
+    /// Its parameter.
+    pub param: u16,
+    /// Its position in a list parameter.
+    pub element: u32,
+    /// Its record.
+    pub edge: Edge,
+    /// Its form.
+    pub form: Varies,
+    /// Its layout, for views.
+    pub layout: Option<Layout>,
+}
+
+/// Shape, dtype and device of a tensor that varies with others.
+#[derive(Clone, Debug)]
+pub struct Varies {
+    /// The shape.
+    pub shape: Dims,
+    /// The element type.
+    pub dtype: Dtype,
+    /// The device.
+    pub device: DeviceId,
+}
+
+/// The state of a node.
+#[derive(Default)]
+pub struct State {
+    /// The arguments and results; taken by the backward pass unless it retains the graph.
+    pub saved: Option<Saved>,
+    /// Hooks: the number of a result, and the caller's number for the hook.
+    pub hooks: Vec<(u32, Arc<u64>)>,
+    /// The gradients of a leaf, or of results whose gradients are retained, by result.
+    pub gradients: Vec<(u32, Option<Tensor>)>,
+    /// The source position of the pass that consumed `saved`.
+    pub consumed: Span,
+    /// Where `saved` is computed again, when it was not kept: a checkpoint, and the node's number in it.
+    pub again: Option<(Arc<u64>, usize)>,
+}
+
+/// The arguments and results that a rule reads.
+pub struct Saved {
+    /// The arguments; `Arg::None` in place of tensors that are not kept.
+    pub args: SmallVec<[Arg; 3]>,
+    /// The results, if kept.
+    pub results: SmallVec<[Option<Tensor>; 1]>,
+    /// The storage versions of the kept tensors, arguments first.
+    pub versions: SmallVec<[u64; 4]>,
+}
+
+impl Saved {
+    /// The kept tensors, in the order of `versions`.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let args = self.args.iter().flat_map(|arg| match arg {
+            Arg::Tensor(tensor) => std::slice::from_ref(tensor),
+            Arg::Tensors(tensors) => tensors,
+            _ => &[],
+        });
+        args.chain(self.results.iter().flatten())
+    }
+}
+
+impl Varies {
+    /// The form of a tensor.
+    pub fn of(tensor: &Tensor) -> Varies {
+        Varies {
+            shape: crate::array::copied(tensor.shape()),
+            dtype: tensor.dtype(),
+            device: tensor.device(),
+        }
+    }
+}
+
+impl Node {
+    /// The node of an edge.
+    pub fn of(edge: &Edge) -> Option<&Node> {
+        edge.node.downcast_ref()
+    }
+
+    /// The name of what is recorded, for messages.
+    pub fn name(&self) -> &'static str {
+        match &self.step {
+            Step::Leaf => "a leaf",
+            Step::Op(op) => op.name,
+            Step::Alias => "an argument",
+            Step::Relaid(..) => "a view",
+            Step::Written(..) => "a write in place",
+            Step::Script(_) => "custom_gradient",
+        }
+    }
+}
+
+thread_local! {
+    /// Nodes to drop, while a drop runs: chains of any length are dropped without recursion.
+    static DROPPING: RefCell<Option<Vec<Arc<dyn Any + Send + Sync>>>> = const { RefCell::new(None) };
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut links: Vec<Arc<dyn Any + Send + Sync>> =
+            std::mem::take(&mut self.inputs).into_iter().map(|input| input.edge.node).collect();
+        // Kept tensors hold nodes as well.
+        let saved = self.state.get_mut().saved.take();
+        if links.is_empty() && saved.is_none() {
+            return;
+        }
+        if let Some(saved) = &saved {
+            links.extend(saved.tensors().filter_map(|tensor| tensor.mark().edge).map(|edge| edge.node));
+        }
+        let outer = DROPPING.with(|dropping| {
+            let mut dropping = dropping.borrow_mut();
+            match dropping.as_mut() {
+                Some(later) => {
+                    later.append(&mut links);
+                    false
+                }
+                None => {
+                    *dropping = Some(std::mem::take(&mut links));
+                    true
+                }
+            }
+        });
+        drop(saved);
+        if !outer {
+            return;
+        }
+        // Each node that is dropped here adds its links to the list.
+        while let Some(next) = DROPPING.with(|dropping| dropping.borrow_mut().as_mut().and_then(Vec::pop)) {
+            drop(next);
+        }
+        DROPPING.with(|dropping| *dropping.borrow_mut() = None);
+    }
+}

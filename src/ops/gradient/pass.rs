@@ -1,0 +1,647 @@
+//! A backward pass: from results to leaves, newest record first.
+//!
+//! Each node's rule runs on the stream of its operation. Gradients from other streams are waited for, and at
+//! the end the current streams wait for all streams that were used. Source:
+//! <https://pytorch.org/docs/stable/notes/cuda.html#stream-semantics-of-backward-passes>
+
+use super::back::{Back, Parts, run_rule};
+use super::node::{Input, Node, Saved, Step, Varies};
+use super::record::recording;
+use super::{Gradient, error, strided};
+use crate::array::Dtype;
+use crate::base::{Result, Span};
+use crate::ops::{Arg, Args, Call, Op, apply, composed, table};
+use crate::plan::Runtime;
+use crate::stream::Stream;
+use crate::tensor::{Edge, Mark, Tensor};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// Where a pass starts: a result and its gradient.
+pub struct Target {
+    /// The result.
+    pub tensor: Tensor,
+    /// Its gradient; `None` for a result with one element: 1.
+    pub gradient: Option<Tensor>,
+}
+
+/// How a pass runs.
+pub struct Options {
+    /// Keep the record for another pass.
+    pub retain: bool,
+    /// Record the pass itself, for second derivatives. [`Create::IfUseful`]: if it reaches leaves other than
+    /// the inputs.
+    pub create: Create,
+    /// Store the gradients of leaves in them. Otherwise the pass only gives the gradients of `inputs`.
+    pub accumulate: bool,
+    /// The tensors whose gradients are wanted; `None`: all leaves.
+    pub inputs: Option<Vec<Edge>>,
+}
+
+/// Whether a pass is recorded itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Create {
+    /// It is not.
+    No,
+    /// It is.
+    Yes,
+    /// It is if it reaches leaves other than the inputs.
+    IfUseful,
+}
+
+/// What a pass needs next from its caller.
+pub enum Event {
+    /// It is finished: the gradients of [`Options::inputs`], `None` where there is no dependency.
+    Done(Vec<Option<Tensor>>),
+    /// Call a hook with a gradient, then [`Pass::hooked`].
+    Hook(u64, Tensor),
+    /// Compute the gradients of a [`Step::Script`] from those of its results, then [`Pass::answer`].
+    Script(u64, Vec<Option<Tensor>>),
+    /// Run a checkpoint again and give its records to [`restore`], then go on.
+    Again(u64),
+}
+
+/// A pass under way.
+pub struct Pass {
+    options: Options,
+    span: Span,
+    ready: BinaryHeap<Ready>,
+    arriving: FxHashMap<u64, Arriving>,
+    /// The nodes that lead to the wanted inputs; `None`: all.
+    needed: Option<FxHashSet<u64>>,
+    found: Vec<Option<Tensor>>,
+    current: Option<Current>,
+    used: Vec<Arc<Stream>>,
+}
+
+type NodeRef = Arc<dyn Any + Send + Sync>;
+
+/// Kept arguments and results.
+type Kept = (SmallVec<[Arg; 3]>, Vec<Option<Tensor>>);
+
+struct Ready(u64, NodeRef);
+
+impl PartialEq for Ready {
+    fn eq(&self, other: &Ready) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Ready {}
+
+impl PartialOrd for Ready {
+    fn partial_cmp(&self, other: &Ready) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ready {
+    fn cmp(&self, other: &Ready) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// The gradients of a node's results that have been computed so far.
+#[derive(Default)]
+struct Arriving {
+    gradients: SmallVec<[Option<Tensor>; 1]>,
+    /// Gradients from streams other than the node's, not added yet.
+    foreign: Vec<(usize, Tensor)>,
+    /// The streams that computed them.
+    streams: SmallVec<[Arc<Stream>; 1]>,
+}
+
+/// The node being processed.
+struct Current {
+    node: NodeRef,
+    gradients: SmallVec<[Option<Tensor>; 1]>,
+    next_hook: usize,
+    /// The result whose gradient a hook may replace.
+    hooked: usize,
+}
+
+fn node_of(node: &NodeRef) -> Option<&Node> {
+    node.downcast_ref()
+}
+
+impl Pass {
+    /// Starts a pass.
+    ///
+    /// # Errors
+    /// E0380 if a result requires no gradients, E0381 if a gradient is missing or has another form.
+    pub fn start(rt: &mut Runtime, targets: Vec<Target>, options: Options) -> Result<Pass> {
+        let mut pass = Pass {
+            found: vec![None; options.inputs.as_ref().map_or(0, Vec::len)],
+            options,
+            span: rt.span,
+            ready: BinaryHeap::new(),
+            arriving: FxHashMap::default(),
+            needed: None,
+            current: None,
+            used: Vec::new(),
+        };
+        let mut edges = Vec::new();
+        for (index, target) in targets.into_iter().enumerate() {
+            let tensor = &target.tensor;
+            let Some(edge) = super::edge_of(rt, tensor) else {
+                return Err(error::requires_none(index, tensor));
+            };
+            let gradient = match target.gradient {
+                Some(gradient) => {
+                    error::check_gradient(&gradient, tensor)?;
+                    gradient
+                }
+                None if tensor.count() != 1 => return Err(error::not_a_scalar(index, tensor)),
+                None => recording(rt, false, |rt| {
+                    composed::call(rt, "ones_like", &[Arg::Tensor(tensor.clone())])
+                })?,
+            };
+            edges.push((edge, gradient));
+        }
+        if let Some(inputs) = &pass.options.inputs {
+            let wanted = inputs.iter().filter_map(Node::of).map(|node| node.id).collect();
+            let (needed, others) = leading_to(edges.iter().map(|(edge, _)| edge), wanted);
+            pass.needed = Some(needed);
+            if pass.options.create == Create::IfUseful {
+                pass.options.create = if others { Create::Yes } else { Create::No };
+            }
+        }
+        for (edge, gradient) in edges {
+            let stream = rt.current_stream(gradient.device())?;
+            pass.deliver(rt, &edge, gradient, &stream)?;
+        }
+        Ok(pass)
+    }
+
+    /// Goes on until the caller has to do something.
+    ///
+    /// # Errors
+    /// Those of the operations; E0383, E0384, E0385, E0386.
+    pub fn advance(&mut self, rt: &mut Runtime) -> Result<Event> {
+        let create = self.creates();
+        recording(rt, create, |rt| self.advanced(rt))
+    }
+
+    /// The gradient that a hook returned; `None` keeps it.
+    pub fn hooked(&mut self, gradient: Option<Tensor>) {
+        if let (Some(gradient), Some(current)) = (gradient, &mut self.current) {
+            let at = current.hooked;
+            current.gradients[at] = Some(gradient);
+        }
+    }
+
+    /// The gradients of the operands of a [`Step::Script`], in order.
+    ///
+    /// # Errors
+    /// Those of adding gradients.
+    pub fn answer(&mut self, rt: &mut Runtime, gradients: Vec<Option<Tensor>>) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let create = self.creates();
+        recording(rt, create, |rt| {
+            let Some(node) = node_of(&current.node) else { return Ok(()) };
+            let of = |input: &Input| gradients.get(input.element as usize).cloned().flatten();
+            let found = node.inputs.iter().map(of).collect();
+            self.distribute(rt, node, found)
+        })
+    }
+
+    /// True if the pass is recorded itself.
+    pub fn creates(&self) -> bool {
+        self.options.create == Create::Yes
+    }
+
+    fn advanced(&mut self, rt: &mut Runtime) -> Result<Event> {
+        loop {
+            let Some(current) = &mut self.current else {
+                match self.ready.pop() {
+                    Some(Ready(id, node)) => self.begin(rt, id, node)?,
+                    None => {
+                        self.finish(rt)?;
+                        return Ok(Event::Done(std::mem::take(&mut self.found)));
+                    }
+                }
+                continue;
+            };
+            let reference = current.node.clone();
+            let Some(node) = node_of(&reference) else {
+                self.current = None;
+                continue;
+            };
+            let hook = node.state.lock().hooks.get(current.next_hook).map(|(output, ticket)| (*output, **ticket));
+            if let Some((output, number)) = hook {
+                current.next_hook += 1;
+                current.hooked = output as usize;
+                if let Some(gradient) = current.gradients.get(output as usize).cloned().flatten() {
+                    return Ok(Event::Hook(number, gradient));
+                }
+                continue;
+            }
+            self.store(rt, node)?;
+            if let Step::Leaf = node.step {
+                self.current = None;
+                continue;
+            }
+            if !node.inputs.iter().any(|input| self.wants(input)) {
+                self.current = None;
+                continue;
+            }
+            let again = {
+                let state = node.state.lock();
+                state.again.as_ref().filter(|_| state.saved.is_none()).map(|(ticket, _)| **ticket)
+            };
+            if let Some(checkpoint) = again {
+                return Ok(Event::Again(checkpoint));
+            }
+            if let (Step::Script(number), Some(current)) = (&node.step, &self.current) {
+                return Ok(Event::Script(**number, current.gradients.to_vec()));
+            }
+            let Some(current) = self.current.take() else { continue };
+            let found = self.on_stream_of(rt, node, |pass, rt| pass.step(rt, &reference, node, &current));
+            let found = found.map_err(|e| match e.code().id.starts_with("E038") || node.span.is_none() {
+                true => e,
+                false => e.at(node.span, format!("in the gradient of this `{}`", node.name())),
+            })?;
+            if rt.recording.anomaly {
+                for gradient in found.iter().flatten() {
+                    self.check_nan(rt, node, gradient)?;
+                }
+            }
+            self.distribute(rt, node, found)?;
+        }
+    }
+
+    /// Takes the gradients that have arrived for a node.
+    fn begin(&mut self, rt: &mut Runtime, id: u64, reference: NodeRef) -> Result<()> {
+        let Some(mut arriving) = self.arriving.remove(&id) else { return Ok(()) };
+        let Some(node) = node_of(&reference) else { return Ok(()) };
+        let own = self.stream_for(rt, node)?;
+        for stream in &arriving.streams {
+            if let Some(own) = &own
+                && !Arc::ptr_eq(own, stream)
+            {
+                rt.wait_stream(own, stream)?;
+            }
+        }
+        if !arriving.foreign.is_empty() {
+            let foreign = std::mem::take(&mut arriving.foreign);
+            self.on_stream_of(rt, node, |_, rt| {
+                for (output, gradient) in foreign {
+                    add(rt, &mut arriving.gradients[output], gradient)?;
+                }
+                Ok(())
+            })?;
+        }
+        self.current =
+            Some(Current { gradients: arriving.gradients, node: reference, next_hook: 0, hooked: 0 });
+        Ok(())
+    }
+
+    /// The stream on which a node's gradient is computed: that of its operation; for a leaf the current one.
+    fn stream_for(&self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
+        match (&node.step, &node.stream) {
+            (Step::Leaf, _) | (_, None) => match node.outputs.first() {
+                Some(form) => rt.current_stream(form.device).map(Some),
+                None => Ok(None),
+            },
+            (_, Some(stream)) => Ok(Some(stream.clone())),
+        }
+    }
+
+    fn on_stream_of<T>(
+        &mut self,
+        rt: &mut Runtime,
+        node: &Node,
+        code: impl FnOnce(&mut Pass, &mut Runtime) -> Result<T>,
+    ) -> Result<T> {
+        let Some(stream) = self.stream_for(rt, node)? else { return code(self, rt) };
+        let before = rt.current_stream(stream.device())?;
+        if Arc::ptr_eq(&before, &stream) {
+            return code(self, rt);
+        }
+        if !self.used.iter().any(|used| Arc::ptr_eq(used, &stream)) {
+            self.used.push(stream.clone());
+        }
+        rt.set_stream(&stream)?;
+        let result = code(self, rt);
+        rt.set_stream(&before)?;
+        result
+    }
+
+    /// Stores the gradients of a leaf, of retained results, and of wanted inputs.
+    fn store(&mut self, rt: &mut Runtime, node: &Node) -> Result<()> {
+        let Some(current) = &self.current else { return Ok(()) };
+        if let Some(inputs) = &self.options.inputs {
+            for (edge, found) in inputs.iter().zip(&mut self.found) {
+                if Node::of(edge).is_some_and(|wanted| wanted.id == node.id) {
+                    *found = current.gradients.get(edge.output as usize).cloned().flatten();
+                }
+            }
+        }
+        if !self.options.accumulate {
+            return Ok(());
+        }
+        let is_leaf = matches!(node.step, Step::Leaf);
+        for (output, gradient) in current.gradients.iter().enumerate() {
+            let Some(gradient) = gradient else { continue };
+            let place = {
+                let mut state = node.state.lock();
+                let found = state.gradients.iter_mut().find(|(of, _)| *of as usize == output);
+                match found {
+                    Some((_, place)) => Some(place.take()),
+                    None if is_leaf => Some(None),
+                    None => None,
+                }
+            };
+            let Some(before) = place else { continue };
+            let stored = self.accumulated(rt, before, gradient, is_leaf)?;
+            let mut state = node.state.lock();
+            match state.gradients.iter_mut().find(|(of, _)| *of as usize == output) {
+                Some((_, place)) => *place = Some(stored),
+                None => state.gradients.push((output as u32, Some(stored))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The sum of a stored gradient and a new one. Without recording, the stored tensor is updated in place.
+    fn accumulated(
+        &self,
+        rt: &mut Runtime,
+        before: Option<Tensor>,
+        gradient: &Tensor,
+        is_leaf: bool,
+    ) -> Result<Tensor> {
+        let t = |x: &Tensor| Arg::Tensor(x.clone());
+        match before {
+            Some(before) if is_leaf && !self.creates() => {
+                if let Some(add) = table::find("add") {
+                    apply(rt, add, Call::InPlace(Args(&[t(&before), t(gradient), Arg::Int(1)])))?;
+                }
+                Ok(before)
+            }
+            Some(before) if is_leaf => composed::call(rt, "add", &[t(&before), t(gradient)]),
+            // The stored tensor must not share its memory: scripts may write it in place.
+            _ if self.creates() => Ok(gradient.clone()),
+            _ => {
+                let alone = gradient.storage_holders() <= 2 && gradient.is_first();
+                match alone && gradient.layout().is_contiguous() {
+                    true => Ok(gradient.clone()),
+                    false => composed::call(rt, "clone", &[t(gradient)]),
+                }
+            }
+        }
+    }
+
+    fn wants(&self, input: &Input) -> bool {
+        match (&self.needed, Node::of(&input.edge)) {
+            (Some(needed), Some(node)) => needed.contains(&node.id),
+            (None, _) => true,
+            (_, None) => false,
+        }
+    }
+
+    /// Applies a node's rule.
+    fn step(
+        &mut self,
+        rt: &mut Runtime,
+        reference: &NodeRef,
+        node: &Node,
+        current: &Current,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (args, results) = self.unpack(node, reference)?;
+        let wanted = |at: usize| node.inputs.get(at).is_some_and(|input| self.wants(input));
+        let parts = Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
+        run_rule(rt, parts, |b| match &node.step {
+            Step::Op(op) => by_rule(b, node, op),
+            Step::Alias => b.to(0, || b.g()),
+            Step::Relaid(from, to) => {
+                b.to(0, || {
+                    let args = [b.g().arg(), strided::encoded(to), strided::encoded(from)];
+                    b.call(&strided::MOVE, &args)
+                });
+            }
+            Step::Written(whole, part) => {
+                let layouts = [strided::encoded(whole), strided::encoded(part)];
+                b.to(0, || b.call(&strided::ERASE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
+                b.to(1, || b.call(&strided::MOVE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
+            }
+            Step::Leaf | Step::Script(_) => {}
+        })
+    }
+
+    /// The kept arguments and results of a node. Frees them, unless the record is retained.
+    fn unpack(
+        &self,
+        node: &Node,
+        reference: &NodeRef,
+    ) -> Result<Kept> {
+        let Step::Op(_) = node.step else { return Ok(Default::default()) };
+        let mut state = node.state.lock();
+        let Some(saved) = &state.saved else {
+            return Err(error::consumed(node.name(), node.span, state.consumed));
+        };
+        for (tensor, version) in saved.tensors().zip(&saved.versions) {
+            if tensor.version() != *version {
+                return Err(error::overwritten(node.name(), node.span, tensor.last_write()));
+            }
+        }
+        let args = saved.args.clone();
+        let own = |(output, tensor): (usize, &Option<Tensor>)| {
+            let tensor = tensor.as_ref()?;
+            if !self.creates() {
+                return Some(tensor.clone());
+            }
+            // The kept result has no record, which would keep itself alive.
+            let alias = tensor.with_layout(tensor.layout().clone());
+            let edge = Edge { node: reference.clone(), output: output as u32 };
+            let at = tensor.family(&Mark::default(), |family| family.writes);
+            alias.set_mark(Mark { edge: Some(edge), at, family: None });
+            Some(alias)
+        };
+        let results = saved.results.iter().enumerate().map(own).collect();
+        let freed: Option<Saved> = match self.options.retain || self.creates() || saved.tensors().next().is_none() {
+            true => None,
+            false => {
+                state.consumed = self.span;
+                state.saved.take()
+            }
+        };
+        drop(state);
+        drop(freed);
+        Ok((args, results))
+    }
+
+    /// Passes gradients on to the nodes of the operands.
+    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Vec<Option<Tensor>>) -> Result<()> {
+        self.current = None;
+        let Some(stream) = self.stream_for(rt, node)? else { return Ok(()) };
+        for (input, gradient) in node.inputs.iter().zip(found) {
+            let Some(gradient) = gradient.filter(|_| self.wants(input)) else { continue };
+            let form = &input.form;
+            let gradient = self.on_stream_of(rt, node, |_, rt| fitted(rt, gradient, form))?;
+            let from = match gradient.device() == stream.device() {
+                true => stream.clone(),
+                false => rt.current_stream(gradient.device())?,
+            };
+            self.deliver(rt, &input.edge, gradient, &from)?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, rt: &mut Runtime, edge: &Edge, gradient: Tensor, from: &Arc<Stream>) -> Result<()> {
+        let Some(node) = Node::of(edge) else { return Ok(()) };
+        if self.needed.as_ref().is_some_and(|needed| !needed.contains(&node.id)) {
+            return Ok(());
+        }
+        let own = self.stream_for(rt, node)?;
+        let same = own.is_none_or(|own| Arc::ptr_eq(&own, from));
+        if !self.arriving.contains_key(&node.id) {
+            self.ready.push(Ready(node.id, edge.node.clone()));
+            let gradients = SmallVec::from_elem(None, node.outputs.len());
+            self.arriving.insert(node.id, Arriving { gradients, ..Arriving::default() });
+        }
+        let output = edge.output as usize;
+        let Some(arriving) = self.arriving.get_mut(&node.id) else { return Ok(()) };
+        if !arriving.streams.iter().any(|stream| Arc::ptr_eq(stream, from)) {
+            arriving.streams.push(from.clone());
+        }
+        match same {
+            true => {
+                let mut place = arriving.gradients[output].take();
+                let before = rt.current_stream(from.device())?;
+                rt.set_stream(from)?;
+                let added = add(rt, &mut place, gradient);
+                rt.set_stream(&before)?;
+                if let Some(arriving) = self.arriving.get_mut(&node.id) {
+                    arriving.gradients[output] = place;
+                }
+                added
+            }
+            false => {
+                arriving.foreign.push((output, gradient));
+                Ok(())
+            }
+        }
+    }
+
+    fn check_nan(&self, rt: &mut Runtime, node: &Node, gradient: &Tensor) -> Result<()> {
+        let found = recording(rt, false, |rt| {
+            let nan = composed::call(rt, "isnan", &[Arg::Tensor(gradient.clone())])?;
+            let any = composed::call(rt, "any", &[Arg::Tensor(nan)])?;
+            rt.item(&any)
+        })?;
+        if found.is_zero() { Ok(()) } else { Err(error::nan_found(node.name(), node.span)) }
+    }
+
+    /// The current streams wait for the others.
+    fn finish(&mut self, rt: &mut Runtime) -> Result<()> {
+        for stream in std::mem::take(&mut self.used) {
+            let current = rt.current_stream(stream.device())?;
+            if !Arc::ptr_eq(&current, &stream) {
+                rt.wait_stream(&current, &stream)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The gradients of an operation of a table.
+fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
+    match op.gradient {
+        Gradient::Derivative(derivative) => b.to(0, || b.g() * derivative(&b.x(0)).conj()),
+        Gradient::OfResult(derivative) => b.to(0, || b.g() * derivative(&b.y()).conj()),
+        Gradient::Rule(_, rule) => rule(b),
+        Gradient::View => match b.args().0.get(op.params.len()) {
+            Some(layout) => {
+                let from = node.inputs.first().and_then(|input| input.layout.as_ref());
+                if let Some(from) = from {
+                    b.to(0, || {
+                        b.call(&strided::MOVE, &[b.g().arg(), layout.clone(), strided::encoded(from)])
+                    });
+                }
+            }
+            None => b.to(0, || b.g().reshape(&b.shape(0))),
+        },
+        Gradient::Zero => {
+            for input in &node.inputs {
+                b.to_element(input.param.into(), input.element as usize, || b.zeros(&input.form));
+            }
+        }
+        Gradient::Missing(help) => b.fail(error::no_rule(op.name, node.span, help)),
+        Gradient::Unstated | Gradient::Constant | Gradient::Composed | Gradient::Writes(_) => {
+            b.fail(error::no_rule(op.name, node.span, ""));
+        }
+    }
+}
+
+/// Adds a gradient to a sum.
+fn add(rt: &mut Runtime, sum: &mut Option<Tensor>, gradient: Tensor) -> Result<()> {
+    *sum = Some(match sum.take() {
+        None => gradient,
+        Some(sum) => composed::call(rt, "add", &[Arg::Tensor(sum), Arg::Tensor(gradient)])?,
+    });
+    Ok(())
+}
+
+/// A gradient in the form of its operand: summed over dimensions that were broadcast, in the operand's dtype
+/// and on its device.
+fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
+    let mut gradient = gradient;
+    let t = |x: Tensor| Arg::Tensor(x);
+    if gradient.dtype().is_complex() && !form.dtype.is_complex() {
+        gradient = composed::call(rt, "real", &[t(gradient)])?;
+    }
+    if *gradient.shape() != form.shape {
+        let extra = gradient.rank().saturating_sub(form.shape.len());
+        let stretched = |d: &usize| {
+            *d < extra || form.shape.get(*d - extra).is_some_and(|&n| n == 1) && gradient.shape()[*d] != 1
+        };
+        let dims: Vec<i64> = (0..gradient.rank()).filter(stretched).map(|d| d as i64).collect();
+        if !dims.is_empty() && gradient.count() != form.shape.iter().product::<usize>() {
+            // Sums of halves keep their precision: `sum` adds in f32.
+            gradient = composed::call(rt, "sum", &[t(gradient), Arg::Ints(dims), Arg::Bool(true)])?;
+        }
+        if *gradient.shape() != form.shape {
+            let shape = form.shape.iter().map(|&extent| extent as i64).collect();
+            gradient = composed::call(rt, "reshape", &[t(gradient), Arg::Ints(shape)])?;
+        }
+    }
+    if gradient.dtype() != form.dtype && form.dtype != Dtype::Bool {
+        gradient = composed::call(rt, "to", &[t(gradient), Arg::Dtype(form.dtype)])?;
+    }
+    if gradient.device() != form.device {
+        gradient = composed::call(rt, "to", &[t(gradient), Arg::Device(form.device)])?;
+    }
+    Ok(gradient)
+}
+
+/// The nodes between `roots` and the wanted ones, both included; and whether other leaves were found.
+fn leading_to<'e>(roots: impl Iterator<Item = &'e Edge>, wanted: FxHashSet<u64>) -> (FxHashSet<u64>, bool) {
+    let mut others = false;
+    let mut needed = wanted;
+    let mut seen = FxHashSet::default();
+    let mut order: Vec<NodeRef> = Vec::new();
+    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
+    while let Some(reference) = stack.pop() {
+        let Some(node) = node_of(&reference) else { continue };
+        if !seen.insert(node.id) {
+            continue;
+        }
+        others |= matches!(node.step, Step::Leaf) && !needed.contains(&node.id);
+        stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
+        order.push(reference);
+    }
+    // Operands are older than results.
+    order.sort_unstable_by_key(|reference| node_of(reference).map_or(0, |node| node.id));
+    for reference in &order {
+        let Some(node) = node_of(reference) else { continue };
+        let leads = |input: &Input| Node::of(&input.edge).is_some_and(|node| needed.contains(&node.id));
+        if node.inputs.iter().any(leads) {
+            needed.insert(node.id);
+        }
+    }
+    (needed, others)
+}

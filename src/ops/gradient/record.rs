@@ -1,0 +1,579 @@
+//! Recording operations.
+
+use super::node::{Input, Node, Saved, State, Step, Varies};
+use super::{Gradient, error, family};
+use crate::base::Result;
+use crate::ops::subscript::{self, SET_INDEX};
+use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, composed, map, table};
+use crate::plan::{MapArg, Runtime};
+use crate::stream::Stream;
+use crate::tensor::{Edge, Mark, Tensor};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+/// Applies an operation in a session whose tensors may require gradients, and records it if one does.
+pub(in crate::ops) fn apply_recorded(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    match call {
+        Call::Operands(operands) => {
+            let tracked = rt.recording.enabled
+                && operands.iter().any(|arg| match arg {
+                    MapArg::Tensor(tensor) => family::edge(rt, tensor).is_some(),
+                    _ => false,
+                });
+            if !tracked {
+                return apply::run(rt, op, call);
+            }
+            let args = bound(op, operands);
+            plain(rt, op, &Args(&args), call)
+        }
+        Call::Plain(args) if std::ptr::eq(op, &SET_INDEX) => set_index(rt, &args),
+        Call::Plain(args) => match op.gradient {
+            Gradient::Writes(source) => overwrite(rt, op, &args, source),
+            _ => plain(rt, op, &args, call),
+        },
+        Call::InPlace(args) => in_place(rt, op, &args),
+    }
+}
+
+/// The operands of an operator as arguments, with the defaults of further parameters.
+fn bound(op: &Op, operands: &[MapArg<'_>]) -> SmallVec<[Arg; 4]> {
+    let mut args: SmallVec<[Arg; 4]> = (operands.iter())
+        .map(|operand| match operand {
+            MapArg::Tensor(tensor) => Arg::Tensor((*tensor).clone()),
+            MapArg::Number(number) => composed::number(*number),
+            MapArg::Raw(..) | MapArg::Position => Arg::None,
+        })
+        .collect();
+    args.extend(op.params.iter().skip(operands.len()).map(|param| composed::default_arg(param.default)));
+    args
+}
+
+/// An operation that gives new tensors or views.
+fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> Result<Out> {
+    let records = rt.recording.enabled
+        && !matches!(op.gradient, Gradient::Constant | Gradient::Composed);
+    let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
+    if inputs.is_empty() {
+        let out = apply::run(rt, op, call)?;
+        if let (Some(source), Out::Tensor(view)) = (args.opt_tensor(0), &out) {
+            family::inherit(source, view);
+        }
+        return Ok(out);
+    }
+    let out = unrecorded(rt, |rt| apply::run(rt, op, call))?;
+    note(rt, op, args, inputs, out)
+}
+
+/// Runs code without recording.
+pub fn unrecorded<T>(rt: &mut Runtime, code: impl FnOnce(&mut Runtime) -> T) -> T {
+    recording(rt, false, code)
+}
+
+/// Runs code with recording on or off.
+pub fn recording<T>(rt: &mut Runtime, enabled: bool, code: impl FnOnce(&mut Runtime) -> T) -> T {
+    let before = std::mem::replace(&mut rt.recording.enabled, enabled);
+    let result = code(rt);
+    rt.recording.enabled = before;
+    result
+}
+
+/// The operands that require gradients.
+fn inputs(rt: &mut Runtime, args: &Args<'_>) -> SmallVec<[Input; 2]> {
+    let mut found = SmallVec::new();
+    let mut look = |rt: &mut Runtime, param: usize, element: usize, tensor: &Tensor| {
+        if let Some(edge) = family::edge(rt, tensor) {
+            found.push(Input {
+                param: param as u16,
+                element: element as u32,
+                edge,
+                form: Varies::of(tensor),
+                layout: Some(tensor.layout().clone()),
+            });
+        }
+    };
+    for (param, arg) in args.0.iter().enumerate() {
+        match arg {
+            Arg::Tensor(tensor) => look(rt, param, 0, tensor),
+            Arg::Tensors(tensors) => {
+                tensors.iter().enumerate().for_each(|(element, tensor)| look(rt, param, element, tensor));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Records an operation that has run, and gives its results with their records.
+fn note(
+    rt: &mut Runtime,
+    op: &'static Op,
+    args: &Args<'_>,
+    inputs: SmallVec<[Input; 2]>,
+    out: Out,
+) -> Result<Out> {
+    let results: &[Tensor] = match &out {
+        Out::Tensor(tensor) => std::slice::from_ref(tensor),
+        Out::Tuple(tensors) | Out::Record(_, tensors) => tensors,
+        _ => &[],
+    };
+    if !results.iter().any(family::is_continuous) {
+        return Ok(out);
+    }
+    // `x.to(x.dtype)` and the like give the tensor itself.
+    if let [result] = results
+        && args.opt_tensor(0).is_some_and(|x| x.same(result))
+    {
+        return Ok(out);
+    }
+    let mut saved = saved(op, args, &inputs, results);
+    if let (Gradient::View, Some(x), [result]) = (op.gradient, args.opt_tensor(0), results)
+        && result.storage_ref().is(x.storage())
+    {
+        saved.args.push(super::strided::encoded(result.layout()));
+    }
+    let outputs = results.iter().map(Varies::of).collect();
+    let stream = stream_of(rt, &results[0]);
+    let kept = op.gradient.keeps().results;
+    let node = new_node(rt, Step::Op(op), inputs, outputs, stream);
+    if let Some(node) = node.downcast_ref::<Node>() {
+        node.state.lock().saved = Some(saved);
+    }
+    let source = args.opt_tensor(0);
+    let mark = |(output, tensor): (usize, Tensor)| {
+        if !family::is_continuous(&tensor) {
+            return tensor;
+        }
+        let edge = Edge { node: node.clone(), output: output as u32 };
+        let shares = source.filter(|source| tensor.storage_ref().is(source.storage()));
+        // The node keeps the storage's first tensor, which therefore must not hold the node.
+        let tensor = match kept && tensor.is_first() {
+            true => tensor.with_layout(tensor.layout().clone()),
+            false => tensor,
+        };
+        let mut new = Mark { edge: Some(edge), at: 0, family: None };
+        match shares {
+            Some(source) => {
+                new.family = source.mark().family;
+                new.at = tensor.family(&new, |family| family.writes);
+            }
+            None => tensor.family(&Mark::default(), |family| {
+                family.origin = Some((Arc::downgrade(&node), output as u32, tensor.layout().clone()));
+            }),
+        }
+        tensor.set_mark(new);
+        tensor
+    };
+    Ok(match out {
+        Out::Tensor(tensor) => Out::Tensor(mark((0, tensor))),
+        Out::Tuple(all) => Out::Tuple(all.into_iter().enumerate().map(mark).collect()),
+        Out::Record(names, all) => Out::Record(names, all.into_iter().enumerate().map(mark).collect()),
+        other => other,
+    })
+}
+
+/// What a rule reads later.
+fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Saved {
+    let keeps = op.gradient.keeps();
+    let mut saved = Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new() };
+    for (param, arg) in args.0.iter().enumerate() {
+        let keep = param < 16
+            && keeps.operands >> param & 1 == 1
+            && (!keeps.across || inputs.iter().any(|input| usize::from(input.param) != param));
+        let arg = match arg {
+            Arg::Tensor(_) | Arg::Tensors(_) if !keep => Arg::None,
+            Arg::Tensor(tensor) => Arg::Tensor(keep_operand(tensor, inputs, param, 0)),
+            Arg::Tensors(all) => {
+                let kept = all.iter().enumerate().map(|(i, t)| keep_operand(t, inputs, param, i));
+                Arg::Tensors(kept.collect())
+            }
+            other => other.clone(),
+        };
+        saved.args.push(arg);
+    }
+    saved.results = match keeps.results {
+        true => results.iter().map(|tensor| Some(tensor.kept())).collect(),
+        false => SmallVec::new(),
+    };
+    saved.versions = saved.tensors().map(Tensor::version).collect();
+    saved
+}
+
+/// A kept reference to an operand, with its record.
+fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
+    let kept = tensor.kept();
+    let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
+    if !kept.same(tensor)
+        && let Some(input) = inputs.iter().find(is)
+    {
+        let mark = tensor.mark();
+        let at = tensor.family(&mark, |family| family.writes);
+        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, family: mark.family });
+    }
+    kept
+}
+
+/// The current stream of a tensor's device.
+pub(super) fn stream_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Arc<Stream>> {
+    rt.current_stream(tensor.device()).ok()
+}
+
+/// Makes a node.
+pub(super) fn new_node(
+    rt: &mut Runtime,
+    step: Step,
+    inputs: SmallVec<[Input; 2]>,
+    outputs: SmallVec<[Varies; 1]>,
+    stream: Option<Arc<Stream>>,
+) -> Arc<dyn Any + Send + Sync> {
+    let id = rt.recording.next;
+    rt.recording.next += 1;
+    let stream = stream.or_else(|| {
+        let device = outputs.first().map(|form| form.device)?;
+        rt.current_stream(device).ok()
+    });
+    let node: Arc<dyn Any + Send + Sync> =
+        Arc::new(Node { id, span: rt.span, step, inputs, outputs, stream, state: Mutex::new(State::default()) });
+    if let Some(log) = &mut rt.recording.log {
+        log.push(node.clone());
+    }
+    node
+}
+
+/// The in-place form of an operation.
+fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
+    let target = args.tensor(0)?;
+    let name = table::in_place_name(op);
+    let records = rt.recording.enabled && {
+        let edge = family::edge(rt, target);
+        edge.is_some() || !inputs(rt, args).is_empty()
+    };
+    if !records {
+        let out = apply::run(rt, op, Call::InPlace(*args))?;
+        target.note_write(rt.span);
+        return Ok(out);
+    }
+    family::check_writable(target)?;
+    if let Run::View(_) = op.run {
+        // The tensor gets another layout; its memory is not written.
+        let own = target.with_layout(target.layout().clone());
+        own.set_mark(target.mark());
+        let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+        moved[0] = Arg::Tensor(own);
+        if let Out::Tensor(view) = plain(rt, op, &Args(&moved), Call::Plain(Args(&moved)))? {
+            unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
+            target.set_mark(view.mark());
+        }
+        return Ok(Out::Tensor(target.clone()));
+    }
+    if let Gradient::Constant = op.gradient {
+        let out = unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
+        target.note_write(rt.span);
+        family::written(rt, target, None)?;
+        return Ok(out);
+    }
+    // The rule may need the elements from before.
+    let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+    if op.gradient.keeps().operands & 1 == 1 || matches!(op.gradient, Gradient::Composed) {
+        let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
+        moved[0] = Arg::Tensor(before);
+    }
+    let moved = Args(&moved);
+    let Out::Tensor(result) = apply::again(rt, op, Call::Plain(moved))? else {
+        return Err(crate::ops::error::wrong_argument(0, "a tensor"));
+    };
+    map::check_fits(name, result.dtype(), target)?;
+    unrecorded(rt, |rt| rt.assign(name, target, &result))?;
+    target.note_write(rt.span);
+    let edge = family::edge(rt, &result);
+    family::written(rt, target, edge)?;
+    Ok(Out::Tensor(target.clone()))
+}
+
+/// An operation that overwrites its first argument: `copy_`, `normal_`.
+fn overwrite(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, source: Option<usize>) -> Result<Out> {
+    let target = args.tensor(0)?;
+    let source = source.and_then(|source| args.opt_tensor(source));
+    let edge = match (rt.recording.enabled, source) {
+        (true, Some(source)) => family::edge(rt, source),
+        _ => None,
+    };
+    let records = rt.recording.enabled && (edge.is_some() || family::edge(rt, target).is_some());
+    if records {
+        family::check_writable(target)?;
+    }
+    let out = unrecorded(rt, |rt| apply::run(rt, op, Call::Plain(*args)))?;
+    target.note_write(rt.span);
+    if records {
+        family::written(rt, target, edge)?;
+    }
+    Ok(out)
+}
+
+/// `x[indices] = value`
+fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let target = args.tensor(0)?;
+    let value = args.opt_tensor(2);
+    let tracked = rt.recording.enabled
+        && (family::edge(rt, target).is_some() || value.is_some_and(|value| family::edge(rt, value).is_some()));
+    if !tracked {
+        let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
+        target.note_write(rt.span);
+        return Ok(out);
+    }
+    family::check_writable(target)?;
+    let edge = value.and_then(|value| family::edge(rt, value));
+    if let Some(part) = subscript::as_view(target, args.indices(1)?)? {
+        let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
+        target.note_write(rt.span);
+        let mark = target.mark();
+        part.set_mark(Mark { edge: None, at: 0, family: mark.family });
+        family::written(rt, &part, edge)?;
+        return Ok(out);
+    }
+    let inputs = inputs(rt, args);
+    let saved = saved(&SET_INDEX, args, &inputs, &[]);
+    let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
+    target.note_write(rt.span);
+    let stream = stream_of(rt, target);
+    let outputs = SmallVec::from_iter([Varies::of(target)]);
+    let node = new_node(rt, Step::Op(&SET_INDEX), inputs, outputs, stream);
+    if let Some(node) = node.downcast_ref::<Node>() {
+        node.state.lock().saved = Some(saved);
+    }
+    family::written(rt, target, Some(Edge { node, output: 0 }))?;
+    Ok(out)
+}
+
+/// The record of a tensor.
+pub fn edge_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
+    if rt.recording.used { family::edge(rt, tensor) } else { None }
+}
+
+/// `x.requires_grad`
+pub fn requires_gradient(rt: &mut Runtime, tensor: &Tensor) -> bool {
+    edge_of(rt, tensor).is_some()
+}
+
+/// `x.is_leaf`: the tensor was not computed from others that require gradients.
+pub fn is_leaf(rt: &mut Runtime, tensor: &Tensor) -> bool {
+    match edge_of(rt, tensor) {
+        Some(edge) => Node::of(&edge).is_some_and(|node| matches!(node.step, Step::Leaf)),
+        None => true,
+    }
+}
+
+/// `x.requires_grad_(on)`
+///
+/// # Errors
+/// E0380 for a dtype without gradients, and when gradients of a computed tensor are switched off.
+pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
+    if on && !family::is_continuous(tensor) {
+        return Err(error::not_continuous(tensor));
+    }
+    let edge = edge_of(rt, tensor);
+    match (edge, on) {
+        (Some(_), true) | (None, false) => Ok(()),
+        (Some(edge), false) => {
+            if !Node::of(&edge).is_some_and(|node| matches!(node.step, Step::Leaf)) {
+                return Err(error::not_a_leaf());
+            }
+            let mark = tensor.mark();
+            tensor.family(&mark, |family| *family = Default::default());
+            tensor.set_mark(Mark { edge: None, ..mark });
+            Ok(())
+        }
+        (None, true) => {
+            rt.recording.used = true;
+            let log = rt.recording.log.take();
+            let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
+            rt.recording.log = log;
+            let mut mark = tensor.mark();
+            mark.at = tensor.family(&mark, |family| {
+                family.origin = Some((Arc::downgrade(&node), 0, tensor.layout().clone()));
+                family.writes
+            });
+            mark.edge = Some(Edge { node, output: 0 });
+            tensor.set_mark(mark);
+            Ok(())
+        }
+    }
+}
+
+/// A tensor of the same memory whose record is apart: the argument of a differentiated function. Gradients of
+/// what is computed from it go on to `tensor`, if that requires any.
+pub fn alias(rt: &mut Runtime, tensor: &Tensor) -> Tensor {
+    rt.recording.used = true;
+    let form = Varies::of(tensor);
+    let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
+    if let Some(edge) = family::edge(rt, tensor) {
+        inputs.push(Input { param: 0, element: 0, edge, form: form.clone(), layout: None });
+    }
+    let step = if inputs.is_empty() { Step::Leaf } else { Step::Alias };
+    let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), None);
+    let alias = family::detached(tensor);
+    let mut mark = alias.mark();
+    alias.family(&mark, |family| {
+        family.origin = Some((Arc::downgrade(&node), 0, alias.layout().clone()));
+    });
+    mark.edge = Some(Edge { node, output: 0 });
+    alias.set_mark(mark);
+    alias
+}
+
+/// `x.detach()`
+pub fn detach(rt: &Runtime, tensor: &Tensor) -> Tensor {
+    if rt.recording.used { family::detached(tensor) } else { tensor.clone() }
+}
+
+/// Records results of script code whose gradient the caller computes ([`super::Event::Script`]): `operands`
+/// in, `results` out, which must be fresh.
+pub fn script_node(rt: &mut Runtime, number: Arc<u64>, operands: &[Tensor], results: &[Tensor]) -> Vec<Tensor> {
+    let args = [Arg::Tensors(operands.to_vec())];
+    let mut found = inputs(rt, &Args(&args));
+    for input in &mut found {
+        input.param = 0;
+    }
+    if found.is_empty() {
+        return results.to_vec();
+    }
+    let outputs = results.iter().map(Varies::of).collect();
+    let node = new_node(rt, Step::Script(number), found, outputs, None);
+    let mark = |(output, tensor): (usize, &Tensor)| {
+        if !family::is_continuous(tensor) {
+            return tensor.clone();
+        }
+        let result = family::detached(tensor);
+        let mut mark = result.mark();
+        result.family(&mark, |family| {
+            family.origin = Some((Arc::downgrade(&node), output as u32, result.layout().clone()));
+        });
+        mark.edge = Some(Edge { node: node.clone(), output: output as u32 });
+        result.set_mark(mark);
+        result
+    };
+    results.iter().enumerate().map(mark).collect()
+}
+
+/// `x.grad`
+pub fn gradient_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Tensor> {
+    let edge = edge_of(rt, tensor)?;
+    let node = Node::of(&edge)?;
+    let state = node.state.lock();
+    state.gradients.iter().find(|(output, _)| *output == edge.output)?.1.clone()
+}
+
+/// `x.grad = gradient`
+///
+/// # Errors
+/// E0380 if the tensor requires no gradients; E0381 if the gradient has another shape, dtype or device.
+pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>) -> Result<()> {
+    let Some(edge) = edge_of(rt, tensor) else {
+        return match gradient {
+            None => Ok(()),
+            Some(_) => Err(error::requires_none(0, tensor)),
+        };
+    };
+    if let Some(gradient) = &gradient {
+        error::check_gradient(gradient, tensor)?;
+    }
+    if let Some(node) = Node::of(&edge) {
+        let mut state = node.state.lock();
+        match state.gradients.iter_mut().find(|(output, _)| *output == edge.output) {
+            Some((_, place)) => *place = gradient,
+            None => state.gradients.push((edge.output, gradient)),
+        }
+    }
+    Ok(())
+}
+
+/// `x.retain_grad()`: the backward pass stores the gradient of a computed tensor.
+///
+/// # Errors
+/// E0380 if the tensor requires no gradients.
+pub fn retain(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
+    let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
+    if let Some(node) = Node::of(&edge) {
+        let mut state = node.state.lock();
+        if !state.gradients.iter().any(|(output, _)| *output == edge.output) {
+            state.gradients.push((edge.output, None));
+        }
+    }
+    Ok(())
+}
+
+/// Adds a hook: the caller of the pass is asked to run it with the tensor's gradient. Gives the record and the
+/// ticket, for [`remove_hook`].
+///
+/// # Errors
+/// E0380 if the tensor requires no gradients.
+pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<Edge> {
+    let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
+    if let Some(node) = Node::of(&edge) {
+        node.state.lock().hooks.push((edge.output, ticket));
+    }
+    Ok(edge)
+}
+
+/// Removes a hook.
+pub fn remove_hook(edge: &Edge, number: u64) {
+    if let Some(node) = Node::of(edge) {
+        node.state.lock().hooks.retain(|(_, ticket)| **ticket != number);
+    }
+}
+
+/// Records of operations, in order.
+pub type Log = Vec<Arc<dyn Any + Send + Sync>>;
+
+/// Begins to collect the records that are made. Gives the outer collection, for [`end_log`].
+pub fn begin_log(rt: &mut Runtime) -> Option<Log> {
+    rt.recording.log.replace(Vec::new())
+}
+
+/// Ends a collection. Its records are part of the outer one as well.
+pub fn end_log(rt: &mut Runtime, outer: Option<Log>) -> Log {
+    let made = std::mem::replace(&mut rt.recording.log, outer).unwrap_or_default();
+    if let Some(outer) = &mut rt.recording.log {
+        outer.extend(made.iter().cloned());
+    }
+    made
+}
+
+/// Releases what records keep; a pass computes it again under this ticket.
+pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
+    for (number, node) in records.iter().enumerate() {
+        if let Some(node) = node.downcast_ref::<Node>() {
+            let freed = {
+                let mut state = node.state.lock();
+                state.again = Some((ticket.clone(), number));
+                state.saved.take()
+            };
+            drop(freed);
+        }
+    }
+}
+
+/// Moves what the records of a second run keep to those of the first one.
+pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) {
+    for (old, new) in first.iter().zip(second) {
+        let Some(old) = old.upgrade() else { continue };
+        if let (Some(old), Some(new)) = (old.downcast_ref::<Node>(), new.downcast_ref::<Node>()) {
+            let (saved, again) = {
+                let mut state = new.state.lock();
+                (state.saved.take(), state.again.take())
+            };
+            let mut state = old.state.lock();
+            if state.saved.is_none() && state.consumed.is_none() {
+                state.saved = saved;
+                state.again = again;
+            }
+        }
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        self.tensors().for_each(Tensor::release_kept);
+    }
+}

@@ -1,0 +1,152 @@
+//! Moving gradients between layouts of one memory.
+//!
+//! The gradient of a view belongs to the elements that the view reads. [`MOVE`] takes values in one layout of
+//! a memory and gives them in another: elements that the first does not cover are 0, elements that it reads
+//! several times are summed. It is its own gradient with the layouts exchanged.
+
+use super::{Gradient, Keeps};
+use crate::array::{Layout, Scalar, Strides, contiguous_strides};
+use crate::base::Result;
+use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, error, subscript};
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+
+/// `move(x, from, to)`: layouts are encoded by [`encoded`].
+pub static MOVE: Op = Op {
+    name: "strided",
+    run: Run::Primitive(|rt, args| moved(rt, args).map(Out::Tensor)),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&MOVE, &[b.g().arg(), b.arg(2), b.arg(1)]))),
+    ..Op::BASE
+};
+
+/// `erase(x, whole, part)`: `x`, which has the layout `whole`, with 0 at the elements of `part`.
+pub static ERASE: Op = Op {
+    name: "erase",
+    run: Run::Primitive(|rt, args| erased(rt, args).map(Out::Tensor)),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&ERASE, &[b.g().arg(), b.arg(1), b.arg(2)]))),
+    ..Op::BASE
+};
+
+fn erased(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+    let of = |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
+    let (x, whole, part) = (args.tensor(0)?, of(1)?, of(2)?);
+    let memory = rt.empty(&[whole.count()], x.dtype(), x.device())?;
+    let result = memory.with_layout(whole);
+    subscript::set(rt, &result, &[], MapArg::Tensor(x))?;
+    subscript::set(rt, &memory.with_layout(part), &[], MapArg::Number(Scalar::Int(0)))?;
+    Ok(result)
+}
+
+/// Applies [`MOVE`].
+pub fn move_between(rt: &mut Runtime, x: &Tensor, from: &Layout, to: &Layout) -> Result<Tensor> {
+    let args = [Arg::Tensor(x.clone()), encoded(from), encoded(to)];
+    match apply(rt, &MOVE, Call::Plain(Args(&args)))? {
+        Out::Tensor(tensor) => Ok(tensor),
+        _ => Err(error::wrong_argument(0, "a tensor")),
+    }
+}
+
+/// A layout as an argument: shape, strides, offset.
+pub fn encoded(layout: &Layout) -> Arg {
+    let shape = layout.shape.iter().map(|&extent| extent as i64);
+    let strides = layout.strides.iter().map(|&stride| stride as i64);
+    Arg::Ints(shape.chain(strides).chain([layout.offset as i64]).collect())
+}
+
+fn decoded(ints: &[i64]) -> Option<Layout> {
+    let (&offset, both) = ints.split_last()?;
+    let (shape, strides) = both.split_at(both.len() / 2);
+    Some(Layout {
+        shape: shape.iter().map(|&extent| extent as usize).collect(),
+        strides: strides.iter().map(|&stride| stride as isize).collect(),
+        offset: offset as usize,
+    })
+}
+
+/// True when a layout has each element of `count` once.
+pub fn covers(layout: &Layout, count: usize) -> bool {
+    layout.count() == count && layout.extent() == (0..count) && !crate::plan::overlaps_itself(layout)
+}
+
+fn moved(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+    let x = args.tensor(0)?;
+    let of = |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
+    let (mut from, mut to): (Layout, Layout) = (of(1)?, of(2)?);
+    if from == to {
+        return Ok(x.clone());
+    }
+    // The part of the memory that matters starts at the first element of either.
+    let ends = [from.extent(), to.extent()];
+    let used = ends.iter().filter(|range| !range.is_empty());
+    let first = used.clone().map(|range| range.start).min().unwrap_or(0);
+    let length = used.map(|range| range.end).max().unwrap_or(0) - first;
+    from.offset = from.offset.saturating_sub(first);
+    to.offset = to.offset.saturating_sub(first);
+    let memory = if from.is_contiguous() && from.offset == 0 && from.count() == length {
+        let flat = rt.contiguous(x)?;
+        let layout = flat.layout().view(&[length]);
+        flat.with_layout(layout.unwrap_or_else(|| Layout::contiguous(&[length])))
+    } else {
+        scattered(rt, x, &from, length)?
+    };
+    let base = memory.layout().offset;
+    Ok(memory.with_layout(Layout { offset: to.offset + base, ..to }))
+}
+
+/// A memory of `length` elements with `x` in a layout and 0 elsewhere.
+fn scattered(rt: &mut Runtime, x: &Tensor, layout: &Layout, length: usize) -> Result<Tensor> {
+    let (x, layout) = summed_over_repeats(rt, x, layout)?;
+    let dtype = x.dtype();
+    let memory = match covers(&layout, length) {
+        true => rt.empty(&[length], dtype, x.device())?,
+        false => zeros(rt, length, &x)?,
+    };
+    if !crate::plan::overlaps_itself(&layout) {
+        subscript::set(rt, &memory.with_layout(layout), &[], MapArg::Tensor(&x))?;
+        return Ok(memory);
+    }
+    // Positions that several elements share (`unfold`): add in order.
+    let positions = positions(rt, &layout, length, x.device())?;
+    let flat = rt.contiguous(&x)?;
+    let flat = flat.with_layout(flat.layout().view(&[x.count()]).unwrap_or_else(|| flat.layout().clone()));
+    let args = [Arg::Tensor(memory), Arg::Int(0), Arg::Tensor(positions), Arg::Tensor(flat)];
+    crate::ops::composed::call(rt, "index_add", &args)
+}
+
+/// Sums over dimensions of stride 0, which read the same elements again.
+fn summed_over_repeats(rt: &mut Runtime, x: &Tensor, layout: &Layout) -> Result<(Tensor, Layout)> {
+    let repeated = |d: &usize| layout.strides[*d] == 0 && layout.shape[*d] > 1;
+    let dims: Vec<i64> = (0..layout.rank()).filter(repeated).map(|d| d as i64).collect();
+    if dims.is_empty() {
+        return Ok((x.clone(), layout.clone()));
+    }
+    let mut once = layout.clone();
+    for &d in &dims {
+        once.shape[d as usize] = 1;
+    }
+    let args = [Arg::Tensor(x.clone()), Arg::Ints(dims), Arg::Bool(true)];
+    Ok((crate::ops::composed::call(rt, "sum", &args)?, once))
+}
+
+fn zeros(rt: &mut Runtime, length: usize, like: &Tensor) -> Result<Tensor> {
+    let args = [
+        Arg::Ints(vec![length as i64]),
+        Arg::Dtype(like.dtype()),
+        Arg::Device(like.device()),
+    ];
+    crate::ops::composed::call(rt, "zeros", &args)
+}
+
+/// The positions that a layout reads, in its order.
+fn positions(rt: &mut Runtime, layout: &Layout, length: usize, device: crate::driver::DeviceId) -> Result<Tensor> {
+    let all = crate::ops::composed::call(
+        rt,
+        "arange",
+        &[Arg::Int(0), Arg::Int(length as i64), Arg::Int(1), Arg::None, Arg::Device(device)],
+    )?;
+    let base = all.layout().offset;
+    let read = all.with_layout(Layout { offset: layout.offset + base, ..layout.clone() });
+    let copy = rt.contiguous_copy(&read)?;
+    let strides: Strides = contiguous_strides(&[layout.count()]);
+    Ok(copy.with_layout(Layout { shape: [layout.count()].as_slice().into(), strides, offset: 0 }))
+}

@@ -1,0 +1,150 @@
+//! What the recording of gradients keeps per tensor and per storage. `ops::gradient` gives it its meaning.
+//!
+//! Tensors that never take part in a recording have none of this.
+
+use super::{Content, StorageRef, Tensor};
+use crate::array::Layout;
+use crate::base::Span;
+use parking_lot::{Mutex, MutexGuard};
+use std::any::Any;
+use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A result of a recorded operation: its node, and which of the node's results it is.
+#[derive(Clone)]
+pub struct Edge {
+    /// The node: an `ops::gradient::Node`.
+    pub node: Arc<dyn Any + Send + Sync>,
+    /// The number of the result.
+    pub output: u32,
+}
+
+/// The recording of a tensor's elements.
+#[derive(Clone, Default)]
+pub struct Mark {
+    /// The node that computed the tensor; valid while no view of the same memory has been written since.
+    pub edge: Option<Edge>,
+    /// [`Family::writes`] when `edge` was set.
+    pub at: u64,
+    /// The family of a detached tensor and its views. `None`: the storage's.
+    pub family: Option<Arc<Mutex<Family>>>,
+}
+
+/// The tensors that share a storage and are recorded together: a tensor and its views, except detached ones.
+///
+/// A storage holds a node only after a recorded write in place. Otherwise a node that keeps its own result
+/// would keep itself alive.
+#[derive(Default)]
+pub struct Family {
+    /// The number of recorded writes.
+    pub writes: u64,
+    /// The node that computed the memory before the first recorded write, and the layout in which it did.
+    pub origin: Option<(Weak<dyn Any + Send + Sync>, u32, Layout)>,
+    /// The node of the last recorded write, and the layout of its result.
+    pub current: Option<(Edge, Layout)>,
+}
+
+impl Family {
+    /// The node that computed the memory, and the layout in which it did.
+    pub fn base(&self) -> Option<(Edge, Layout)> {
+        if self.current.is_some() || self.writes > 0 {
+            return self.current.clone();
+        }
+        let (node, output, layout) = self.origin.as_ref()?;
+        Some((Edge { node: node.upgrade()?, output: *output }, layout.clone()))
+    }
+}
+
+/// The state of one tensor, and of its storage if it is the storage's first tensor.
+#[derive(Default)]
+pub struct Track {
+    mark: Mutex<Mark>,
+    family: Mutex<Family>,
+    version: AtomicU64,
+    written: Mutex<Span>,
+}
+
+impl Tensor {
+    fn track(&self) -> Option<&Track> {
+        self.0.track()
+    }
+
+    fn storage_track(&self) -> Option<&Track> {
+        self.0.first().track()
+    }
+
+    /// The tensor's mark; empty if it was never recorded.
+    pub(crate) fn mark(&self) -> Mark {
+        self.track().map_or_else(Mark::default, |track| track.mark.lock().clone())
+    }
+
+    /// Replaces the tensor's mark.
+    pub(crate) fn set_mark(&self, mark: Mark) {
+        *self.0.tracked().mark.lock() = mark;
+    }
+
+    /// True when the tensor or its storage may have been recorded.
+    #[inline]
+    pub(crate) fn may_be_recorded(&self) -> bool {
+        self.track().is_some() || self.storage_track().is_some()
+    }
+
+    /// Runs code on the tensor's family.
+    pub(crate) fn family<T>(&self, mark: &Mark, code: impl FnOnce(&mut Family) -> T) -> T {
+        let mut family: MutexGuard<'_, Family> = match &mark.family {
+            Some(own) => own.lock(),
+            None => self.0.first().tracked().family.lock(),
+        };
+        code(&mut family)
+    }
+
+    /// The number of times that the storage was written in place since recording began.
+    pub(crate) fn version(&self) -> u64 {
+        self.storage_track().map_or(0, |track| track.version.load(Ordering::Relaxed))
+    }
+
+    /// Records a write in place, at a source position.
+    pub(crate) fn note_write(&self, span: Span) {
+        let track = self.0.first().tracked();
+        *track.written.lock() = span;
+        track.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a reference that a node keeps for its rule. A view is kept as an object of its own, so that each
+    /// kept reference is one holder of the storage.
+    pub(crate) fn kept(&self) -> Tensor {
+        self.0.first().kept.fetch_add(1, Ordering::Relaxed);
+        if self.is_first() { self.clone() } else { self.with_layout(self.layout().clone()) }
+    }
+
+    /// The reference from [`Tensor::kept`] is released.
+    pub(crate) fn release_kept(&self) {
+        self.0.first().kept.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The source position of the last write in place.
+    pub(crate) fn last_write(&self) -> Span {
+        self.storage_track().map_or(Span::NONE, |track| *track.written.lock())
+    }
+}
+
+impl StorageRef {
+    /// If only nodes refer to the storage, gives the recorded write that it holds, which then can reach
+    /// nothing but itself.
+    pub(crate) fn unreachable_write(&self) -> Option<Edge> {
+        // This reference is one more holder.
+        if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {
+            return None;
+        }
+        self.0.track()?.family.lock().current.take().map(|(edge, _)| edge)
+    }
+}
+
+impl Content {
+    fn first(&self) -> &Content {
+        match &self.base {
+            super::Base::Own(_) => self,
+            super::Base::Of(storage) => &storage.0,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Script values that records of gradients refer to: hooks, rules, checkpoints.
+//!
+//! A record may be dropped on any thread, so it holds a ticket and not the value. A value is released some
+//! time after its ticket.
+
+use super::value::Value;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Weak};
+
+/// A number that stands for a value while it is alive.
+pub type Ticket = Arc<u64>;
+
+/// The values, by ticket.
+#[derive(Default)]
+pub struct Callbacks {
+    next: u64,
+    entries: FxHashMap<u64, (Weak<u64>, Value)>,
+    /// How many entries cause the next search for released tickets.
+    search_at: usize,
+}
+
+impl Callbacks {
+    /// Keeps a value for as long as its ticket is alive.
+    pub fn keep(&mut self, value: Value) -> Ticket {
+        if self.entries.len() >= self.search_at {
+            self.entries.retain(|_, (ticket, _)| ticket.strong_count() > 0);
+            self.search_at = 64.max(2 * self.entries.len());
+        }
+        self.next += 1;
+        let ticket = Arc::new(self.next);
+        self.entries.insert(self.next, (Arc::downgrade(&ticket), value));
+        ticket
+    }
+
+    /// The value of a ticket.
+    pub fn get(&self, number: u64) -> Option<Value> {
+        self.entries.get(&number).map(|(_, value)| value.clone())
+    }
+
+    /// Replaces the value of a ticket.
+    pub fn set(&mut self, number: u64, value: Value) {
+        if let Some((_, place)) = self.entries.get_mut(&number) {
+            *place = value;
+        }
+    }
+}
