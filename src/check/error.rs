@@ -304,10 +304,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
 const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["length", "size", "len", "__len__"], "write `len(x)`"),
     (&["push", "push_back", "add", "append_"], "write `list.append(x)`"),
-    (
-        &["backward", "requires_grad", "requires_grad_", "grad", "zero_grad", "grad_fn"],
-        "there are no gradients yet: write the gradient out as an expression",
-    ),
+    (&["zero_grad"], "set the gradients to `none`: `w.grad = none`, or call `zero_grad()` of the optimiser"),
+    (&["grad_fn"], "`x.is_leaf` and `x.requires_grad` say whether a tensor was computed from others"),
     (
         &["autocast"],
         "dtypes are written out: `x.to(bf16) @ w.to(bf16)` for products, f32 for weights and losses",
@@ -321,7 +319,7 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["toLowerCase", "lowercase"], "write `text.lower()`"),
     (&["toString", "to_string"], "write `str(x)`"),
     (&["forEach", "each"], "write `for x in xs { ... }`"),
-    (&["data"], "there are no gradients to leave out: write `x` itself"),
+    (&["data"], "write `x.detach()`"),
     (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
     (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
     (

@@ -396,6 +396,7 @@ pub fn codes() -> Vec<&'static Code> {
         crate::plan::error::CODES,
         crate::ops::error::CODES,
         crate::ops::error::SHAPE_CODES,
+        crate::ops::gradient::error::CODES,
         crate::check::error::CODES,
         crate::check::error::WARNINGS,
         crate::vm::error::CODES,

@@ -143,10 +143,11 @@ fn is_continuous(value: &Value) -> bool {
 }
 
 /// A value with each floating tensor replaced by one whose record is apart; their records, in order.
-fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>) -> Result<Value> {
+fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bool) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => {
-            let alias = gradient::alias(&mut vm.rt, tensor);
+            let (alias, is_leaf) = gradient::argument(&mut vm.rt, tensor);
+            *cut |= is_leaf;
             edges.push(gradient::edge_of(&mut vm.rt, &alias));
             Ok(Value::Tensor(alias))
         }
@@ -188,33 +189,42 @@ fn operation(vm: &mut Vm, name: &str, args: &[Arg]) -> Result<Tensor> {
     }
 }
 
-/// Calls a function on arguments whose records are apart. Gives its result and the records, by argument.
+/// A call of a differentiated function.
+struct Called {
+    result: Value,
+    /// The records of the arguments' tensors.
+    edges: Vec<Vec<Option<Edge>>>,
+    /// Whether one of them is a leaf, on which the gradients' dependence is not recorded.
+    cut: bool,
+}
+
+/// Calls a function on arguments whose records are apart.
 fn called(
     vm: &mut Vm,
     f: &Value,
     given: &[Value],
     argnums: &[usize],
-) -> Result<(Value, Vec<Vec<Option<Edge>>>)> {
+) -> Result<Called> {
     let mut args = given.to_vec();
-    let mut edges = Vec::new();
+    let (mut edges, mut cut) = (Vec::new(), false);
     for &argnum in argnums {
         let Some(arg) = args.get_mut(argnum) else {
             let what = format!("at least {} arguments: `argnums` names number {argnum}", argnum + 1);
             return Err(crate::ops::error::wrong_argument(0, &what));
         };
         let mut own = Vec::new();
-        *arg = apart(vm, arg, &mut own)?;
+        *arg = apart(vm, arg, &mut own, &mut cut)?;
         if own.is_empty() {
             return Err(gradient::error::nothing_to_vary(argnum));
         }
         edges.push(own);
     }
     let result = recorded(vm, true, |vm| vm.callback(f, &args))?;
-    Ok((result, edges))
+    Ok(Called { result, edges, cut })
 }
 
 fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has_aux: bool) -> Result<Found> {
-    let (result, edges) = called(vm, f, given, argnums)?;
+    let Called { result, edges, cut } = called(vm, f, given, argnums)?;
     let (loss, aux) = match (&result, has_aux) {
         (Value::Tuple(pair), true) if pair.items().len() == 2 => {
             (pair.items()[0].clone(), Some(pair.items()[1].clone()))
@@ -231,9 +241,13 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
     let is_tracked = gradient::requires_gradient(&mut vm.rt, &loss);
     let flat: Vec<Option<Edge>> = edges.iter().flatten().cloned().collect();
     let (found, recorded) = match is_tracked {
-        true => pass(vm, vec![Target { tensor: loss.clone(), gradient: None }], &flat, given, false)?,
+        true => pass(vm, vec![Target { tensor: loss.clone(), gradient: None }], &flat, false)?,
         false => (vec![None; flat.len()], false),
     };
+    let mut found = found;
+    if cut && !recorded {
+        gradient::mark_unrecorded(&mut vm.rt, &mut found);
+    }
     let mut all = found.into_iter();
     let mut gradients = Vec::new();
     for (argnum, own) in argnums.iter().zip(&edges) {
@@ -256,10 +270,8 @@ fn pass(
     vm: &mut Vm,
     targets: Vec<Target>,
     edges: &[Option<Edge>],
-    given: &[Value],
     retain: bool,
 ) -> Result<(Vec<Option<Tensor>>, bool)> {
-    let _ = given;
     let inputs: Vec<Edge> = edges.iter().flatten().cloned().collect();
     let create = if vm.rt.recording.enabled { Create::IfUseful } else { Create::No };
     let options = Options { retain, create, accumulate: false, inputs: Some(inputs) };
@@ -272,7 +284,7 @@ fn pass(
 pub(super) fn vjp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let operands = vm.collect(&args[1])?;
     let argnums: Vec<usize> = (0..operands.len()).collect();
-    let (outputs, edges) = called(vm, &args[0], &operands, &argnums)?;
+    let Called { result: outputs, edges, .. } = called(vm, &args[0], &operands, &argnums)?;
     let edges = edges.into_iter().flatten().collect();
     let shown = detached_unless_outer(vm, &outputs, &operands)?;
     let back = function(vm, Kind::Back { outputs, edges, operands }, Value::None);
@@ -310,7 +322,7 @@ fn pull_back(
     }
     let (found, _) = match targets.is_empty() {
         true => (vec![None; edges.len()], false),
-        false => pass(vm, targets, edges, operands, true)?,
+        false => pass(vm, targets, edges, true)?,
     };
     let mut found = found.into_iter();
     let mut all = Vec::new();
@@ -327,7 +339,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         return Err(crate::ops::error::wrong_argument(2, "one tangent for each primal"));
     }
     let argnums: Vec<usize> = (0..operands.len()).collect();
-    let (outputs, edges) = called(vm, &args[0], &operands, &argnums)?;
+    let Called { result: outputs, edges, .. } = called(vm, &args[0], &operands, &argnums)?;
     let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
     let mut leaves = Vec::new();
     tree::leaves(vm, &outputs, &mut leaves, 0)?;
@@ -339,7 +351,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             && gradient::requires_gradient(&mut vm.rt, tensor)
         {
             let zeros = operation(vm, "zeros_like", &[Arg::Tensor(tensor.clone())])?;
-            let cotangent = gradient::alias(&mut vm.rt, &zeros);
+            let (cotangent, _) = gradient::argument(&mut vm.rt, &zeros);
             targets.push(Target { tensor: tensor.clone(), gradient: Some(cotangent.clone()) });
             cotangents.push(Some(cotangent));
         } else {
@@ -373,7 +385,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
     let (found, _) = match targets.is_empty() {
         true => (vec![None; edges.len()], false),
-        false => pass(vm, targets, &edges, &operands, false)?,
+        false => pass(vm, targets, &edges, false)?,
     };
     let mut found = found.into_iter();
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
@@ -400,7 +412,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         }
         false => f.clone(),
     };
-    let (result, edges) = called(vm, &f, given, &[argnum])?;
+    let Called { result, edges, .. } = called(vm, &f, given, &[argnum])?;
     let Value::Tensor(y) = result else {
         return Err(gradient::error::bad_loss("a tensor"));
     };
@@ -424,7 +436,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
         let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own)])?;
         let targets = vec![Target { tensor: y.clone(), gradient: Some(cotangent) }];
-        let (mut found, _) = pass(vm, targets, &edges, given, row + 1 < count)?;
+        let (mut found, _) = pass(vm, targets, &edges, row + 1 < count)?;
         rows.push(match found.pop().flatten() {
             Some(gradient) => gradient,
             None => operation(vm, "zeros_like", &[Arg::Tensor(x.clone())])?,

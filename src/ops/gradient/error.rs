@@ -231,6 +231,14 @@ pub fn checkpoint_differs(first: usize, second: usize) -> Error {
         .help("its function must do the same each time: no dependence on counters or on time")
 }
 
+/// A pass reached a gradient whose dependence on leaves was not recorded.
+#[cold]
+pub fn unrecorded(span: Span) -> Error {
+    Error::new(&NO_RULE, "this depends on a gradient that was computed without a record")
+        .at(span, "computed here, with respect to tensors made with `requires_grad=true`")
+        .help("use `autograd.grad(.., create_graph=true)`, or differentiate a function that contains both")
+}
+
 /// An input that the outputs do not depend on.
 #[cold]
 pub fn unused(index: usize) -> Error {

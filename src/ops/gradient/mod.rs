@@ -23,8 +23,8 @@ pub use crate::tensor::Edge;
 pub use node::{Input, Node, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
 pub use record::{
-    Log, add_hook, alias, begin_log, detach, edge_of, end_log, gradient_of, is_leaf, recording,
-    release_kept, remove_hook, require, requires_gradient, restore_kept, retain, script_node, set_gradient,
+    Log, add_hook, argument, begin_log, detach, edge_of, end_log, gradient_of, is_leaf, recording,
+    mark_unrecorded, release_kept, remove_hook, require, requires_gradient, restore_kept, retain, script_node, set_gradient,
 };
 
 /// How gradients propagate through an operation.

@@ -38,8 +38,12 @@ pub enum Step {
     Leaf,
     /// An operation of a table.
     Op(&'static Op),
-    /// The same elements as another tensor: the argument of a differentiated function.
-    Alias,
+    /// The argument of a differentiated function: the same elements as another tensor, on which it depends if
+    /// there is an input.
+    Argument,
+    /// A gradient that `grad(f)` gave without recording how it depends on its leaves. What is computed from such
+    /// tensors alone has the same record; a pass that reaches it is an error.
+    Unrecorded,
     /// A view of memory that was written after the view was made: from the layout of the memory's record to
     /// the view's.
     Relaid(Layout, Layout),
@@ -134,7 +138,8 @@ impl Node {
         match &self.step {
             Step::Leaf => "a leaf",
             Step::Op(op) => op.name,
-            Step::Alias => "an argument",
+            Step::Argument => "an argument",
+            Step::Unrecorded => "grad",
             Step::Relaid(..) => "a view",
             Step::Written(..) => "a write in place",
             Step::Script(_) => "custom_gradient",

@@ -48,7 +48,8 @@ pub enum Create {
     No,
     /// It is.
     Yes,
-    /// It is if it reaches leaves other than the inputs.
+    /// It is if the result depends on leaves other than the inputs, or if an input is the argument of a function
+    /// whose caller differentiates, too.
     IfUseful,
 }
 
@@ -163,7 +164,7 @@ impl Pass {
         }
         if let Some(inputs) = &pass.options.inputs {
             let wanted = inputs.iter().filter_map(Node::of).map(|node| node.id).collect();
-            let (needed, others) = leading_to(edges.iter().map(|(edge, _)| edge), wanted);
+            let (needed, others) = leading_to(edges.iter().map(|(edge, _)| edge), wanted, pass.options.create);
             pass.needed = Some(needed);
             if pass.options.create == Create::IfUseful {
                 pass.options.create = if others { Create::Yes } else { Create::No };
@@ -277,6 +278,9 @@ impl Pass {
     fn begin(&mut self, rt: &mut Runtime, id: u64, reference: NodeRef) -> Result<()> {
         let Some(mut arriving) = self.arriving.remove(&id) else { return Ok(()) };
         let Some(node) = node_of(&reference) else { return Ok(()) };
+        if let Step::Unrecorded = node.step {
+            return Err(error::unrecorded(node.span));
+        }
         let own = self.stream_for(rt, node)?;
         for stream in &arriving.streams {
             if let Some(own) = &own
@@ -416,7 +420,7 @@ impl Pass {
         let parts = Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
         run_rule(rt, parts, |b| match &node.step {
             Step::Op(op) => by_rule(b, node, op),
-            Step::Alias => b.to(0, || b.g()),
+            Step::Argument => b.to(0, || b.g()),
             Step::Relaid(from, to) => {
                 b.to(0, || {
                     let args = [b.g().arg(), strided::encoded(to), strided::encoded(from)];
@@ -428,7 +432,7 @@ impl Pass {
                 b.to(0, || b.call(&strided::ERASE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
                 b.to(1, || b.call(&strided::MOVE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
             }
-            Step::Leaf | Step::Script(_) => {}
+            Step::Leaf | Step::Unrecorded | Step::Script(_) => {}
         })
     }
 
@@ -618,9 +622,13 @@ fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
     Ok(gradient)
 }
 
-/// The nodes between `roots` and the wanted ones, both included; and whether other leaves were found.
-fn leading_to<'e>(roots: impl Iterator<Item = &'e Edge>, wanted: FxHashSet<u64>) -> (FxHashSet<u64>, bool) {
-    let mut others = false;
+/// The nodes between `roots` and the wanted ones, both included; and whether recording the pass is useful.
+fn leading_to<'e>(
+    roots: impl Iterator<Item = &'e Edge>,
+    wanted: FxHashSet<u64>,
+    create: Create,
+) -> (FxHashSet<u64>, bool) {
+    let mut useful = false;
     let mut needed = wanted;
     let mut seen = FxHashSet::default();
     let mut order: Vec<NodeRef> = Vec::new();
@@ -630,7 +638,20 @@ fn leading_to<'e>(roots: impl Iterator<Item = &'e Edge>, wanted: FxHashSet<u64>)
         if !seen.insert(node.id) {
             continue;
         }
-        others |= matches!(node.step, Step::Leaf) && !needed.contains(&node.id);
+        let is_wanted = needed.contains(&node.id);
+        match node.step {
+            Step::Leaf => useful |= !is_wanted,
+            // The pass must reach it, which is an error.
+            Step::Unrecorded => drop(needed.insert(node.id)),
+            Step::Argument if is_wanted && create == Create::IfUseful => {
+                let is_leaf = |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
+                useful |= !node.inputs.iter().all(is_leaf);
+                order.push(reference);
+                continue;
+            }
+            Step::Argument => useful |= !is_wanted,
+            _ => {}
+        }
         stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
         order.push(reference);
     }
@@ -643,5 +664,5 @@ fn leading_to<'e>(roots: impl Iterator<Item = &'e Edge>, wanted: FxHashSet<u64>)
             needed.insert(node.id);
         }
     }
-    (needed, others)
+    (needed, useful)
 }

@@ -63,7 +63,29 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
         return Ok(out);
     }
     let out = unrecorded(rt, |rt| apply::run(rt, op, call))?;
+    let is_unrecorded = |input: &Input| is_step(&input.edge, |step| matches!(step, Step::Unrecorded));
+    if inputs.iter().all(is_unrecorded) {
+        return Ok(mark_like(out, args, &inputs[0].edge));
+    }
     note(rt, op, args, inputs, out)
+}
+
+/// Gives results the record of an operand.
+fn mark_like(out: Out, args: &Args<'_>, edge: &Edge) -> Out {
+    let mark = |tensor: &Tensor| {
+        if family::is_continuous(tensor) && !args.opt_tensor(0).is_some_and(|x| x.same(tensor)) {
+            let mut mark = tensor.mark();
+            mark.at = tensor.family(&mark, |family| family.writes);
+            mark.edge = Some(edge.clone());
+            tensor.set_mark(mark);
+        }
+    };
+    match &out {
+        Out::Tensor(tensor) => mark(tensor),
+        Out::Tuple(tensors) | Out::Record(_, tensors) => tensors.iter().for_each(mark),
+        _ => {}
+    }
+    out
 }
 
 /// Runs code without recording.
@@ -353,13 +375,13 @@ pub fn edge_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
 
 /// `x.requires_grad`
 pub fn requires_gradient(rt: &mut Runtime, tensor: &Tensor) -> bool {
-    edge_of(rt, tensor).is_some()
+    edge_of(rt, tensor).is_some_and(|edge| !is_step(&edge, |step| matches!(step, Step::Unrecorded)))
 }
 
 /// `x.is_leaf`: the tensor was not computed from others that require gradients.
 pub fn is_leaf(rt: &mut Runtime, tensor: &Tensor) -> bool {
     match edge_of(rt, tensor) {
-        Some(edge) => Node::of(&edge).is_some_and(|node| matches!(node.step, Step::Leaf)),
+        Some(edge) => is_step(&edge, |step| matches!(step, Step::Leaf | Step::Unrecorded)),
         None => true,
     }
 }
@@ -402,24 +424,44 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
 }
 
 /// A tensor of the same memory whose record is apart: the argument of a differentiated function. Gradients of
-/// what is computed from it go on to `tensor`, if that requires any.
-pub fn alias(rt: &mut Runtime, tensor: &Tensor) -> Tensor {
+/// what is computed from it go on to `tensor` if that requires gradients. Gives true if `tensor` is a leaf,
+/// which alone is no reason to record a pass ([`Create::IfUseful`](super::Create)).
+pub fn argument(rt: &mut Runtime, tensor: &Tensor) -> (Tensor, bool) {
     rt.recording.used = true;
     let form = Varies::of(tensor);
     let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
-    if let Some(edge) = family::edge(rt, tensor) {
+    let edge = family::edge(rt, tensor);
+    let is_leaf = edge.as_ref().is_some_and(|edge| is_step(edge, |step| matches!(step, Step::Leaf)));
+    if let Some(edge) = edge {
         inputs.push(Input { param: 0, element: 0, edge, form: form.clone(), layout: None });
     }
-    let step = if inputs.is_empty() { Step::Leaf } else { Step::Alias };
-    let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), None);
+    let node = new_node(rt, Step::Argument, inputs, SmallVec::from_iter([form]), None);
+    (marked_apart(tensor, node, 0), is_leaf)
+}
+
+fn is_step(edge: &Edge, is: impl Fn(&Step) -> bool) -> bool {
+    Node::of(edge).is_some_and(|node| is(&node.step))
+}
+
+/// A tensor of the same memory with a record and a family of its own.
+fn marked_apart(tensor: &Tensor, node: Arc<dyn Any + Send + Sync>, output: u32) -> Tensor {
     let alias = family::detached(tensor);
     let mut mark = alias.mark();
     alias.family(&mark, |family| {
-        family.origin = Some((Arc::downgrade(&node), 0, alias.layout().clone()));
+        family.origin = Some((Arc::downgrade(&node), output, alias.layout().clone()));
     });
-    mark.edge = Some(Edge { node, output: 0 });
+    mark.edge = Some(Edge { node, output });
     alias.set_mark(mark);
     alias
+}
+
+/// Marks gradients whose dependence on leaves was not recorded.
+pub fn mark_unrecorded(rt: &mut Runtime, gradients: &mut [Option<Tensor>]) {
+    let outputs = gradients.iter().flatten().map(Varies::of).take(1).collect();
+    let node = new_node(rt, Step::Unrecorded, SmallVec::new(), outputs, None);
+    for gradient in gradients.iter_mut().flatten() {
+        *gradient = marked_apart(gradient, node.clone(), 0);
+    }
 }
 
 /// `x.detach()`
@@ -440,18 +482,9 @@ pub fn script_node(rt: &mut Runtime, number: Arc<u64>, operands: &[Tensor], resu
     }
     let outputs = results.iter().map(Varies::of).collect();
     let node = new_node(rt, Step::Script(number), found, outputs, None);
-    let mark = |(output, tensor): (usize, &Tensor)| {
-        if !family::is_continuous(tensor) {
-            return tensor.clone();
-        }
-        let result = family::detached(tensor);
-        let mut mark = result.mark();
-        result.family(&mark, |family| {
-            family.origin = Some((Arc::downgrade(&node), output as u32, result.layout().clone()));
-        });
-        mark.edge = Some(Edge { node: node.clone(), output: output as u32 });
-        result.set_mark(mark);
-        result
+    let mark = |(output, tensor): (usize, &Tensor)| match family::is_continuous(tensor) {
+        true => marked_apart(tensor, node.clone(), output as u32),
+        false => tensor.clone(),
     };
     results.iter().enumerate().map(mark).collect()
 }

@@ -27,6 +27,21 @@ const MOST: usize = 8;
 /// The number of an argument that is not written in the source.
 const NOT_WRITTEN: usize = usize::MAX - 1;
 
+/// What [`Vm::call_method_at`] did.
+pub(in crate::vm) enum MethodCall {
+    /// Called it.
+    Done(Value),
+    /// Put a function in the receiver's place; the arguments are still there.
+    Function,
+    /// Put a script function there and bound its parameters.
+    Bound,
+}
+
+/// Whether a function of a record gets the record that it is called through: its first parameter is `self`.
+fn takes_self(function: &Value) -> bool {
+    matches!(function, Value::Fn(f) if f.proto.params.first().is_some_and(|param| &*param.name == "self"))
+}
+
 /// Converts an error of a native that was called with `given` positional arguments, then those named `names`:
 /// labels refer to the arguments as passed, and the error names the function.
 #[cold]
@@ -72,6 +87,10 @@ impl Vm {
         // A record of layers is called through its field `forward`, like a module in PyTorch.
         while let Value::Record(record) = &callee {
             match record.get("forward") {
+                Some(forward) if takes_self(forward) => {
+                    let (forward, record) = (forward.clone(), callee);
+                    return self.begin_with_self(index, forward, record, args, named);
+                }
                 Some(forward) => callee = forward.clone(),
                 None => break,
             }
@@ -111,6 +130,19 @@ impl Vm {
         }
     }
 
+    /// Calls a function of a record whose first parameter is `self` with that record.
+    fn begin_with_self(
+        &mut self,
+        index: usize,
+        function: Value,
+        record: Value,
+        mut args: Positional,
+        named: Named,
+    ) -> Result<Option<Value>> {
+        args.insert(0, record);
+        self.begin(index, function, args, named).map_err(Error::received)
+    }
+
     /// Calls the native in constant `callee` with the `argc` arguments after `index`.
     pub(super) fn call_native_at(&mut self, index: usize, argc: usize, callee: &Value) -> Result<Value> {
         match callee {
@@ -119,14 +151,13 @@ impl Vm {
         }
     }
 
-    /// Calls a method of the value at `index`. `None`: the value at `index` is now a function to be called
-    /// with the arguments, which are still in place.
+    /// Calls a method of the value at `index`.
     pub(super) fn call_method_at(
         &mut self,
         index: usize,
         argc: usize,
         site: &MethodSite,
-    ) -> Result<Option<Value>> {
+    ) -> Result<MethodCall> {
         let receiver = &self.calls.stack[index];
         let type_name = receiver.type_name();
         let other;
@@ -144,12 +175,20 @@ impl Vm {
         };
         if let Some(method) = method {
             let method = Rc::clone(method);
-            return self.call_native_in(&method, index, argc + 1).map(Some).map_err(Error::received);
+            let called = self.call_native_in(&method, index, argc + 1);
+            return called.map(MethodCall::Done).map_err(Error::received);
         }
         let receiver = receiver.clone();
         let function = self.attribute(&receiver, &site.name)?;
+        if matches!(receiver, Value::Record(_)) && takes_self(&function) {
+            let args = self.take_args(index, argc);
+            return Ok(match self.begin_with_self(index, function, receiver, args, Named::new())? {
+                Some(value) => MethodCall::Done(value),
+                None => MethodCall::Bound,
+            });
+        }
         self.calls.stack[index] = function;
-        Ok(None)
+        Ok(MethodCall::Function)
     }
 
     /// Calls a native with the `count` values from `index` on as positional arguments.
@@ -252,7 +291,14 @@ impl Vm {
                     args.push(std::mem::replace(&mut callee, Value::Native(method)));
                     received = true;
                 }
-                None => callee = self.attribute(&callee, name)?,
+                None => {
+                    let function = self.attribute(&callee, name)?;
+                    let receiver = std::mem::replace(&mut callee, function);
+                    if matches!(receiver, Value::Record(_)) && takes_self(&callee) {
+                        args.push(receiver);
+                        received = true;
+                    }
+                }
             }
         }
         for (i, passed) in shape.args.iter().enumerate() {

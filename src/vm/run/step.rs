@@ -8,6 +8,7 @@ use super::super::heap::{Cell, Record};
 use super::super::limits::STEP;
 use super::super::value::Value;
 use super::super::{Vm, error};
+use super::calls::MethodCall;
 use super::registers::set;
 use super::{Flow, Left, arith, steps};
 use crate::base::Result;
@@ -233,8 +234,9 @@ impl Vm {
                     }
                 }
                 match self.call_method_at(register(first), argc as usize, site)? {
-                    Some(value) => set(&mut self.calls.stack[register(dst)], value),
-                    None => return self.call_at(base, first, argc, dst),
+                    MethodCall::Done(value) => set(&mut self.calls.stack[register(dst)], value),
+                    MethodCall::Function => return self.call_at(base, first, argc, dst),
+                    MethodCall::Bound => return self.begin_at(base, first, dst),
                 }
             }
             Op::CallShaped { base: first, dst, shape } => {
