@@ -17,7 +17,14 @@ pub struct Embedded {
 /// The modules written in Runnel, by name.
 pub static MODULES: &[Embedded] = &[
     Embedded { name: "data", text: include_str!("../../stdlib/data.rnl") },
-    Embedded { name: "nn", text: include_str!("../../stdlib/nn.rnl") },
+    Embedded {
+        name: "nn",
+        text: concat!(
+            include_str!("../../stdlib/nn.rnl"),
+            include_str!("../../stdlib/nn/layers.rnl"),
+            include_str!("../../stdlib/nn/optim.rnl"),
+        ),
+    },
     Embedded { name: "parallel", text: include_str!("../../stdlib/parallel.rnl") },
 ];
 
