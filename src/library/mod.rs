@@ -150,4 +150,6 @@ const fn takes(params: &'static [Param]) -> Signature {
 }
 
 #[cfg(test)]
+mod gradient_tests;
+#[cfg(test)]
 mod tests;

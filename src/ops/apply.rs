@@ -29,6 +29,8 @@ pub enum Call<'a> {
 #[inline]
 pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     rt.count_operation();
+    #[cfg(test)]
+    heard::note(op, &call);
     if let Call::Plain(args) = call
         && args.flag(op.params.len().wrapping_sub(1))
         && op.params.last().is_some_and(|param| param.name == REQUIRES_GRAD.name)
@@ -112,4 +114,37 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         }
     }
     Ok(Out::Tensor(target.clone()))
+}
+
+/// The calls of [`apply`] on this thread, for tests of all operations.
+#[cfg(test)]
+pub(crate) mod heard {
+    use super::{Call, Op, gradient};
+    use crate::ops::Arg;
+    use std::cell::RefCell;
+
+    /// Operations with their bound arguments.
+    pub type Calls = Vec<(&'static Op, Vec<Arg>)>;
+
+    thread_local! {
+        static CALLS: RefCell<Option<Calls>> = const { RefCell::new(None) };
+    }
+
+    /// The calls that `code` makes.
+    pub fn during(code: impl FnOnce()) -> Calls {
+        CALLS.with(|calls| *calls.borrow_mut() = Some(Vec::new()));
+        code();
+        CALLS.with(|calls| calls.borrow_mut().take()).unwrap_or_default()
+    }
+
+    pub(super) fn note(op: &'static Op, call: &Call<'_>) {
+        CALLS.with(|calls| {
+            let Some(calls) = &mut *calls.borrow_mut() else { return };
+            let args = match call {
+                Call::Plain(args) | Call::InPlace(args) => args.0.to_vec(),
+                Call::Operands(operands) => gradient::record::bound(op, operands).to_vec(),
+            };
+            calls.push((op, args));
+        });
+    }
 }

@@ -30,7 +30,7 @@ pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor
 }
 
 /// The argument that a parameter gets when it is left out.
-pub(super) fn default_arg(default: Default) -> Arg {
+pub(crate) fn default_arg(default: Default) -> Arg {
     match default {
         Default::Required | Default::None => Arg::None,
         Default::Bool(b) => Arg::Bool(b),

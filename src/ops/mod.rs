@@ -60,6 +60,10 @@ pub(crate) mod testing;
 mod tests;
 pub mod transfer;
 
+#[cfg(test)]
+pub(crate) use apply::heard;
+#[cfg(test)]
+pub(crate) use composed::default_arg;
 pub use apply::{Call, apply, collective};
 pub use args::{Arg, Args, Data, Out};
 pub use gradient::{Gradient, Keeps};

@@ -38,7 +38,7 @@ pub(in crate::ops) fn apply_recorded(rt: &mut Runtime, op: &'static Op, call: Ca
 }
 
 /// The operands of an operator as arguments, with the defaults of further parameters.
-fn bound(op: &Op, operands: &[MapArg<'_>]) -> SmallVec<[Arg; 4]> {
+pub(in crate::ops) fn bound(op: &Op, operands: &[MapArg<'_>]) -> SmallVec<[Arg; 4]> {
     let mut args: SmallVec<[Arg; 4]> = (operands.iter())
         .map(|operand| match operand {
             MapArg::Tensor(tensor) => Arg::Tensor((*tensor).clone()),

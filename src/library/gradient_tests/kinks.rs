@@ -1,0 +1,1 @@
+//! Gradients at kinks and special points, as PyTorch gives them.

@@ -1,0 +1,202 @@
+//! Gradients of all operations, by central differences.
+//!
+//! Each row's example is run, and every call of the row in it becomes a [`Case`]: floating operands are replaced
+//! by random `f64` leaves of the same shapes. The gradient of a weighted sum of the results is compared with
+//! central differences, and so is the gradient of the gradient. See [`Variant`] for how operands are passed.
+
+mod case;
+mod kinks;
+
+use super::machine;
+use crate::base::Result;
+use crate::device::{Backend, Config, Machine};
+use crate::ops::{Gradient, Op, heard, subscript, table, transfer};
+use crate::plan::{Runtime, Settings};
+use crate::vm::{Mode, Vm};
+use case::{Case, Form, Variant};
+
+/// Differentiable rows that no case reaches, with the reason.
+const NOT_REACHED: &[(&str, &str)] = &[];
+
+/// Rows whose results depend on floating operands and yet have no gradient, with the reason.
+const WITHOUT_GRADIENTS: &[(&str, &str)] = &[("detach", "its purpose")];
+
+/// Where operands are drawn from. A case is checked in each range in which its results are finite.
+const RANGES: [(f64, f64); 4] = [(0.2, 0.9), (1.1, 1.9), (-0.9, -0.2), (-2.0, 2.0)];
+
+fn vm(fuse: bool) -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
+    let settings = Settings { fuse, ..Settings::default() };
+    machine(Runtime::new(Machine::open(&config).unwrap(), settings))
+}
+
+/// The cases of a row: its calls in a script, once for each form of arguments.
+fn cases(vm: &mut Vm, op: &'static Op, script: &str) -> Vec<Case> {
+    let calls = heard::during(|| {
+        vm.eval("<example>", script, Mode::Script).unwrap_or_else(|e| panic!("{}: {e:?}", op.name));
+    });
+    let mut found: Vec<Case> = Vec::new();
+    let own = calls.into_iter().filter(|(called, _)| std::ptr::eq(*called, op)).map(|(_, args)| args);
+    for args in own.chain(case::made_up(vm, op)) {
+        for form in [Form::Real, Form::Whole, Form::First, Form::Complex] {
+            if let Some(case) = Case::new(op, &args, form)
+                && !found.iter().any(|other| other.name == case.name)
+            {
+                found.push(case);
+            }
+        }
+    }
+    found
+}
+
+/// What the check of a row found.
+#[derive(Default)]
+struct Report {
+    failures: Vec<String>,
+    /// Some results have been compared with central differences.
+    reached: bool,
+}
+
+impl Report {
+    /// Checks a row.
+    fn row(op: &'static Op, script: &str) -> Report {
+        let (mut fused, mut single) = (vm(true), vm(false));
+        let mut report = Report::default();
+        let all = cases(&mut fused, op, script);
+        let again = cases(&mut single, op, script);
+        for (case, again) in all.iter().zip(&again) {
+            for (number, range) in RANGES.into_iter().enumerate() {
+                match report.case(&mut fused, case, range) {
+                    Ok(false) => continue,
+                    Ok(true) => report.reached = true,
+                    Err(message) => report.failures.push(format!("{}: {message}", case.name)),
+                }
+                if number == 0
+                    && !matches!(op.gradient, Gradient::Constant | Gradient::Missing(_))
+                    && let Err(message) = same_bits(&mut fused, case, &mut single, again, range)
+                {
+                    report.failures.push(format!("{}: {message}", case.name));
+                }
+            }
+        }
+        report
+    }
+
+    /// Checks a case; false if the operation rejects such operands, or gives infinite results.
+    fn case(&mut self, vm: &mut Vm, case: &Case, range: (f64, f64)) -> std::result::Result<bool, String> {
+        let data = case.data(Variant::Plain, range);
+        let values = match case.values(vm, Variant::Plain, &data, 1) {
+            Ok(values) if values.iter().all(|x| x.is_finite()) => values,
+            _ => return Ok(false),
+        };
+        if case.depends_on_nothing(vm, &data)? {
+            let still = case.is_still(vm, &data, &values)?;
+            let known = WITHOUT_GRADIENTS.iter().any(|(name, _)| *name == case.op.name);
+            return match still || known {
+                true => Ok(true),
+                false => Err("depends on its operands, and has no gradient".into()),
+            };
+        }
+        if let Gradient::Missing(_) = case.op.gradient {
+            return match case.gradients(vm, Variant::Plain, &data, 1) {
+                Err(error) if error.code().id == "E0386" => Ok(true),
+                Err(error) => Err(format!("{error:?}")),
+                Ok(_) => Err("the gradient is missing, and a pass goes through".into()),
+            };
+        }
+        if values.is_empty() {
+            return Ok(false);
+        }
+        let smooth = !matches!(case.op.name, "bernoulli" | "normal");
+        for variant in Variant::ALL {
+            if !case.takes(vm, variant, range) {
+                continue;
+            }
+            let text = |e: crate::base::Error| format!("{variant:?} in {range:?}: {e:?}");
+            let orders = if variant == Variant::Plain || variant == Variant::Turned { 2 } else { 1 };
+            for order in 1..=orders {
+                if smooth {
+                    let found = case.compared(vm, variant, range, order).map_err(text)?;
+                    found.map_err(|e| format!("{variant:?} in {range:?}, order {order}: {e}"))?;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Fused and single launches give the same bits.
+fn same_bits(
+    fused: &mut Vm,
+    case: &Case,
+    single: &mut Vm,
+    again: &Case,
+    range: (f64, f64),
+) -> std::result::Result<(), String> {
+    let data = case.data(Variant::Plain, range);
+    for order in 1..=2 {
+        let bits = |vm: &mut Vm, case: &Case| -> Result<Vec<u64>> {
+            let found = case.gradients(vm, Variant::Plain, &data, order)?;
+            Ok(found.concat().into_iter().map(f64::to_bits).collect())
+        };
+        let one = bits(fused, case).map_err(|e| format!("fused: {e:?}"))?;
+        let other = bits(single, again).map_err(|e| format!("not fused: {e:?}"))?;
+        if one != other {
+            return Err(format!("order {order}: fusion changes bits"));
+        }
+    }
+    Ok(())
+}
+
+/// Operations that are no row of a table, with scripts that call them.
+static OTHERS: &[(&Op, &str)] = &[
+    (&subscript::INDEX, "let x = zeros(3, 4)\nx[1]; x[.., 1..3]; x[0, none, ...]; x[x == 0]; x[tensor([2, 0, 2])]"),
+    (
+        &subscript::SET_INDEX,
+        "let x = zeros(3, 4)\nx[1] = zeros(4); x[x == 0] = 1.0; x[tensor([2, 0])] = zeros(2, 4); x[1..] = zeros(1)",
+    ),
+    (&transfer::ON, "let x = zeros(3)\nx on cpu; x on cuda:1; x on cuda:0"),
+];
+
+/// Checks rows whose number is `part` modulo `of`, and gives the failures.
+fn check(part: usize, of: usize) -> Vec<String> {
+    let only = std::env::var("RUNNEL_TEST_ROW").ok();
+    let rows = table::all().map(|op| (op, op.example)).chain(OTHERS.iter().copied());
+    let mut failures = Vec::new();
+    for (op, script) in rows.enumerate().filter(|(number, _)| number % of == part).map(|(_, row)| row) {
+        if only.as_ref().is_some_and(|only| op.name != only) || matches!(op.gradient, Gradient::Unstated) {
+            continue;
+        }
+        let report = Report::row(op, script);
+        let differentiable = !matches!(op.gradient, Gradient::Constant);
+        let excused = NOT_REACHED.iter().any(|(name, _)| *name == op.name);
+        if differentiable && report.reached == excused {
+            failures.push(format!("{}: {}", op.name, if excused { "is reached" } else { "is not reached" }));
+        }
+        failures.extend(report.failures);
+    }
+    failures
+}
+
+fn none(failures: Vec<String>) {
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn gradients_are_those_of_central_differences_1() {
+    none(check(0, 2));
+}
+
+#[test]
+fn gradients_are_those_of_central_differences_2() {
+    none(check(1, 2));
+}
+
+#[test]
+#[ignore = "rows of other files are being stated"]
+fn every_row_states_its_gradient() {
+    let rows = table::all().chain(OTHERS.iter().map(|(op, _)| *op));
+    let unstated: Vec<&str> =
+        rows.filter(|op| matches!(op.gradient, Gradient::Unstated)).map(|op| op.name).collect();
+    assert!(unstated.is_empty(), "{unstated:?}");
+}
