@@ -307,12 +307,8 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["zero_grad"], "set the gradients to `none`: `w.grad = none`, or call `zero_grad()` of the optimiser"),
     (&["grad_fn"], "`x.is_leaf` and `x.requires_grad` say whether a tensor was computed from others"),
     (
-        &["autocast"],
-        "dtypes are written out: `x.to(bf16) @ w.to(bf16)` for products, f32 for weights and losses",
-    ),
-    (
-        &["state_dict", "load_state_dict", "parameters", "named_parameters"],
-        "parameters are a record: `save(\"model.safetensors\", params)`, `for (name, p) in params`, `tree_leaves(params)`",
+        &["parameters", "named_parameters"],
+        "write `import nn` and `nn.parameters(net)`; `nn.state_dict(net)` has the names",
     ),
     (&["has", "contains", "includes", "containsKey", "has_key"], "write `x in container`"),
     (&["toUpperCase", "uppercase"], "write `text.upper()`"),

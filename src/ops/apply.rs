@@ -6,7 +6,7 @@
 //! operations (counting, the recording of gradients) are handled in one place.
 
 use super::params::REQUIRES_GRAD;
-use super::{Args, Op, Out, Run, gradient, map, table};
+use super::{Args, Op, Out, Run, autocast, gradient, map, table};
 use crate::base::Result;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -37,10 +37,12 @@ pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     {
         return made_with_gradients(rt, op, call);
     }
-    if rt.recording.used {
-        return gradient::record::apply_recorded(rt, op, call);
+    if let Some(dtype) = rt.settings.autocast
+        && let Some(out) = autocast::apply_cast(rt, op, call, dtype)?
+    {
+        return Ok(out);
     }
-    run(rt, op, call)
+    again(rt, op, call)
 }
 
 /// A factory called with `requires_grad=true`.
@@ -54,8 +56,12 @@ fn made_with_gradients(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Res
 }
 
 /// Applies an operation as part of another call of [`apply`], which has counted it.
+#[inline]
 pub(super) fn again(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
-    gradient::record::apply_recorded(rt, op, call)
+    if rt.recording.used {
+        return gradient::record::apply_recorded(rt, op, call);
+    }
+    run(rt, op, call)
 }
 
 /// Runs the code of an operation.

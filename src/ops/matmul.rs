@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
               Source: `torch.nn.functional.linear`.",
         search: &["dense", "layer", "affine", "fully connected"],
         params: &[X, Param::new("weight", Kind::Tensor), Param::or("bias", Kind::Tensor, Default::None)],
-        form: Form::FUNCTION,
+        form: Form::BOTH,
         example: "assert(equal(linear([[1, 2]], [[3, 4], [5, 6]], [10, 20]), [[21, 37]]))",
         run: Run::Primitive(linear),
         ..Op::BASE

@@ -11,6 +11,7 @@ pub mod activation;
 mod apply;
 mod args;
 pub mod arith;
+mod autocast;
 pub mod assertion;
 pub mod compare;
 pub mod complex;

@@ -1,6 +1,7 @@
 //! The current device, the current streams, and the session's settings.
 
 use super::{Runtime, error, queue::Queue, slot};
+use crate::array::Dtype;
 use crate::base::Result;
 use crate::device::Device;
 use crate::driver::DeviceId;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub fuse: bool,
     /// Wait for every launch (`CUDA_LAUNCH_BLOCKING=1`).
     pub launch_blocking: bool,
+    /// The lower dtype of `autocast`, inside of it.
+    pub autocast: Option<Dtype>,
     /// `f32` matrix products may use TF32 on CUDA.
     pub allow_tf32: bool,
     /// The reaction to an operation that waits for a device.
@@ -90,6 +93,7 @@ impl Default for Settings {
             races: RaceMode::Deny,
             fuse: true,
             launch_blocking: false,
+            autocast: None,
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
             unshared: super::collective::shares::FEW_BYTES,

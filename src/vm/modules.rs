@@ -83,6 +83,12 @@ impl Modules {
 }
 
 impl Vm {
+    /// A function of a library module, which is loaded first.
+    pub fn library_function(&mut self, module: &str, name: &str) -> Result<Value> {
+        let module = self.import(module, false, Span::NONE)?;
+        self.attribute(&module, name)
+    }
+
     /// `import path`: from the source at `span`.
     pub(super) fn import(&mut self, path: &str, file: bool, span: Span) -> Result<Value> {
         let from = self.sources.find(span).map_or("", |id| self.sources.name(id));

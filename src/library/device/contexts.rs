@@ -4,7 +4,7 @@ use super::device_of;
 use super::streams::{StreamObject, stream_of};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::ops::signature::{Kind, Param, Signature};
+use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::{RaceMode, Settings, error};
 use crate::stream::Stream;
 use crate::vm::{Context, Exit, NativeDef, Value, Vm};
@@ -127,6 +127,32 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let mode = RaceMode::from_name(name).ok_or_else(|| error::bad_race_mode(name))?;
             Ok(Context::value("races", move |vm| {
                 enter_settings(vm, move |s| s.races = mode, |s, before| s.races = before.races)
+            }))
+        },
+    },
+    NativeDef {
+        name: "autocast",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::new("dtype", Kind::Dtype),
+                Param::or("enabled", Kind::Bool, Default::Bool(true)),
+            ],
+        },
+        doc: "Mixed precision inside `with`: matrix products take `f16` or `bf16` operands, and operations that would lose precision take `f32`, by PyTorch's lists. Weights stay in `f32`, and so do their gradients. Run the backward pass outside of it.\n\nSource: `torch.autocast`.",
+        example: "let x = ones(2, 2)\nlet y = with autocast(bf16) { x @ x }\nassert(y.dtype == bf16)",
+        run: |_, args| {
+            let dtype = match args[0] {
+                Value::Dtype(dtype) if dtype.is_half() => dtype,
+                _ => return Err(crate::ops::error::wrong_argument(0, "`f16` or `bf16`")),
+            };
+            let dtype = matches!(args[1], Value::Bool(true)).then_some(dtype);
+            Ok(Context::value("autocast", move |vm| {
+                let before = std::mem::replace(&mut vm.rt.settings.autocast, dtype);
+                Ok(Box::new(move |vm| {
+                    vm.rt.settings.autocast = before;
+                    Ok(())
+                }))
             }))
         },
     },

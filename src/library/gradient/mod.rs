@@ -311,6 +311,25 @@ pub static TABLE: &[NativeDef] = &[
         run: forms::custom,
     },
     NativeDef {
+        name: "GradScaler",
+        receiver: "",
+        signature: Signature {
+            params: &[
+                Param::or("init_scale", Kind::Float, Default::Float(65536.0)),
+                Param::or("growth_factor", Kind::Float, Default::Float(2.0)),
+                Param::or("backoff_factor", Kind::Float, Default::Float(0.5)),
+                Param::or("growth_interval", Kind::Int, Default::Int(2000)),
+                Param::or("enabled", Kind::Bool, Default::Bool(true)),
+            ],
+        },
+        doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`. The same as `nn.grad_scaler`.\n\nSource: `torch.amp.GradScaler`.",
+        example: "let scaler = GradScaler(init_scale=8.0)\nassert(scaler.scale(ones(1)).item() == 8)",
+        run: |vm, args| {
+            let make = vm.library_function("nn", "grad_scaler")?;
+            vm.callback(&make, args)
+        },
+    },
+    NativeDef {
         name: "call",
         receiver: "gradient_function",
         signature: Signature { params: &[Param::new("self", Kind::Any), Param::rest("args", Kind::Any)] },

@@ -183,7 +183,10 @@ impl Pass {
     /// Those of the operations; E0383, E0384, E0385, E0386.
     pub fn advance(&mut self, rt: &mut Runtime) -> Result<Event> {
         let create = self.creates();
-        recording(rt, create, |rt| self.advanced(rt))
+        let autocast = rt.settings.autocast.take();
+        let event = recording(rt, create, |rt| self.advanced(rt));
+        rt.settings.autocast = autocast;
+        event
     }
 
     /// The gradient that a hook returned; `None` keeps it.

@@ -1,0 +1,113 @@
+//! Mixed precision: which operations take which dtype inside `autocast`.
+//!
+//! PyTorch's lists. Products run in the lower dtype; what loses precision in it runs in `f32`; other operations
+//! keep the dtypes of their operands. Only floats other than `f64` are converted. Source:
+//! <https://pytorch.org/docs/stable/amp.html#autocast-op-reference>
+
+use super::{Arg, Args, Call, Op, Out, apply, composed};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::driver::DeviceId;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+
+/// Products: they run in the lower dtype.
+const LOWER: &[&str] = &[
+    "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm", "linear", "einsum", "tensordot",
+];
+
+/// They run in `f32` on CUDA devices.
+const WIDE: &[&str] = &[
+    "acos", "asin", "cosh", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1", "layer_norm", "log", "log10",
+    "log1p", "log2", "log_softmax", "logsumexp", "norm", "pow", "prod", "reciprocal", "rms_norm", "rsqrt", "sinh",
+    "softmax", "softplus", "sum", "tan",
+];
+
+/// The dtype that an operation's operands are converted to.
+fn wanted(op: &Op, lower: Dtype, device: DeviceId) -> Option<Dtype> {
+    if LOWER.contains(&op.name) {
+        return Some(lower);
+    }
+    // PyTorch's list for the CPU has no elementwise functions.
+    (device != DeviceId::Cpu && WIDE.contains(&op.name)).then_some(Dtype::F32)
+}
+
+fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
+    tensor.dtype().is_float() && tensor.dtype() != Dtype::F64 && tensor.dtype() != dtype
+}
+
+/// Applies an operation with converted operands; `None` if nothing is to be converted.
+pub(super) fn apply_cast(
+    rt: &mut Runtime,
+    op: &'static Op,
+    call: Call<'_>,
+    lower: Dtype,
+) -> Result<Option<Out>> {
+    let first = match &call {
+        Call::Plain(args) => (args.0.iter()).find_map(|arg| match arg {
+            Arg::Tensor(tensor) => Some(tensor.device()),
+            Arg::Tensors(tensors) => tensors.first().map(Tensor::device),
+            _ => None,
+        }),
+        Call::Operands(operands) => operands.iter().find_map(|operand| match operand {
+            MapArg::Tensor(tensor) => Some(tensor.device()),
+            _ => None,
+        }),
+        Call::InPlace(_) => None,
+    };
+    let Some(dtype) = first.and_then(|device| wanted(op, lower, device)) else { return Ok(None) };
+    match call {
+        Call::Plain(args) => {
+            if !tensors(&args).any(|tensor| is_converted(tensor, dtype)) {
+                return Ok(None);
+            }
+            let mut cast: SmallVec<[Arg; 4]> = SmallVec::new();
+            for arg in args.0 {
+                cast.push(match arg {
+                    Arg::Tensor(tensor) => Arg::Tensor(converted(rt, tensor, dtype)?),
+                    Arg::Tensors(all) => {
+                        let all: Result<Vec<Tensor>> = all.iter().map(|t| converted(rt, t, dtype)).collect();
+                        Arg::Tensors(all?)
+                    }
+                    other => other.clone(),
+                });
+            }
+            apply::again(rt, op, Call::Plain(Args(&cast))).map(Some)
+        }
+        Call::Operands(operands) => {
+            let mut cast: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
+            for operand in operands {
+                cast.push(match operand {
+                    MapArg::Tensor(tensor) if is_converted(tensor, dtype) => {
+                        Some(converted(rt, tensor, dtype)?)
+                    }
+                    _ => None,
+                });
+            }
+            if cast.iter().all(Option::is_none) {
+                return Ok(None);
+            }
+            let operands: SmallVec<[MapArg<'_>; 2]> = (cast.iter().zip(operands))
+                .map(|(tensor, operand)| tensor.as_ref().map_or(*operand, MapArg::Tensor))
+                .collect();
+            apply::again(rt, op, Call::Operands(&operands)).map(Some)
+        }
+        Call::InPlace(_) => Ok(None),
+    }
+}
+
+fn tensors<'a>(args: &Args<'a>) -> impl Iterator<Item = &'a Tensor> {
+    args.0.iter().flat_map(|arg| match arg {
+        Arg::Tensor(tensor) => std::slice::from_ref(tensor),
+        Arg::Tensors(tensors) => tensors,
+        _ => &[],
+    })
+}
+
+fn converted(rt: &mut Runtime, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
+    match is_converted(tensor, dtype) {
+        true => composed::call(rt, "to", &[Arg::Tensor(tensor.clone()), Arg::Dtype(dtype)]),
+        false => Ok(tensor.clone()),
+    }
+}
