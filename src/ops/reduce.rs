@@ -7,7 +7,7 @@
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
-use super::gradient::{Back, Var, rules};
+use super::gradient::{products, rules};
 use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
@@ -90,7 +90,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([2, 3, 4]).prod().item() == 24)",
         run: Run::Primitive(prod),
         shape: known::REDUCE,
-        gradient: Gradient::Rule(Keeps::X, prod_back),
+        gradient: Gradient::Rule(Keeps::X, products::prod),
         ..Op::BASE
     },
     Op {
@@ -519,13 +519,13 @@ static OF_MAX: Choice = Choice {
             let x = args.tensor(0)?;
             choose_value(rt, "max", &MAX, x, &all_dims(x), args.flag(2))
         }),
-        gradient: OF_ALL,
+        gradient: rules::OF_ALL,
         ..Op::BASE
     },
     along: Op {
         name: "max",
         run: Run::Primitive(|rt, args| choose_indexed(rt, "max", &ARGMAX, args)),
-        gradient: Gradient::Rule(Keeps::INDICES, |b| rules::chosen(b, 1, Some(2))),
+        gradient: rules::ALONG,
         ..Op::BASE
     },
     pair: Op {
@@ -543,13 +543,13 @@ static OF_MIN: Choice = Choice {
             let x = args.tensor(0)?;
             choose_value(rt, "min", &MIN, x, &all_dims(x), args.flag(2))
         }),
-        gradient: OF_ALL,
+        gradient: rules::OF_ALL,
         ..Op::BASE
     },
     along: Op {
         name: "min",
         run: Run::Primitive(|rt, args| choose_indexed(rt, "min", &ARGMIN, args)),
-        gradient: Gradient::Rule(Keeps::INDICES, |b| rules::chosen(b, 1, Some(2))),
+        gradient: rules::ALONG,
         ..Op::BASE
     },
     pair: Op {
@@ -559,14 +559,6 @@ static OF_MIN: Choice = Choice {
         ..Op::BASE
     },
 };
-
-/// The gradient of an extreme of all elements.
-const OF_ALL: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
-    b.to(0, || {
-        let dims = b.dims(1, b.x(0).rank());
-        rules::shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), true)
-    });
-});
 
 fn choose(rt: &mut Runtime, args: &Args<'_>, choice: &'static Choice) -> Result<Out> {
     let second = if args.is_given(3) { 3 } else { 1 };
@@ -753,59 +745,5 @@ pub(super) fn not_empty(name: &str, x: &Tensor, dims: &[usize]) -> Result<()> {
         Some(_) if dims.len() == x.rank() => Err(error::nothing_to_reduce(name, x, None)),
         Some(&d) => Err(error::nothing_to_reduce(name, x, Some(d))),
         None => Ok(()),
-    }
-}
-
-/// The gradient of a product: the product of the other elements.
-fn prod_back(b: &Back<'_>) {
-    b.to(0, || {
-        let x = b.x(0).to(b.g().dtype());
-        let (rank, keep) = (x.rank(), b.args().flag(2));
-        if rank == 0 {
-            return b.g();
-        }
-        let dims = b.dims(1, rank);
-        let g = b.g().restore(&dims, keep, rank);
-        let is_zero = x.eq(0.0);
-        if b.is_recorded() && b.any(&is_zero) {
-            return g * products_of_others(&x, &dims).conj();
-        }
-        let rest = b.select(&is_zero, 1.0, &x);
-        let product = rest.call("prod", &[Arg::Ints(dims.clone()), Arg::Bool(true)]);
-        let zeros = is_zero.sum(&dims, true);
-        let at_zero = b.select(&zeros.eq(1), &product, 0.0);
-        let elsewhere = b.select(&zeros.eq(0), &product / &rest, 0.0);
-        g * b.select(&is_zero, at_zero, elsewhere).conj()
-    });
-}
-
-/// For each element, the product of the others along dimensions. Its second derivatives hold at zeros, too.
-fn products_of_others<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {
-    let count = dims.len() as i64;
-    let last = Arg::Ints((-count..0).collect());
-    let moved = x.call("movedim", &[Arg::Ints(dims.to_vec()), last.clone()]);
-    let shape = moved.shape();
-    let kept = shape.len() - dims.len();
-    let length = shape[kept..].iter().product();
-    let row = moved.reshape(&[&shape[..kept], &[length]].concat());
-    let flip = |x: &Var<'a>| x.call("flip", &[Arg::Ints(vec![-1])]);
-    let products = products_before(&row) * flip(&products_before(&flip(&row)));
-    products.reshape(&shape).call("movedim", &[last, Arg::Ints(dims.to_vec())])
-}
-
-/// For each element, the product of those before it along the last dimension.
-pub(super) fn products_before<'a>(x: &Var<'a>) -> Var<'a> {
-    let length = x.shape().last().copied().unwrap_or(1);
-    if length == 0 {
-        return x.clone();
-    }
-    let one = x.narrow(-1, 0, 1).does("ones_like");
-    let rest = x.narrow(-1, 0, length - 1);
-    match (one.get(), rest.get()) {
-        (Some(one), Some(rest)) => {
-            let both = Arg::Tensors(vec![one.clone(), rest.clone()]);
-            x.run("cat", &[both, Arg::Int(-1)]).call("cumprod", &[Arg::Int(-1)])
-        }
-        _ => one,
     }
 }

@@ -106,6 +106,11 @@ impl<'a> Back<'a> {
         }
     }
 
+    /// The name of the operation.
+    pub fn name(&self) -> &'static str {
+        self.node.name()
+    }
+
     /// The source position of the operation.
     pub fn span(&self) -> crate::base::Span {
         self.node.span
@@ -234,6 +239,11 @@ impl<'a> Back<'a> {
     /// The shape of an operand that requires gradients.
     pub fn shape(&self, param: usize) -> Vec<i64> {
         self.form(param).shape.iter().map(|&extent| extent as i64).collect()
+    }
+
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        self.node.outputs.len()
     }
 
     /// The form of a result.

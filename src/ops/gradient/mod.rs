@@ -13,8 +13,11 @@
 pub mod back;
 pub mod error;
 mod family;
+pub mod joined;
 pub mod node;
 mod pass;
+pub mod positions;
+pub mod products;
 pub mod record;
 pub mod rules;
 pub mod strided;

@@ -1,7 +1,8 @@
 //! Rules that operations of several files share.
 
-use super::{Back, Var};
+use super::{Back, Gradient, Keeps, Var};
 use crate::ops::Arg;
+use crate::ops::subscript::{self, Index};
 
 /// Values chosen along a dimension, at the positions in the second result: gradients go there.
 pub fn chosen(b: &Back<'_>, dim: usize, keepdim: Option<usize>) {
@@ -33,6 +34,17 @@ pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep:
     b.select(&met, g / count, 0.0)
 }
 
+/// An extreme or the middle of all elements: equal elements share the gradient.
+pub const OF_ALL: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
+    b.to(0, || {
+        let dims: Vec<i64> = (0..b.x(0).rank() as i64).collect();
+        shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), true)
+    });
+});
+
+/// The same along a dimension, for parameters `dim, keepdim`: gradients go to the second result's positions.
+pub const ALONG: Gradient = Gradient::Rule(Keeps::INDICES, |b| chosen(b, 1, Some(2)));
+
 /// The greater (the less) of two operands: equal ones share the gradient.
 pub fn of_pair(b: &Back<'_>, loses: &str) {
     let part = |own: usize, other: usize| {
@@ -42,6 +54,21 @@ pub fn of_pair(b: &Back<'_>, loses: &str) {
     };
     b.to(0, || part(0, 1));
     b.to(1, || part(1, 0));
+}
+
+/// Rejects gradients of parameters that count as plain numbers.
+pub fn fixed(b: &Back<'_>, params: &[usize]) {
+    if params.iter().any(|&param| b.wants(param)) {
+        let help = "give its factors as numbers, or multiply the operands by them";
+        b.fail(super::error::no_rule(b.name(), b.span(), help));
+    }
+}
+
+/// The gradient of a part of a dimension: zeros elsewhere.
+pub fn spread<'a>(b: &'a Back<'_>, g: &Var<'a>, dim: i64, part: Index) -> Var<'a> {
+    let mut indices = vec![Index::ALL; dim.max(0) as usize];
+    indices.push(part);
+    b.call(&subscript::SPREAD, &[g.arg(), Arg::Indices(indices), Arg::Ints(b.shape(0))])
 }
 
 /// Running sums from the end.
