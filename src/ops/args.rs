@@ -43,6 +43,8 @@ pub enum Arg {
     Data(Data),
     /// The indices between brackets.
     Indices(Vec<Index>),
+    /// In a record, in place of a list of tensors that is not kept.
+    Shapes(Vec<crate::array::Dims>),
 }
 
 /// Numbers in nested lists.

@@ -5,7 +5,7 @@
 
 use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, error, table};
-use crate::array::Scalar;
+use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -47,6 +47,46 @@ pub(super) fn number(number: Scalar) -> Arg {
         Scalar::Int(i) => Arg::Int(i),
         other => Arg::Float(other.as_f64()),
     }
+}
+
+/// The elements in another shape.
+pub(super) fn reshape(rt: &mut Runtime, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    call(rt, "reshape", &[t(x), ints(shape)])
+}
+
+/// The dimensions in another order.
+pub(super) fn permute(rt: &mut Runtime, x: &Tensor, order: &[usize]) -> Result<Tensor> {
+    call(rt, "permute", &[t(x), ints(order)])
+}
+
+/// Stretched to a shape.
+pub(super) fn expand(rt: &mut Runtime, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    call(rt, "expand", &[t(x), ints(shape)])
+}
+
+/// A range of a dimension.
+pub(super) fn narrow(rt: &mut Runtime, x: &Tensor, dim: usize, start: usize, length: usize) -> Result<Tensor> {
+    call(rt, "narrow", &[t(x), Arg::Int(dim as i64), Arg::Int(start as i64), Arg::Int(length as i64)])
+}
+
+/// One position of a dimension.
+pub(super) fn select(rt: &mut Runtime, x: &Tensor, dim: usize, at: usize) -> Result<Tensor> {
+    call(rt, "select", &[t(x), Arg::Int(dim as i64), Arg::Int(at as i64)])
+}
+
+/// A new dimension of extent 1.
+pub(super) fn unsqueeze(rt: &mut Runtime, x: &Tensor, at: usize) -> Result<Tensor> {
+    call(rt, "unsqueeze", &[t(x), Arg::Int(at as i64)])
+}
+
+/// Converted to a dtype.
+pub(super) fn to(rt: &mut Runtime, x: &Tensor, dtype: Dtype) -> Result<Tensor> {
+    if x.dtype() == dtype { Ok(x.clone()) } else { call(rt, "to", &[t(x), Arg::Dtype(dtype)]) }
+}
+
+/// Sizes or positions as an argument.
+pub(super) fn ints(sizes: &[usize]) -> Arg {
+    Arg::Ints(sizes.iter().map(|&n| n as i64).collect())
 }
 
 /// A tensor as an argument.

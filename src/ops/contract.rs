@@ -2,12 +2,11 @@
 //!
 //! Composed of other operations; nothing here waits for a device.
 
-use super::composed::{call, t};
+use super::composed::{call, expand, permute, reshape, t, unsqueeze};
 use super::make::filled;
 use super::params::X;
-use super::shape::{expanded, permuted, reshaped, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Data, Form, Op, Out, Run, dims, error};
+use super::{Arg, Args, Data, Form, Gradient, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -27,6 +26,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(kron(tensor([1, 2]), tensor([1, 10])), [1, 10, 2, 20]))\n\
                   assert(kron(ones(2, 3), ones(4, 5)).shape == (8, 15))",
         run: Run::Composed(kron),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -38,6 +38,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(cross(tensor([1, 0, 0]), tensor([0, 1, 0])), [0, 0, 1]))",
         run: Run::Composed(cross),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -51,6 +52,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(tensordot(a, b, 1), a @ b))\n\
                   assert(equal(tensordot(a, b, [[1], [0]]), a @ b))",
         run: Run::Composed(tensordot),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -62,6 +64,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(inner(tensor([1, 2, 3]), tensor([0, 2, 1])).item() == 7)",
         run: Run::Composed(inner),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -77,6 +80,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(vander(tensor([1, 2, 3])), [[1, 1, 1], [4, 2, 1], [9, 3, 1]]))",
         run: Run::Composed(vander),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -88,6 +92,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(cartesian_prod(tensor([1, 2]), tensor([3, 4])), [[1, 3], [1, 4], [2, 3], [2, 4]]))",
         run: Run::Composed(cartesian_prod),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
 ];
@@ -101,10 +106,10 @@ fn kron(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (a, b) = (whole(x), whole(other));
     let outer: Vec<usize> = a.iter().flat_map(|&n| [n, 1]).collect();
     let within: Vec<usize> = b.iter().flat_map(|&n| [1, n]).collect();
-    let (outer, within) = (reshaped(rt, x, &outer)?, reshaped(rt, other, &within)?);
+    let (outer, within) = (reshape(rt, x, &outer)?, reshape(rt, other, &within)?);
     let product = call(rt, "mul", &[t(&outer), t(&within)])?;
     let shape: Dims = a.iter().zip(&b).map(|(&n, &m)| n.saturating_mul(m)).collect();
-    reshaped(rt, &product, &shape).map(Out::Tensor)
+    reshape(rt, &product, &shape).map(Out::Tensor)
 }
 
 fn cross(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -125,8 +130,7 @@ fn cross(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if whole.get(dim) != Some(&3) {
         return Err(wrong(format!("dimension {dim} does not have extent 3")));
     }
-    let shape: Vec<i64> = whole.iter().map(|&extent| extent as i64).collect();
-    let (a, b) = (expanded("cross", x, &shape)?, expanded("cross", other, &shape)?);
+    let (a, b) = (expand(rt, x, &whole)?, expand(rt, other, &whole)?);
     let turned = |rt: &mut Runtime, x: &Tensor, by: i64| {
         call(rt, "roll", &[t(x), Arg::Ints(vec![by]), Arg::Ints(vec![dim as i64])])
     };
@@ -216,14 +220,14 @@ fn contracted(
     let (rows, columns) = (free(x, &mine), free(other, &theirs));
     let count = |x: &Tensor, dims: &[usize]| dims.iter().map(|&dim| x.shape()[dim]).product::<usize>();
     let inside = count(x, &mine);
-    let left = permuted(x, &[rows.as_slice(), &mine].concat());
-    let right = permuted(other, &[theirs.as_slice(), &columns].concat());
-    let left = reshaped(rt, &left, &[count(x, &rows), inside])?;
-    let right = reshaped(rt, &right, &[inside, count(other, &columns)])?;
+    let left = permute(rt, x, &[rows.as_slice(), &mine].concat())?;
+    let right = permute(rt, other, &[theirs.as_slice(), &columns].concat())?;
+    let left = reshape(rt, &left, &[count(x, &rows), inside])?;
+    let right = reshape(rt, &right, &[inside, count(other, &columns)])?;
     let product = call(rt, "matmul", &[t(&left), t(&right)])?;
     let rows = rows.iter().map(|&dim| x.shape()[dim]);
     let shape: Dims = rows.chain(columns.iter().map(|&dim| other.shape()[dim])).collect();
-    reshaped(rt, &product, &shape)
+    reshape(rt, &product, &shape)
 }
 
 fn inner(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -248,7 +252,8 @@ fn vander(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = if wide { x.clone() } else { rt.convert(x, Dtype::I64)? };
     let rows = x.count();
     let ones = filled(rt, &[rows, count.min(1)], x.dtype(), x.device(), Scalar::Int(1))?;
-    let same = expanded("vander", &unsqueezed(&x, 1)?, &[rows as i64, count.saturating_sub(1) as i64])?;
+    let column = unsqueeze(rt, &x, 1)?;
+    let same = expand(rt, &column, &[rows, count.saturating_sub(1)])?;
     let factors = call(rt, "cat", &[Arg::Tensors(vec![ones, same]), Arg::Int(1)])?;
     let powers = call(rt, "cumprod", &[t(&factors), Arg::Int(1)])?;
     match args.flag(2) {
@@ -270,16 +275,16 @@ fn cartesian_prod(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         _ => {}
     }
     let count = tensors.len();
-    let mut shape: Vec<i64> = tensors.iter().map(|x| x.count() as i64).collect();
+    let mut shape: Dims = tensors.iter().map(|x| x.count()).collect();
     let mut columns = Vec::new();
     for (at, x) in tensors.iter().enumerate() {
         let mut own: Dims = Dims::from_elem(1, count);
         own[at] = x.count();
-        let grid = reshaped(rt, x, &own)?;
-        columns.push(expanded("cartesian_prod", &grid, &shape)?);
+        let grid = reshape(rt, x, &own)?;
+        columns.push(expand(rt, &grid, &shape)?);
     }
     let stacked = call(rt, "stack", &[Arg::Tensors(columns), Arg::Int(-1)])?;
-    shape.push(count as i64);
-    let rows = shape[..count].iter().product::<i64>() as usize;
-    reshaped(rt, &stacked, &[rows, count]).map(Out::Tensor)
+    shape.push(count);
+    let rows = shape[..count].iter().product();
+    reshape(rt, &stacked, &[rows, count]).map(Out::Tensor)
 }

@@ -5,8 +5,9 @@ use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, complex, dims, error};
-use crate::array::{Dtype, Scalar};
+use super::gradient::{Back, Var, strided};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
+use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_map;
 use crate::kernel::{CudaText, MapFn};
@@ -27,6 +28,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tril(ones(2, 2)), [[1.0, 0.0], [1.0, 1.0]]))",
         run: Run::Primitive(|rt, args| triangle(rt, "tril", &IN_LOWER, args)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("tril", &[b.arg(1)]))),
         ..Op::BASE
     },
     Op {
@@ -38,6 +40,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(triu(ones(2, 2), 1), [[0.0, 1.0], [0.0, 0.0]]))",
         run: Run::Primitive(|rt, args| triangle(rt, "triu", &IN_UPPER, args)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("triu", &[b.arg(1)]))),
         ..Op::BASE
     },
     Op {
@@ -62,6 +65,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(diagonal_of(x, args.int(1)?, a, b)))
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -85,6 +89,13 @@ pub static OPS: &[Op] = &[
             let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
             rt.reduce("trace", &SUM, &diagonal, &[0], false, x.dtype(), dtype).map(Out::Tensor)
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let (shape, form) = (b.shape(0), b.form(0));
+                let extents = [Arg::Int(shape[0]), Arg::Int(shape[1])];
+                b.g() * b.op("eye", &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat())
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -96,6 +107,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(diag([1, 2]), [[1, 0], [0, 2]]))\nassert(equal(diag([[1, 2], [3, 4]]), [1, 4]))",
         run: Run::Primitive(diag),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || diag_back(b))),
         ..Op::BASE
     },
 ];
@@ -144,7 +156,10 @@ fn triangle(rt: &mut Runtime, name: &'static str, test: &'static MapFn, args: &A
 
 /// The diagonal between two different dimensions, as the last dimension of a view.
 fn diagonal_of(x: &Tensor, offset: i64, a: usize, b: usize) -> Tensor {
-    let mut layout = x.layout().clone();
+    x.with_layout(diagonal_layout(x.layout().clone(), offset, a, b))
+}
+
+fn diagonal_layout(mut layout: Layout, offset: i64, a: usize, b: usize) -> Layout {
     let (rows, columns) = (layout.shape[a], layout.shape[b]);
     let (down, right) = (layout.strides[a], layout.strides[b]);
     let skipped = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
@@ -161,7 +176,17 @@ fn diagonal_of(x: &Tensor, offset: i64, a: usize, b: usize) -> Tensor {
     }
     layout.shape.push(length);
     layout.strides.push(down + right);
-    x.with_layout(layout)
+    layout
+}
+
+fn diag_back<'a>(b: &'a Back<'_>) -> Var<'a> {
+    let form = b.form(0);
+    if form.shape.len() == 1 {
+        return b.g().call("diagonal", &[b.arg(1)]);
+    }
+    let whole = Layout::contiguous(&form.shape);
+    let part = diagonal_layout(whole.clone(), b.args().opt_int(1).unwrap_or(0), 0, 1);
+    b.call(&strided::MOVE, &[b.g().arg(), strided::encoded(&part), strided::encoded(&whole)])
 }
 
 fn diag(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -15,7 +15,7 @@ use super::search::{Rows, common, places};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
 use super::sort::sorted;
-use super::{Args, Form, Op, Out, Run, dims, error};
+use super::{Args, Form, Gradient, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_compare;
@@ -47,6 +47,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(counts, [1, 2]))\n\
                   assert(equal(unique([[2, 1], [1, 5], [2, 1]], dim=0), [[1, 5], [2, 1]]))",
         run: Run::Primitive(unique),
+        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
         ..Op::BASE
     },
     Op {
@@ -60,6 +61,7 @@ pub static OPS: &[Op] = &[
         example: "let (values, counts) = unique_consecutive(tensor([1, 1, 2, 1]), return_counts=true)\n\
                   assert(equal(values, [1, 2, 1]))\nassert(equal(counts, [2, 1, 1]))",
         run: Run::Primitive(unique_consecutive),
+        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
         ..Op::BASE
     },
     Op {
@@ -76,6 +78,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(isin(tensor([1, 2, 3]), tensor([3, 1])), [true, false, true]))",
         run: Run::Primitive(isin),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

@@ -4,12 +4,10 @@
 //! uses is summed, so each pair is one batched matrix product. An intermediate has only letters that are
 //! still needed.
 
-use super::folds::SUM;
-use super::matmul::product;
-use super::shape::{permuted, reshaped};
+use super::composed::{call, expand, ints, permute, reshape, t};
 use super::signature::{Kind, Param};
-use super::{Args, Form, Op, Out, Run, complex, error};
-use crate::array::{Dims, Dtype};
+use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
+use crate::array::Dims;
 use crate::base::{Result, this_is};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -28,7 +26,8 @@ pub static OPS: &[Op] = &[Op {
               assert(equal(einsum(\"ij,jk->ik\", a, a), a @ a))\n\
               assert(einsum(\"ii\", a).item() == 5)\n\
               assert(equal(einsum(\"ij->ji\", a), a.t()))",
-    run: Run::Primitive(einsum),
+    run: Run::Composed(einsum),
+    gradient: Gradient::Composed,
     ..Op::BASE
 }];
 
@@ -67,7 +66,8 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     for (i, (group, tensor)) in groups.iter().zip(tensors).enumerate() {
         let wrong = |why| wrong(why).element(1, i, this_is(tensor.describe()));
         let labels = labels_of(group, Some(tensor.rank())).map_err(wrong)?;
-        terms.push(diagonal(tensor, labels).map_err(wrong)?);
+        let labels = check_repeats(tensor, labels).map_err(wrong)?;
+        terms.push(diagonal(rt, tensor, labels)?);
     }
     let output = match output {
         Some(group) => {
@@ -84,7 +84,7 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             return Err(wrong(format!("the result has a letter that no tensor has: `{equation}`")));
         }
     }
-    agree(&mut terms, &equation)?;
+    agree(rt, &mut terms, &equation)?;
     let mut terms = terms.into_iter();
     let Some(mut held) = terms.next() else { return Err(wrong("`einsum` needs at least one tensor".into())) };
     let mut later: Vec<Term> = terms.collect();
@@ -95,7 +95,7 @@ fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let held = summed(rt, held, &|l| output.contains(l))?;
     let order: Dims = output.iter().filter_map(|l| held.labels.iter().position(|h| h == l)).collect();
-    Ok(Out::Tensor(permuted(&held.tensor, &order)))
+    permute(rt, &held.tensor, &order).map(Out::Tensor)
 }
 
 /// The labels of a group. If the rank is known, `...` covers the remaining dimensions.
@@ -157,29 +157,36 @@ fn implied_output(terms: &[Term], inputs: &str) -> Vec<Label> {
     labels
 }
 
-/// An operand with each label once: repeated labels become the diagonal, as a view.
-fn diagonal(tensor: &Tensor, labels: Vec<Label>) -> Result<Term, String> {
-    let mut layout = tensor.layout().clone();
-    let (shape, strides) = (std::mem::take(&mut layout.shape), std::mem::take(&mut layout.strides));
-    let mut kept: Vec<Label> = Vec::new();
-    for (label, (&extent, &stride)) in labels.iter().zip(shape.iter().zip(&strides)) {
-        match kept.iter().position(|k| k == label) {
-            Some(at) if layout.shape[at] == extent => layout.strides[at] += stride,
-            Some(at) => {
-                return Err(format!("one letter for extents of {} and {extent}", layout.shape[at]));
-            }
-            None => {
-                kept.push(*label);
-                layout.shape.push(extent);
-                layout.strides.push(stride);
-            }
+/// Checks that a repeated label has one extent.
+fn check_repeats(tensor: &Tensor, labels: Vec<Label>) -> Result<Vec<Label>, String> {
+    for (d, label) in labels.iter().enumerate() {
+        let first = labels.iter().position(|l| l == label).unwrap_or(d);
+        let (known, extent) = (tensor.shape()[first], tensor.shape()[d]);
+        if known != extent {
+            return Err(format!("one letter for extents of {known} and {extent}"));
         }
     }
-    Ok(Term { tensor: tensor.with_layout(layout), labels: kept })
+    Ok(labels)
+}
+
+/// An operand with each label once: repeated labels become the diagonal, as a view.
+fn diagonal(rt: &mut Runtime, tensor: &Tensor, mut labels: Vec<Label>) -> Result<Term> {
+    let mut tensor = tensor.clone();
+    let repeat = |labels: &[Label]| {
+        (0..labels.len()).find_map(|b| labels[..b].iter().position(|l| *l == labels[b]).map(|a| (a, b)))
+    };
+    while let Some((a, b)) = repeat(&labels) {
+        // The diagonal is the last dimension; it takes the place of the first of the two.
+        let dims = [Arg::Int(0), Arg::Int(a as i64), Arg::Int(b as i64)];
+        let found = call(rt, "diagonal", &[&[t(&tensor)], &dims[..]].concat())?;
+        tensor = call(rt, "movedim", &[t(&found), Arg::Ints(vec![-1]), Arg::Ints(vec![a as i64])])?;
+        labels.remove(b);
+    }
+    Ok(Term { tensor, labels })
 }
 
 /// Checks that each letter has one extent, and broadcasts extents of 1 to it.
-fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
+fn agree(rt: &mut Runtime, terms: &mut [Term], equation: &str) -> Result<()> {
     let mut extents: Vec<(Label, usize, usize)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
         for (&label, &extent) in term.labels.iter().zip(term.tensor.shape()) {
@@ -200,8 +207,8 @@ fn agree(terms: &mut [Term], equation: &str) -> Result<()> {
     for term in terms {
         let wanted = term.labels.iter().filter_map(|l| extents.iter().find(|(k, ..)| k == l));
         let shape: Dims = wanted.map(|&(_, extent, _)| extent).collect();
-        if let Some(layout) = term.tensor.layout().broadcast_to(&shape) {
-            term.tensor = term.tensor.with_layout(layout);
+        if *term.tensor.shape() != shape {
+            term.tensor = expand(rt, &term.tensor, &shape)?;
         }
     }
     Ok(())
@@ -213,21 +220,7 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
     if dims.is_empty() {
         return Ok(term);
     }
-    if term.tensor.dtype().is_complex() {
-        let summed = complex::by_parts(rt, &term.tensor, None, |rt, parts| {
-            rt.reduce("einsum", &SUM, parts, &dims, false, parts.dtype(), parts.dtype())
-        })?;
-        let labels = term.labels.into_iter().filter(kept).collect();
-        return match summed {
-            Out::Tensor(tensor) => Ok(Term { tensor, labels }),
-            _ => Err(error::wrong_argument(1, "tensors")),
-        };
-    }
-    let dtype = match term.tensor.dtype() {
-        Dtype::Bool => Dtype::I64,
-        dtype => dtype,
-    };
-    let tensor = rt.reduce("einsum", &SUM, &term.tensor, &dims, false, term.tensor.dtype(), dtype)?;
+    let tensor = call(rt, "sum", &[t(&term.tensor), ints(&dims)])?;
     let labels = term.labels.into_iter().filter(kept).collect();
     Ok(Term { tensor, labels })
 }
@@ -246,14 +239,17 @@ fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool)
     let columns = of(&b.labels, &|l| !a.labels.contains(l));
     let left = arranged(rt, &a, [&batch, &rows, &inner])?;
     let right = arranged(rt, &b, [&batch, &inner, &columns])?;
-    let out = product(rt, "einsum", (1, &left), (1, &right))?;
+    if left.dtype() != right.dtype() {
+        return Err(error::dtypes_differ("einsum", (1, &left), (1, &right)));
+    }
+    let out = call(rt, "matmul", &[t(&left), t(&right)])?;
     let labels: Vec<Label> = batch.iter().chain(&rows).chain(&columns).copied().collect();
     let extent = |l: &Label| {
         let find = |t: &Term| t.labels.iter().position(|k| k == l).map(|d| t.tensor.shape()[d]);
         find(&a).or_else(|| find(&b)).unwrap_or(1)
     };
     let shape: Dims = labels.iter().map(extent).collect();
-    Ok(Term { tensor: reshaped(rt, &out, &shape)?, labels })
+    Ok(Term { tensor: reshape(rt, &out, &shape)?, labels })
 }
 
 /// The operand with its labels in three groups, each group merged into one dimension.
@@ -266,6 +262,6 @@ fn arranged(rt: &mut Runtime, term: &Term, groups: [&[Label]; 3]) -> Result<Tens
         order.extend(places);
         merged.push(order[before..].iter().map(|&d| term.tensor.shape()[d]).product());
     }
-    let turned = permuted(&term.tensor, &order);
-    reshaped(rt, &turned, &merged)
+    let turned = permute(rt, &term.tensor, &order)?;
+    reshape(rt, &turned, &merged)
 }

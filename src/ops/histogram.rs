@@ -9,7 +9,7 @@ use super::make::{filled, positions};
 use super::params::X;
 use super::shape::{narrowed, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Data, Form, Op, Out, Run, error};
+use super::{Arg, Args, Data, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -38,6 +38,7 @@ pub static OPS: &[Op] = &[Op {
               assert(equal(hist, [0.0, 2.0, 1.0, 0.0]))\nassert(equal(edges, [0.0, 0.75, 1.5, 2.25, 3.0]))\n\
               assert(equal(histogram(tensor([1.0, 2.0, 1.0]), [0.0, 2.0, 4.0]).hist, [2.0, 1.0]))",
     run: Run::Composed(histogram),
+    gradient: Gradient::Constant,
     ..Op::BASE
 }];
 

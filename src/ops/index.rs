@@ -9,7 +9,9 @@ use super::scatter::{scatter, scatter_into, scatter_reduce, scattered};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, error, make};
+use super::apply::again;
+use super::gradient::{positions, rules};
+use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Gather, NonZero, ReduceFn};
@@ -32,6 +34,9 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([[1, 2], [3, 4], [5, 6]])\n\
                   assert(equal(x.index_select(0, [2, 0]), [[5, 6], [1, 2]]))",
         run: Run::Primitive(index_select),
+        gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
+            b.to(0, || b.zeros_of(0).call("index_add", &[b.arg(1), b.arg(2), b.g().arg()]));
+        }),
         ..Op::BASE
     },
     Op {
@@ -43,6 +48,9 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.gather(1, [[1], [0]]), [[2], [3]]))",
         run: Run::Primitive(gather),
+        gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
+            b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.arg(2), b.g().arg()]));
+        }),
         ..Op::BASE
     },
     Op {
@@ -63,6 +71,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
         run: Run::Primitive(embedding),
+        gradient: Gradient::Rule(Keeps::X, positions::embedding),
         ..Op::BASE
     },
     Op {
@@ -75,6 +84,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(one_hot([0, 2], 3), [[1, 0, 0], [0, 0, 1]]))",
         run: Run::Primitive(one_hot),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -86,6 +96,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let x = tensor([[3, 1, 2]])\nassert(equal(take_along_dim(x, argsort(x, dim=1), dim=1), [[1, 2, 3]]))",
         run: Run::Primitive(take_along_dim),
+        gradient: Gradient::Rule(Keeps::Y, positions::taken_along),
         ..Op::BASE
     },
     Op {
@@ -96,6 +107,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([[1, 2], [3, 4]]).take([0, -1]), [1, 4]))",
         run: Run::Primitive(take),
+        gradient: Gradient::Rule(Keeps::Y, positions::taken),
         ..Op::BASE
     },
     Op {
@@ -114,7 +126,15 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(2, 3).scatter(1, [[2], [0]], 1), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))",
-        run: Run::Primitive(scatter),
+        run: Run::Primitive(|rt, args| {
+            let op = match args.text(4) {
+                None => &SCATTER,
+                Some("add" | "sum") => &SCATTER_SUM,
+                _ => &SCATTER_REDUCED,
+            };
+            again(rt, op, Call::Plain(*args))
+        }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -136,6 +156,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"amax\"), [6.0, 2.0, 3.0]))\n\
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"mean\", include_self=false), [5.0, 2.0, 1.0]))",
         run: Run::Primitive(scatter_reduce),
+        gradient: Gradient::Rule(Keeps::operands(0b1101).and_result(), positions::reduced),
         ..Op::BASE
     },
     Op {
@@ -150,6 +171,7 @@ pub static OPS: &[Op] = &[
             let src = MapArg::Tensor(args.tensor(3)?);
             scattered(rt, "scatter_add", args, src, Some(&SUM))
         }),
+        gradient: Gradient::Rule(Keeps::operands(0b100), positions::added),
         ..Op::BASE
     },
     Op {
@@ -186,6 +208,11 @@ pub static OPS: &[Op] = &[
             };
             indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
         }),
+        gradient: Gradient::Rule(Keeps::operands(0b10100), |b| {
+            rules::fixed(b, &[4]);
+            b.to(0, || b.g());
+            b.to(3, || positions::picked(b) * b.x(4).conj());
+        }),
         ..Op::BASE
     },
     Op {
@@ -198,6 +225,10 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             let source = MapArg::Tensor(args.tensor(3)?);
             indexed_write(rt, "index_copy", args, source, None)
+        }),
+        gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
+            b.to(0, || b.g().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(0)]));
+            b.to(3, || positions::picked(b));
         }),
         ..Op::BASE
     },
@@ -220,6 +251,10 @@ pub static OPS: &[Op] = &[
             super::map::check_fits("index_fill", one.dtype(), args.tensor(0)?)?;
             let one = rt.convert(one, args.tensor(0)?.dtype())?;
             indexed_write(rt, "index_fill", args, MapArg::Tensor(&one), None)
+        }),
+        gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
+            b.to(0, || b.g().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(0)]));
+            b.to(3, || positions::picked(b));
         }),
         ..Op::BASE
     },
@@ -244,6 +279,7 @@ pub static OPS: &[Op] = &[
             set_with(rt, "index_put", &out, &indices, args.operand(2)?, f)?;
             Ok(Out::Tensor(out))
         }),
+        gradient: Gradient::Rule(Keeps::Y, positions::put),
         ..Op::BASE
     },
     Op {
@@ -255,6 +291,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let x = tensor([1, 5, 2])\nassert(equal(x.masked_select(x > 1), [5, 2]))",
         run: Run::Primitive(masked_select),
+        gradient: Gradient::Rule(Keeps::Y, positions::masked),
         ..Op::BASE
     },
     Op {
@@ -267,9 +304,19 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(nonzero([[0, 3], [4, 0]]), [[0, 1], [1, 0]]))",
         run: Run::Primitive(nonzero),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];
+
+/// The forms of `scatter`, which keep different things for their gradients.
+static SCATTER: Op =
+    Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
+static SCATTER_SUM: Op =
+    Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };
+static SCATTER_REDUCED: Op =
+    Op { gradient: Gradient::Rule(Keeps::operands(0b1101).and_result(), positions::reduced), ..SCATTERED };
+const SCATTERED: Op = Op { name: "scatter", run: Run::Primitive(scatter), ..Op::BASE };
 
 /// An index tensor as `i64`; it must hold integers, not bools.
 pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> Result<Tensor> {
@@ -431,6 +478,9 @@ fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// Scales the rows `ids` of a matrix down to a maximum norm, in place.
 fn renormed(rt: &mut Runtime, weight: &Tensor, ids: &Tensor, most: f64, order: f64) -> Result<()> {
     use super::composed::{call, t};
+    if rt.recording.used {
+        weight.note_write(rt.span);
+    }
     let rows = get(rt, weight, &[Index::Ids(ids.clone())])?;
     let norms = call(rt, "norm", &[t(&rows), Arg::Float(order), Arg::Ints(vec![-1]), Arg::Bool(true)])?;
     let over = call(rt, "gt", &[t(&norms), Arg::Float(most)])?;

@@ -1,15 +1,16 @@
 //! Splitting and joining: `cat`, `split`, `repeat`, `flip`, `roll`.
 
-use super::composed::{call, t};
+use super::composed::{call, expand, narrow, reshape, t};
+use super::gradient::joined;
 use super::index::{as_positions, pick};
 use super::known;
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, MapOp, Op, Out, Rule, Run, dims, error, make};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error, make};
 use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
 use crate::base::Result;
-use crate::plan::{MapArg, Runtime};
+use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
 const TENSORS: Param = Param::new("tensors", Kind::Tensors);
@@ -29,6 +30,7 @@ pub static OPS: &[Op] = &[
                   assert(cat([zeros(2, 3), zeros(2, 4)], dim=1).shape == (2, 7))",
         run: Run::Primitive(cat),
         shape: known::CAT,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| joined::cat(b, b.dim(1, b.g().rank()))),
         ..Op::BASE
     },
     Op {
@@ -41,6 +43,11 @@ pub static OPS: &[Op] = &[
                   assert(equal(stack([tensor([1, 2]), tensor([3, 4])], dim=1), [[1, 3], [2, 4]]))",
         run: Run::Primitive(stack),
         shape: known::STACK,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            for i in 0..b.shapes(0).len() {
+                b.to_element(0, i, || b.g().call("select", &[b.arg(1), Arg::Int(i as i64)]));
+            }
+        }),
         ..Op::BASE
     },
     Op {
@@ -56,6 +63,7 @@ pub static OPS: &[Op] = &[
             let dim = i64::from(tensors.first().is_some_and(|t| t.rank() > 1));
             cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(dim)]))
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| joined::cat(b, i64::from(b.g().rank() > 1))),
         ..Op::BASE
     },
     Op {
@@ -71,6 +79,7 @@ pub static OPS: &[Op] = &[
             let tensors = raised(args.tensors(0)?, 2)?;
             cat(rt, &Args(&[Arg::Tensors(tensors), Arg::Int(0)]))
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| joined::cat(b, 0)),
         ..Op::BASE
     },
     Op {
@@ -83,6 +92,7 @@ pub static OPS: &[Op] = &[
         example: "let (a, b) = tensor([1, 2, 3]).split(2)\nassert(equal(a, [1, 2]))\nassert(equal(b, [3]))\n\
                   let (c, d) = tensor([1, 2, 3]).split([1, 2])\nassert(equal(d, [2, 3]))",
         run: Run::Primitive(split),
+        gradient: Gradient::Rule(Keeps::NOTHING, joined::parts),
         ..Op::BASE
     },
     Op {
@@ -94,6 +104,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let (a, b) = tensor([1, 2, 3, 4]).chunk(2)\nassert(equal(b, [3, 4]))",
         run: Run::Primitive(chunk),
+        gradient: Gradient::Rule(Keeps::NOTHING, joined::parts),
         ..Op::BASE
     },
     Op {
@@ -107,6 +118,7 @@ pub static OPS: &[Op] = &[
         example: "let (a, b) = tensor([1, 2, 3]).tensor_split(2)\nassert(equal(a, [1, 2]))\n\
                   let (c, d, e) = arange(5).tensor_split([1, 3])\nassert(equal(d, [1, 2]))",
         run: Run::Primitive(tensor_split),
+        gradient: Gradient::Rule(Keeps::Y, joined::parts),
         ..Op::BASE
     },
     Op {
@@ -117,6 +129,12 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let (a, b) = tensor([[1, 2], [3, 4]]).unbind()\nassert(equal(b, [3, 4]))",
         run: Run::Primitive(unbind),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let all = (0..b.results()).filter_map(|i| b.g_of(i).get().cloned()).collect();
+                b.op("stack", &[Arg::Tensors(all), b.arg(1)])
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -135,6 +153,7 @@ pub static OPS: &[Op] = &[
             }
             repeated(rt, x, repeats).map(Out::Tensor)
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, joined::repeat),
         ..Op::BASE
     },
     Op {
@@ -150,6 +169,7 @@ pub static OPS: &[Op] = &[
             repeats.extend_from_slice(given);
             repeated(rt, x, &repeats).map(Out::Tensor)
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, joined::repeat),
         ..Op::BASE
     },
     Op {
@@ -170,6 +190,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(repeat_interleave([[1, 2], [3, 4]], [1, 2], dim=0), [[1, 2], [3, 4], [3, 4]]))\n\
                   assert(equal(repeat_interleave([2, 0, 1]), [0, 0, 2]))",
         run: Run::Primitive(repeat_interleave),
+        gradient: Gradient::Rule(Keeps::Y, joined::interleaved),
         ..Op::BASE
     },
     Op {
@@ -180,6 +201,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([1, 2, 3]).flip(0), [3, 2, 1]))",
         run: Run::Primitive(flip),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("flip", &[b.arg(1)]))),
         ..Op::BASE
     },
     Op {
@@ -195,6 +217,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(rot90(tensor([[1, 2], [3, 4]])), [[2, 4], [1, 3]]))",
         run: Run::Composed(rot90),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -205,6 +228,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(fliplr(tensor([[1, 2], [3, 4]])), [[2, 1], [4, 3]]))",
         run: Run::Composed(|rt, args| mirrored(rt, "fliplr", args.tensor(0)?, 1)),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -215,6 +239,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(flipud(tensor([[1, 2], [3, 4]])), [[3, 4], [1, 2]]))",
         run: Run::Composed(|rt, args| mirrored(rt, "flipud", args.tensor(0)?, 0)),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -227,6 +252,12 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2, 3]).roll(1), [3, 1, 2]))\n\
                   assert(equal(tensor([[1, 2], [3, 4]]).roll(1, 0), [[3, 4], [1, 2]]))",
         run: Run::Primitive(roll),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let back = b.args().ints(1).unwrap_or(&[]).iter().map(|by| -by).collect();
+                b.g().call("roll", &[Arg::Ints(back), b.arg(2)])
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -245,6 +276,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(diff(tensor([1, 4, 9])), [3, 5]))\n\
                   assert(equal(diff(tensor([1, 4, 9]), prepend=[0], append=[9, 9]), [1, 3, 5, 0, 0]))",
         run: Run::Composed(diff),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -260,6 +292,7 @@ pub static OPS: &[Op] = &[
         example: "let (x, y) = meshgrid(tensor([1, 2]), tensor([3, 4, 5]))\nassert(x.shape == (2, 3))\n\
                   assert(equal(y[1], [3, 4, 5]))",
         run: Run::Primitive(meshgrid),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
 ];
@@ -434,6 +467,18 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let longer = extent % count;
         return parts(rt, x, dim, (0..count).map(|i| extent / count + usize::from(i < longer)));
     }
+    let cuts = cuts_of(rt, &given, extent)?;
+    let mut from = 0;
+    let part = |to: usize| {
+        let start = std::mem::replace(&mut from, to);
+        narrowed(x, dim, start.min(to), to.saturating_sub(start))
+    };
+    views(rt, cuts.into_iter().map(part))
+}
+
+/// The ends of the parts that positions cut off, and the extent.
+pub(super) fn cuts_of(rt: &mut Runtime, given: &Arg, extent: usize) -> Result<Vec<usize>> {
+    let given = if let Arg::Tensor(given) = given { ints_of(rt, 1, given)? } else { given.clone() };
     let clamp = |at: i64| {
         let at = if at < 0 { at.saturating_add(extent as i64) } else { at };
         usize::try_from(at).map_or(0, |at| at.min(extent))
@@ -441,12 +486,7 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let places = if let Arg::Ints(places) = &given { places.as_slice() } else { &[] };
     let mut cuts: Vec<usize> = places.iter().map(|&at| clamp(at)).collect();
     cuts.push(extent);
-    let mut from = 0;
-    let part = |to: usize| {
-        let start = std::mem::replace(&mut from, to);
-        narrowed(x, dim, start.min(to), to.saturating_sub(start))
-    };
-    views(rt, cuts.into_iter().map(part))
+    Ok(cuts)
 }
 
 /// The maximum number of empty parts.
@@ -643,14 +683,11 @@ fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
         x = call(rt, "cat", &[Arg::Tensors(joined), Arg::Int(dim as i64)])?;
     }
-    let op = match x.dtype() {
-        Dtype::Bool => MapOp { f: &super::logic::XOR, rule: Rule::Logic },
-        _ => MapOp { f: &super::arith::SUB, rule: Rule::Promote },
-    };
+    let differ = if x.dtype() == Dtype::Bool { "logical_xor" } else { "sub" };
     for _ in 0..times {
         let Some(rest) = x.shape()[dim].checked_sub(1) else { break };
-        let (after, before) = (narrowed(&x, dim, 1, rest), narrowed(&x, dim, 0, rest));
-        x = super::map(rt, "diff", &op, &[MapArg::Tensor(&after), MapArg::Tensor(&before)])?;
+        let (after, before) = (narrow(rt, &x, dim, 1, rest)?, narrow(rt, &x, dim, 0, rest)?);
+        x = call(rt, differ, &[t(&after), t(&before)])?;
     }
     Ok(Out::Tensor(x))
 }
@@ -677,12 +714,12 @@ fn rot90(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if from == to {
         return Err(error::dim_twice(2, from));
     }
-    let turned = super::shape::swapped(x, from, to);
+    let turned = call(rt, "transpose", &[t(x), Arg::Int(from as i64), Arg::Int(to as i64)])?;
     let flip = |rt: &mut Runtime, x: &Tensor, dims: &[usize]| {
         call(rt, "flip", &[t(x), Arg::Ints(dims.iter().map(|&dim| dim as i64).collect())])
     };
     let found = match args.int(1)?.rem_euclid(4) {
-        0 => rt.contiguous_copy(x)?,
+        0 => call(rt, "clone", &[t(x)])?,
         1 => flip(rt, &turned, &[from])?,
         2 => flip(rt, x, &[from, to])?,
         _ => flip(rt, &turned, &[to])?,
@@ -702,7 +739,7 @@ fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let help = "flatten it first: `x.flatten()`";
         return Err(error::wrong_rank("meshgrid", i, x, "vectors", help).in_list(0));
     }
-    let mut shape: Vec<i64> = tensors.iter().map(|t| t.count() as i64).collect();
+    let mut shape: Vec<usize> = tensors.iter().map(|t| t.count()).collect();
     if swap {
         shape.swap(0, 1);
     }
@@ -711,8 +748,8 @@ fn meshgrid(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let at = if swap && i < 2 { 1 - i } else { i };
         let mut column = vec![1usize; tensors.len()];
         column[at] = tensor.count();
-        let column = reshaped(rt, tensor, &column)?;
-        grids.push(expanded("meshgrid", &column, &shape)?);
+        let column = reshape(rt, tensor, &column)?;
+        grids.push(expand(rt, &column, &shape)?);
     }
     Ok(Out::Tuple(grids))
 }

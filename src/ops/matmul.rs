@@ -6,7 +6,7 @@
 //! empty dimension is 0.
 
 use super::arith::{ADD, MUL};
-use super::gradient::Back;
+use super::gradient::{Back, Var, rules};
 use super::known;
 use super::params::X;
 use super::shape::swapped;
@@ -50,6 +50,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(mm([[1, 2]], [[3], [4]]), [[11]]))",
         run: Run::Primitive(mm),
         shape: known::MATMUL,
+        gradient: Gradient::Rule(Keeps::OTHER, product_back),
         ..Op::BASE
     },
     Op {
@@ -60,6 +61,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(bmm(ones(7, 2, 3), ones(7, 3, 4)).shape == (7, 2, 4))",
         run: Run::Primitive(bmm),
+        gradient: Gradient::Rule(Keeps::OTHER, product_back),
         ..Op::BASE
     },
     Op {
@@ -70,6 +72,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(mv([[1, 2], [3, 4]], [1, 1]), [3, 7]))",
         run: Run::Primitive(mv),
+        gradient: Gradient::Rule(Keeps::OTHER, product_back),
         ..Op::BASE
     },
     Op {
@@ -80,6 +83,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(dot([1, 2, 3], [4, 5, 6]).item() == 32)",
         run: Run::Primitive(dot),
+        gradient: Gradient::Rule(Keeps::OTHER, product_back),
         ..Op::BASE
     },
     Op {
@@ -91,6 +95,10 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(outer([1, 2], [3, 4]), [[3, 4], [6, 8]]))",
         run: Run::Primitive(outer),
+        gradient: Gradient::Rule(Keeps::OTHER, |b| {
+            b.to(0, || b.g().matmul(&b.x(1).to(b.g().dtype()).conj()));
+            b.to(1, || b.g().mt().matmul(&b.x(0).to(b.g().dtype()).conj()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -108,6 +116,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(addmm([10, 20], [[1, 2]], [[3, 4], [5, 6]]), [[23, 36]]))",
         run: Run::Primitive(addmm),
+        gradient: Gradient::Rule(Keeps { operands: 0b11110, ..Keeps::OTHER }, added_back),
         ..Op::BASE
     },
     Op {
@@ -119,6 +128,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(linear([[1, 2]], [[3, 4], [5, 6]], [10, 20]), [[21, 37]]))",
         run: Run::Primitive(linear),
+        gradient: Gradient::Rule(Keeps { operands: 0b11, ..Keeps::OTHER }, linear_back),
         ..Op::BASE
     },
     Op {
@@ -135,6 +145,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(baddbmm(zeros(1), ones(2, 3, 4), ones(2, 4, 5)).shape == (2, 3, 5))",
         run: Run::Primitive(baddbmm),
+        gradient: Gradient::Rule(Keeps { operands: 0b11110, ..Keeps::OTHER }, added_back),
         ..Op::BASE
     },
 ];
@@ -421,6 +432,36 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
         [batch @ .., rows, columns] => (batch, [*rows, *columns]),
         _ => (&[], [1, 1]),
     }
+}
+
+/// The gradients of `beta * x + alpha * (a @ b)`.
+fn added_back(b: &Back<'_>) {
+    rules::fixed(b, &[3, 4]);
+    let scaled = |param: usize| match b.arg(param) {
+        Arg::Int(1) => b.g(),
+        Arg::Tensor(_) => b.g() * b.x(param).conj(),
+        number => b.g().call("mul", &[number]),
+    };
+    b.to(0, || scaled(3));
+    b.to(1, || scaled(4).matmul(&b.x(2).adjoint()));
+    b.to(2, || b.x(1).adjoint().matmul(&scaled(4)));
+}
+
+fn linear_back(b: &Back<'_>) {
+    b.to(2, || b.g());
+    let rank = |param: usize| if b.has_x(param) { b.x(param).rank() } else { b.form(param).shape.len() };
+    if rank(1) == 1 {
+        return product_back(b);
+    }
+    b.to(0, || b.g().matmul(&b.x(1).conj()));
+    b.to(1, || {
+        let rows = |x: Var<'_>| {
+            let width = x.shape().last().copied().unwrap_or(1);
+            let height = x.shape().iter().rev().skip(1).product();
+            x.reshape(&[height, width]).arg()
+        };
+        b.op("matmul", &[b.op("t", &[rows(b.g())]).arg(), rows(b.x(0).conj())])
+    });
 }
 
 /// The gradients of `a @ b`: `g @ b^H` and `a^H @ g`, with vectors as a row and a column.

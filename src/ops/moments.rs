@@ -8,7 +8,8 @@ use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error};
+use super::gradient::{Back, Var, error::no_rule};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -39,6 +40,7 @@ pub static OPS: &[Op] = &[
                   assert(x.var(correction=0).item() == 1.25)",
         run: Run::Primitive(var),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || var_back(b, b.g()))),
         ..Op::BASE
     },
     Op {
@@ -50,6 +52,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([1.0, 3.0]).std(correction=0).item() == 1.0)",
         run: Run::Primitive(std),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| b.to(0, || var_back(b, var_of_std(b)))),
         ..Op::BASE
     },
     Op {
@@ -62,6 +65,7 @@ pub static OPS: &[Op] = &[
         example: "let (v, m) = var_mean(tensor([1.0, 3.0]), correction=0)\n\
                   assert(v.item() == 1.0 and m.item() == 2.0)",
         run: Run::Primitive(|rt, args| spread_and_mean(rt, args, var)),
+        gradient: Gradient::Rule(Keeps::X, |b| spread_and_mean_back(b, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -74,6 +78,7 @@ pub static OPS: &[Op] = &[
         example: "let (s, m) = std_mean(tensor([1.0, 3.0]), correction=0)\n\
                   assert(s.item() == 1.0 and m.item() == 2.0)",
         run: Run::Primitive(|rt, args| spread_and_mean(rt, args, std)),
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| spread_and_mean_back(b, || var_of_std(b))),
         ..Op::BASE
     },
     Op {
@@ -92,6 +97,7 @@ pub static OPS: &[Op] = &[
                   assert(x.norm(inf).item() == 4.0)",
         run: Run::Primitive(norm),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X.and_result(), norm_back),
         ..Op::BASE
     },
 ];
@@ -276,4 +282,81 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let sum = total(rt, &POWER_OF_MAGNITUDE, &[x, power], &SUM, acc)?;
     let root = MapArg::Number(Scalar::Float(1.0 / p));
     rt.map("norm", &POWER_OF_MAGNITUDE, &[MapArg::Tensor(&sum), root], acc, dtype).map(Out::Tensor)
+}
+
+/// The gradient of a variance: `2 (x - mean) / (count - correction)`.
+fn var_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
+    let x = b.x(0);
+    let rank = x.rank();
+    let (Ok((_, correction)), dims) = (spread_of(&b.args()), b.dims(1, rank)) else { return g };
+    let count: i64 = dims.iter().map(|&d| x.shape().get(d as usize).copied().unwrap_or(1)).product();
+    let mean = x.call("mean", &[Arg::Ints(dims.clone()), Arg::Bool(true)]);
+    let factor = 2.0 / (count as f64 - correction).max(0.0);
+    g.restore(&dims, b.args().flag(3), rank) * factor * (x - mean)
+}
+
+/// The gradient of the variance, from that of its root; 0 where the root is 0.
+fn var_of_std<'a>(b: &'a Back<'_>) -> Var<'a> {
+    let std = b.y();
+    b.select(&std.eq(0.0), 0.0, b.g() / (&std * 2.0))
+}
+
+fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
+    b.to(0, || {
+        let shape = b.x(0).shape();
+        let dims = b.dims(1, shape.len());
+        let of_mean = || {
+            let count: i64 = dims.iter().map(|&d| shape.get(d as usize).copied().unwrap_or(1)).product();
+            b.g_of(1).restore(&dims, b.args().flag(3), shape.len()) / count as f64
+        };
+        match (b.has_g(0), b.has_g(1)) {
+            (true, true) => var_back(b, g()) + of_mean(),
+            (true, false) => var_back(b, g()),
+            _ => of_mean().expand(&shape),
+        }
+    });
+}
+
+fn norm_back(b: &Back<'_>) {
+    let p = match b.args().get(1) {
+        Arg::Str(kind) if kind == "nuc" => {
+            return b.fail(no_rule("norm", b.span(), "the nuclear norm has no gradient; that of \"fro\" has one"));
+        }
+        Arg::Str(_) => 2.0,
+        _ => b.args().float(1).unwrap_or(2.0),
+    };
+    b.to(0, || {
+        let x = b.x(0);
+        let (rank, keep) = (x.rank(), b.args().flag(3));
+        let x = if x.dtype().is_complex() { x } else { x.to(b.g().dtype()) };
+        let dims = b.dims(2, rank);
+        let (g, norm) = (b.g().restore(&dims, keep, rank), b.y().restore(&dims, keep, rank));
+        let size = x.does("abs");
+        let sign = || match x.dtype().is_complex() {
+            true => b.select(&size.eq(0.0), 0.0, &x / &size),
+            false => x.does("sign"),
+        };
+        if p == 0.0 {
+            return x.zeros_like();
+        }
+        if p == 1.0 {
+            return g * sign();
+        }
+        if p == 2.0 {
+            return g * b.select(&norm.eq(0.0), 0.0, &x / &norm);
+        }
+        if p.is_infinite() {
+            let met = size.eq(&norm).call("logical_or", &[size.does("isnan").arg()]);
+            let count = if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
+            return sign() * b.select(&met, g / count, 0.0);
+        }
+        let scale = b.select(&norm.eq(0.0), 0.0, g / norm.pow(p - 1.0));
+        if p < 1.0 {
+            return sign() * b.select(&size.eq(0.0), 0.0, size.pow(p - 1.0)) * scale;
+        }
+        if p < 2.0 {
+            return sign() * size.pow(p - 1.0) * scale;
+        }
+        x * size.pow(p - 2.0) * scale
+    });
 }

@@ -7,11 +7,13 @@
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
+use super::gradient::{products, rules};
 use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
+use super::apply::again;
+use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
@@ -88,6 +90,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([2, 3, 4]).prod().item() == 24)",
         run: Run::Primitive(prod),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X, products::prod),
         ..Op::BASE
     },
     Op {
@@ -104,8 +107,9 @@ pub static OPS: &[Op] = &[
                   assert(equal(best.values, [5.0, 7.0]))\n\
                   assert(equal(best.indices, [1, 0]))\n\
                   assert(equal(max(tensor([1, 4]), [3, 2]), [3, 4]))",
-        run: Run::Primitive(max),
+        run: Run::Primitive(|rt, args| choose(rt, args, &OF_MAX)),
         shape: known::WHOLE,
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -118,8 +122,9 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([[1.0, 5.0], [7.0, 2.0]])\n\
                   assert(x.min().item() == 1.0)\n\
                   assert(equal(x.min(0).indices, [0, 1]))",
-        run: Run::Primitive(min),
+        run: Run::Primitive(|rt, args| choose(rt, args, &OF_MIN)),
         shape: known::WHOLE,
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -132,6 +137,12 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amax(dim=0), [7, 5]))",
         run: Run::Primitive(amax),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+            b.to(0, || {
+                let dims = b.dims(1, b.x(0).rank());
+                rules::shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), false)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -144,6 +155,12 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amin(dim=0), [1, 2]))",
         run: Run::Primitive(amin),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+            b.to(0, || {
+                let dims = b.dims(1, b.x(0).rank());
+                rules::shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), false)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -158,6 +175,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(x.argmax(dim=1), [1, 0]))",
         run: Run::Primitive(argmax),
         shape: known::REDUCE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -170,6 +188,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([3, 1, 2]).argmin().item() == 1)",
         run: Run::Primitive(argmin),
         shape: known::REDUCE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -181,6 +200,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([0, 2]).any().item())\nassert(not any(tensor([false, false])).item())",
         run: Run::Primitive(any),
         shape: known::REDUCE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -192,6 +212,7 @@ pub static OPS: &[Op] = &[
         example: "assert(not tensor([0, 2]).all().item())\nassert(all(tensor([1, 2]) > 0).item())",
         run: Run::Primitive(all),
         shape: known::REDUCE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -218,6 +239,17 @@ pub static OPS: &[Op] = &[
             let most = rt.reduce("aminmax", &MAX, x, &dims, args.flag(2), dtype, dtype)?;
             Ok(Out::Record(&["min", "max"], vec![least, most]))
         }),
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+            b.to(0, || {
+                let dims = b.dims(1, b.x(0).rank());
+                let part = |i| rules::shared(b, &b.y_of(i), &b.g_of(i), &dims, b.args().flag(2), false);
+                match (b.has_g(0), b.has_g(1)) {
+                    (true, true) => part(0) + part(1),
+                    (true, false) => part(0),
+                    _ => part(1),
+                }
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -239,6 +271,13 @@ pub static OPS: &[Op] = &[
             sum(rt, &Args(&rest))
         }),
         shape: known::REDUCE,
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || {
+                let rank = b.x(0).rank();
+                let g = b.g().restore(&b.dims(1, rank), b.args().flag(2), rank);
+                b.select(&b.x(0).does("isnan"), 0.0, g)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -250,6 +289,14 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "let x = tensor([1000.0, 1000.0])\nassert(abs(x.logsumexp(0).item() - 1000.6931) < 1e-3)",
         run: Run::Primitive(logsumexp),
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+            b.to(0, || {
+                let (x, keep) = (b.x(0), b.args().flag(2));
+                let dims = b.dims(1, x.rank());
+                let y = b.y().restore(&dims, keep, x.rank());
+                b.g().restore(&dims, keep, x.rank()) * (&x - y).does("exp").conj()
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -260,6 +307,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(tensor([0, 3, 0, 5]).count_nonzero().item() == 2)",
         run: Run::Primitive(count_nonzero),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];
@@ -457,41 +505,85 @@ pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.reduce("mean", &MEAN, x, &dims, args.flag(2), dtype, dtype).map(Out::Tensor)
 }
 
-fn max(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    choose(rt, args, &Choice { name: "max", value: &MAX, indexed: &ARGMAX, pair: &MAXIMUM })
-}
-
-fn min(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    choose(rt, args, &Choice { name: "min", value: &MIN, indexed: &ARGMIN, pair: &MINIMUM })
-}
-
-/// The three forms of `max` and `min`.
+/// The three forms of `max` and `min`, each an operation of its own.
 struct Choice {
-    name: &'static str,
-    value: &'static ReduceFn,
-    indexed: &'static ReduceFn,
-    pair: &'static MapFn,
+    all: Op,
+    along: Op,
+    pair: Op,
 }
 
-fn choose(rt: &mut Runtime, args: &Args<'_>, choice: &Choice) -> Result<Out> {
-    let x = args.tensor(0)?;
+static OF_MAX: Choice = Choice {
+    all: Op {
+        name: "max",
+        run: Run::Primitive(|rt, args| {
+            let x = args.tensor(0)?;
+            choose_value(rt, "max", &MAX, x, &all_dims(x), args.flag(2))
+        }),
+        gradient: rules::OF_ALL,
+        ..Op::BASE
+    },
+    along: Op {
+        name: "max",
+        run: Run::Primitive(|rt, args| choose_indexed(rt, "max", &ARGMAX, args)),
+        gradient: rules::ALONG,
+        ..Op::BASE
+    },
+    pair: Op {
+        name: "max",
+        run: Run::Map(MapOp { f: &MAXIMUM, rule: Rule::Promote }),
+        gradient: Gradient::Rule(Keeps::XY, |b| rules::of_pair(b, "lt")),
+        ..Op::BASE
+    },
+};
+
+static OF_MIN: Choice = Choice {
+    all: Op {
+        name: "min",
+        run: Run::Primitive(|rt, args| {
+            let x = args.tensor(0)?;
+            choose_value(rt, "min", &MIN, x, &all_dims(x), args.flag(2))
+        }),
+        gradient: rules::OF_ALL,
+        ..Op::BASE
+    },
+    along: Op {
+        name: "min",
+        run: Run::Primitive(|rt, args| choose_indexed(rt, "min", &ARGMIN, args)),
+        gradient: rules::ALONG,
+        ..Op::BASE
+    },
+    pair: Op {
+        name: "min",
+        run: Run::Map(MapOp { f: &MINIMUM, rule: Rule::Promote }),
+        gradient: Gradient::Rule(Keeps::XY, |b| rules::of_pair(b, "gt")),
+        ..Op::BASE
+    },
+};
+
+fn choose(rt: &mut Runtime, args: &Args<'_>, choice: &'static Choice) -> Result<Out> {
     let second = if args.is_given(3) { 3 } else { 1 };
     match args.get(second) {
-        Arg::None => choose_value(rt, choice.name, choice.value, x, &all_dims(x), args.flag(2)),
-        Arg::Int(dim) if second == 1 => {
-            let dim = dims::one(1, *dim, x.rank())?;
-            let (values, indices) = choose_along(rt, choice.name, choice.indexed, x, dim, args.flag(2))?;
-            Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
-        }
+        Arg::None => again(rt, &choice.all, Call::Plain(*args)),
+        Arg::Int(_) if second == 1 => again(rt, &choice.along, Call::Plain(*args)),
         Arg::Tensor(_) | Arg::Int(_) | Arg::Float(_) | Arg::Bool(_)
             if second == 3 || args.opt_tensor(1).is_some() =>
         {
-            let op = MapOp { f: choice.pair, rule: Rule::Promote };
-            let operands = [MapArg::Tensor(x), args.operand(second)?];
-            super::map(rt, choice.name, &op, &operands).map(Out::Tensor)
+            again(rt, &choice.pair, Call::Plain(Args(&[args.get(0).clone(), args.get(second).clone()])))
         }
         _ => Err(error::wrong_argument(1, "a dimension (an int) or a tensor")),
     }
+}
+
+fn choose_indexed(
+    rt: &mut Runtime,
+    name: &'static str,
+    f: &'static ReduceFn,
+    args: &Args<'_>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dim = dims::one(1, args.int(1)?, x.rank())?;
+    let (values, indices) = choose_along(rt, name, f, x, dim, args.flag(2))?;
+    Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
 }
 
 /// Values and positions along one dimension.

@@ -1,13 +1,14 @@
 //! Running sums, products, maxima and minima.
 
 use super::folds::{MAX, SUM};
+use super::gradient::{products, rules};
 use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{MIN, PROD};
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped};
 use super::signature::{Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, complex, dims, error, make};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error, make};
 use crate::array::{Class, Dims, Dtype, Scalar, Strides};
 use crate::base::Result;
 use crate::kernel::host::define::{host_combine, host_compare};
@@ -34,6 +35,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2, 3]).cumsum(0), [1, 3, 6]))",
         run: Run::Primitive(|rt, args| running(rt, "cumsum", &SUM, args)),
         shape: known::SAME,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || rules::sums_from_end(&b.g(), b.dim(1, b.g().rank())))),
         ..Op::BASE
     },
     Op {
@@ -45,6 +47,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2, 3]).cumprod(0), [1, 2, 6]))",
         run: Run::Primitive(|rt, args| running(rt, "cumprod", &PROD, args)),
         shape: known::SAME,
+        gradient: Gradient::Rule(Keeps::X, products::running),
         ..Op::BASE
     },
     Op {
@@ -57,6 +60,9 @@ pub static OPS: &[Op] = &[
         example: "let best = tensor([1, 3, 2, 3]).cummax(0)\nassert(equal(best.values, [1, 3, 3, 3]))\n\
                   assert(equal(best.indices, [0, 1, 1, 3]))",
         run: Run::Primitive(|rt, args| extreme(rt, "cummax", &MAX, args)),
+        gradient: Gradient::Rule(Keeps::INDICES, |b| {
+            b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
+        }),
         ..Op::BASE
     },
     Op {
@@ -68,6 +74,9 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([3, 1, 2]).cummin(0).values, [3, 1, 1]))",
         run: Run::Primitive(|rt, args| extreme(rt, "cummin", &MIN, args)),
+        gradient: Gradient::Rule(Keeps::INDICES, |b| {
+            b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
+        }),
         ..Op::BASE
     },
     Op {
@@ -85,6 +94,7 @@ pub static OPS: &[Op] = &[
             }
             running(rt, "logcumsumexp", &LOG_SUM, args)
         }),
+        gradient: Gradient::Rule(Keeps::X.and_result(), products::log_running),
         ..Op::BASE
     },
 ];

@@ -3,7 +3,7 @@
 use super::index::{as_positions, gather_along};
 use super::make::filled;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, error};
+use super::{Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Operand, Strides, result_type};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -36,6 +36,7 @@ pub static OPS: &[Op] = &[
         example: "let row = tensor([1, 3, 5, 7])\nassert(equal(searchsorted(row, [0, 3, 9]), [0, 1, 4]))\n\
                   assert(equal(searchsorted(row, [0, 3, 9], right=true), [0, 2, 4]))",
         run: Run::Primitive(searchsorted),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -61,6 +62,7 @@ pub static OPS: &[Op] = &[
             let found = places(rt, "bucketize", &Rows::One(&boundaries), &input, args.flag(3))?;
             shortened(rt, found, args.flag(2))
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

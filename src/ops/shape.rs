@@ -4,7 +4,9 @@
 use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Gradient, Op, Out, Run, dims, error};
+use super::gradient::{Back, error::no_rule, rules};
+use super::subscript::Index;
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::{Error, Result};
 use crate::plan::Runtime;
@@ -34,7 +36,7 @@ pub static OPS: &[Op] = &[
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
         shape: known::RESHAPE,
-        gradient: Gradient::View,
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -49,7 +51,7 @@ pub static OPS: &[Op] = &[
             let shape = resolve("reshape_as", x, &extents(args.tensor(1)?))?;
             reshaped(rt, x, &shape).map(Out::Tensor)
         }),
-        gradient: Gradient::View,
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -71,7 +73,7 @@ pub static OPS: &[Op] = &[
             viewed(x, &shape).map(Out::Tensor)
         }),
         shape: known::RESHAPE,
-        gradient: Gradient::View,
+        gradient: Gradient::Rule(Keeps::NOTHING, view_back),
         ..Op::BASE
     },
     Op {
@@ -86,7 +88,7 @@ pub static OPS: &[Op] = &[
             let shape = resolve("view_as", x, &extents(args.tensor(1)?))?;
             viewed(x, &shape).map(Out::Tensor)
         }),
-        gradient: Gradient::View,
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -98,7 +100,7 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(2, 3, 4).permute(2, 0, 1).shape == (4, 2, 3))",
         run: Run::Primitive(permute),
         shape: known::PERMUTE,
-        gradient: Gradient::View,
+        gradient: Gradient::Rule(Keeps::NOTHING, permute_back),
         ..Op::BASE
     },
     Op {
@@ -115,7 +117,7 @@ pub static OPS: &[Op] = &[
             Ok(Out::Tensor(swapped(x, a, b)))
         }),
         shape: known::TRANSPOSE,
-        gradient: Gradient::View,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("transpose", &[b.arg(1), b.arg(2)]))),
         ..Op::BASE
     },
     Op {
@@ -138,7 +140,7 @@ pub static OPS: &[Op] = &[
             }
         }),
         shape: known::T,
-        gradient: Gradient::View,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("t"))),
         ..Op::BASE
     },
     Op {
@@ -150,7 +152,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).movedim(0, -1).shape == (3, 4, 2))",
         run: Run::Primitive(movedim),
-        gradient: Gradient::View,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("movedim", &[b.arg(2), b.arg(1)]))),
         ..Op::BASE
     },
     Op {
@@ -169,7 +171,7 @@ pub static OPS: &[Op] = &[
             };
             Ok(Out::Tensor(without_ones(x, &dropped)))
         }),
-        gradient: Gradient::View,
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -185,7 +187,7 @@ pub static OPS: &[Op] = &[
             unsqueezed(x, at).map(Out::Tensor)
         }),
         shape: known::UNSQUEEZE,
-        gradient: Gradient::View,
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -199,7 +201,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|_, args| {
             expanded("expand", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
         }),
-        gradient: Gradient::View,
+        gradient: SAME,
         ..Op::BASE
     },
     Op {
@@ -212,7 +214,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|_, args| {
             expanded("expand_as", args.tensor(0)?, &extents(args.tensor(1)?)).map(Out::Tensor)
         }),
-        gradient: Gradient::View,
+        gradient: SAME,
         ..Op::BASE
     },
     Op {
@@ -225,6 +227,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|_, args| {
             expanded("broadcast_to", args.tensor(0)?, args.ints(1).unwrap_or(&[])).map(Out::Tensor)
         }),
+        gradient: SAME,
         ..Op::BASE
     },
     Op {
@@ -241,6 +244,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).flatten().shape == (24,))\nassert(zeros(2, 3, 4).flatten(1).shape == (2, 12))",
         run: Run::Primitive(flatten),
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -283,6 +287,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::Tensor(lone.with_layout(layout)))
         }),
+        gradient: Gradient::View,
         ..Op::BASE
     },
     Op {
@@ -293,6 +298,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, 12).unflatten(1, [3, -1]).shape == (2, 3, 4))",
         run: Run::Primitive(unflatten),
+        gradient: RESHAPED,
         ..Op::BASE
     },
     Op {
@@ -305,6 +311,7 @@ pub static OPS: &[Op] = &[
         example: "let x = zeros(2, 3).t()\nassert(not x.is_contiguous())\nassert(x.contiguous().is_contiguous())",
         run: Run::Primitive(|rt, args| rt.contiguous(args.tensor(0)?).map(Out::Tensor)),
         shape: known::SAME,
+        gradient: SAME,
         ..Op::BASE
     },
     Op {
@@ -320,6 +327,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(narrow([1, 2, 3, 4], 0, 1, 2), [2, 3]))",
         run: Run::Primitive(narrow),
+        gradient: Gradient::Rule(Keeps::NOTHING, narrow_back),
         ..Op::BASE
     },
     Op {
@@ -336,9 +344,52 @@ pub static OPS: &[Op] = &[
             let at = position(2, args.int(2)?, dim, x.shape()[dim])?;
             Ok(Out::Tensor(selected(x, dim, at)))
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || {
+                let dim = b.dim(1, b.form(0).shape.len());
+                rules::spread(b, &b.g(), dim, Index::Int(b.args().opt_int(2).unwrap_or(0)))
+            });
+        }),
         ..Op::BASE
     },
 ];
+
+/// The elements in their order: the gradient has the operand's shape.
+const RESHAPED: Gradient = Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().reshape(&b.shape(0))));
+
+/// The gradient as it is; the pass sums over dimensions that were stretched.
+const SAME: Gradient = Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g()));
+
+fn view_back(b: &Back<'_>) {
+    b.to(0, || {
+        if b.args().dtype(1).is_some() && b.form(0).dtype != b.result(0).dtype {
+            let help = "to convert numbers, write `x.to(dtype)`; for complex parts, `view_as_real(x)`";
+            b.fail(no_rule("view", b.span(), help));
+        }
+        b.g().reshape(&b.shape(0))
+    });
+}
+
+fn permute_back(b: &Back<'_>) {
+    b.to(0, || {
+        let order = b.dims(1, b.form(0).shape.len());
+        let mut back = vec![0; order.len()];
+        for (place, &dim) in order.iter().enumerate() {
+            back[dim as usize] = place as i64;
+        }
+        b.g().call("permute", &[Arg::Ints(back)])
+    });
+}
+
+fn narrow_back(b: &Back<'_>) {
+    b.to(0, || {
+        let shape = b.shape(0);
+        let dim = b.dim(1, shape.len());
+        let (start, length) = (b.args().opt_int(2).unwrap_or(0), b.args().opt_int(3).unwrap_or(0));
+        let start = if start < 0 { start + shape[dim as usize] } else { start };
+        rules::spread(b, &b.g(), dim, Index::Slice { start: Some(start), end: Some(start + length), step: 1 })
+    });
+}
 
 /// The extents as ints.
 fn extents(x: &Tensor) -> Vec<i64> {

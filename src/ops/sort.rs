@@ -13,7 +13,9 @@ use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped, selected};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, dims, error};
+use super::apply::again;
+use super::gradient::rules;
+use super::{Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
@@ -43,6 +45,7 @@ pub static OPS: &[Op] = &[
             let (values, indices) = along(rt, "sort", args)?;
             Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
         }),
+        gradient: Gradient::Rule(Keeps::INDICES, |b| rules::chosen(b, 1, None)),
         ..Op::BASE
     },
     Op {
@@ -53,6 +56,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(argsort(tensor([3, 1, 2])), [1, 2, 0]))",
         run: Run::Primitive(|rt, args| Ok(Out::Tensor(along(rt, "argsort", args)?.1))),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -71,6 +75,7 @@ pub static OPS: &[Op] = &[
         example: "let best = tensor([1, 9, 5]).topk(2)\nassert(equal(best.values, [9, 5]))\n\
                   assert(equal(best.indices, [1, 2]))",
         run: Run::Primitive(topk),
+        gradient: Gradient::Rule(Keeps::INDICES, |b| rules::chosen(b, 2, None)),
         ..Op::BASE
     },
     Op {
@@ -82,6 +87,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(tensor([7, 5, 9]).kthvalue(2).values.item() == 7)",
         run: Run::Primitive(kthvalue),
+        gradient: Gradient::Rule(Keeps::INDICES, |b| rules::chosen(b, 2, Some(3))),
         ..Op::BASE
     },
     Op {
@@ -92,8 +98,11 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([3.0, 1.0, 2.0, 9.0]).median().item() == 2.0)",
-        run: Run::Primitive(median),
+        run: Run::Primitive(|rt, args| {
+            again(rt, if args.is_given(1) { &MEDIANS } else { &MEDIAN }, Call::Plain(*args))
+        }),
         shape: known::WHOLE,
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -109,9 +118,15 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(bincount(tensor([0, 2, 2])), [1, 0, 2]))",
         run: Run::Primitive(bincount),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];
+
+/// The median of all elements, and those along a dimension.
+static MEDIAN: Op = Op { gradient: rules::OF_ALL, ..MIDDLE };
+static MEDIANS: Op = Op { gradient: rules::ALONG, ..MIDDLE };
+const MIDDLE: Op = Op { name: "median", run: Run::Primitive(median), ..Op::BASE };
 
 static IS_NO_NUMBER: MapFn = MapFn {
     name: "is_no_number",

@@ -2,13 +2,15 @@
 //!
 //! Composed of other operations; nothing here waits for a device.
 
-use super::composed::{call, out_of, t};
+use super::apply::again;
+use super::composed::{call, expand, narrow, out_of, permute, reshape, select, t, to, unsqueeze};
+use super::gradient::rules;
 use super::make::filled;
 use super::params::{DTYPE, X};
-use super::shape::{expanded, narrowed, needs_dim, permuted, reshaped, selected, unsqueezed};
+use super::shape::{narrowed, needs_dim, reshaped, selected};
 use super::signature::{Default, Kind, Param};
 use super::sort::{median_of_nothing, sorted};
-use super::{Arg, Args, Form, Op, Out, Run, assertion, error};
+use super::{Arg, Args, Call, Form, Gradient, Op, Out, Run, assertion, error};
 use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -45,6 +47,7 @@ pub static OPS: &[Op] = &[
                   assert(equal(x.quantile([0.0, 1.0]), [1.0, 4.0]))\n\
                   assert(x.quantile(0.5, interpolation=\"lower\").item() == 2)",
         run: Run::Composed(|rt, args| quantiles(rt, "quantile", args, false)),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -56,6 +59,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(tensor([1.0, nan, 3.0]).nanquantile(0.5).item() == 2.0)",
         run: Run::Composed(|rt, args| quantiles(rt, "nanquantile", args, true)),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -67,6 +71,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(tensor([1.0, nan, 2.0]).nanmean().item() == 1.5)",
         run: Run::Composed(nanmean),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -77,7 +82,10 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
         example: "assert(tensor([3.0, nan, 1.0, 2.0]).nanmedian().item() == 2.0)",
-        run: Run::Composed(nanmedian),
+        run: Run::Primitive(|rt, args| {
+            again(rt, if args.is_given(1) { &NANMEDIANS } else { &NANMEDIAN }, Call::Plain(*args))
+        }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -95,6 +103,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(histc(tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3), [0.0, 2.0, 1.0, 0.0]))",
         run: Run::Composed(histc),
+        gradient: Gradient::Missing("counts do not vary smoothly with the elements; count `x.detach()`"),
         ..Op::BASE
     },
     Op {
@@ -112,6 +121,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(cov(tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
         run: Run::Composed(|rt, args| covariance(rt, "cov", args).map(Out::Tensor)),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -123,6 +133,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(corrcoef(tensor([[0.0, 1.0, 2.0], [4.0, 2.0, 0.0]])), [[1.0, -1.0], [-1.0, 1.0]]))",
         run: Run::Composed(correlation),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -139,6 +150,7 @@ pub static OPS: &[Op] = &[
             let (parts, dim) = trapezoids(rt, "trapezoid", args)?;
             call(rt, "sum", &[t(&parts), Arg::Ints(vec![dim])]).map(Out::Tensor)
         }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -153,14 +165,20 @@ pub static OPS: &[Op] = &[
             let (parts, dim) = trapezoids(rt, "cumulative_trapezoid", args)?;
             call(rt, "cumsum", &[t(&parts), Arg::Int(dim)]).map(Out::Tensor)
         }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
 ];
 
+/// The median of all numbers, and those along a dimension.
+static NANMEDIAN: Op = Op { gradient: rules::OF_ALL, ..MIDDLE };
+static NANMEDIANS: Op = Op { gradient: rules::ALONG, ..MIDDLE };
+const MIDDLE: Op = Op { name: "nanmedian", run: Run::Primitive(nanmedian), ..Op::BASE };
+
 /// Moves a dimension to the end.
-fn rows(x: &Tensor, dim: usize) -> Tensor {
+fn rows(rt: &mut Runtime, x: &Tensor, dim: usize) -> Result<Tensor> {
     let order: Dims = (0..x.rank()).filter(|&d| d != dim).chain([dim]).collect();
-    permuted(x, &order)
+    permute(rt, x, &order)
 }
 
 /// The tensor and the dimension to work along: all elements as one row if no dimension is given.
@@ -172,9 +190,9 @@ fn one_row(
     dim: Option<i64>,
 ) -> Result<(Tensor, usize)> {
     match dim {
-        None => Ok((reshaped(rt, x, &[x.count()])?, 0)),
+        None => Ok((reshape(rt, x, &[x.count()])?, 0)),
         Some(dim) => {
-            let x = if x.rank() == 0 { unsqueezed(x, 0)? } else { x.clone() };
+            let x = if x.rank() == 0 { unsqueeze(rt, x, 0)? } else { x.clone() };
             let dim = needs_dim(name, &x, index, dim)?;
             Ok((x, dim))
         }
@@ -204,11 +222,11 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         }
         Arg::Tensor(q) => {
             let several = q.rank() == 1;
-            let q = rt.convert(q, dtype)?;
+            let q = to(rt, q, dtype)?;
             // A fraction below 0 must not count from the end.
             let below = call(rt, "lt", &[t(&q), Arg::Float(0.0)])?;
             let q = call(rt, "where", &[t(&below), Arg::Float(2.0), t(&q)])?;
-            (reshaped(rt, &q, &[q.count()])?, several)
+            (reshape(rt, &q, &[q.count()])?, several)
         }
         _ => {
             let q = args.float(1)?;
@@ -219,11 +237,11 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         }
     };
     rt.common_device(name, [&x, &q])?;
-    let values = rows(&sorted(rt, name, &x, dim, false)?.0, dim);
+    let values = call(rt, "sort", &[t(&x), Arg::Int(dim as i64)])?;
+    let values = rows(rt, &values, dim)?;
     let last = values.rank() - 1;
     let count = values.shape()[last];
-    let shape: Vec<i64> =
-        values.shape()[..last].iter().chain([&q.count()]).map(|&extent| extent as i64).collect();
+    let shape: Dims = values.shape()[..last].iter().copied().chain([q.count()]).collect();
     let ranks = match skip {
         true => {
             let count = numbers(rt, &values, last, dtype)?;
@@ -233,7 +251,7 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         }
         false => call(rt, "mul", &[t(&q), Arg::Float((count - 1) as f64)])?,
     };
-    let ranks = expanded(name, &ranks, &shape)?;
+    let ranks = expand(rt, &ranks, &shape)?;
     let at = |rt: &mut Runtime, rounded: &str| -> Result<Tensor> {
         let ids = call(rt, rounded, &[t(&ranks)])?;
         let ids = rt.convert(&ids, Dtype::I64)?;
@@ -260,20 +278,20 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         true => found,
         false => {
             // A nan sorts last; if there is one, it is the result.
-            let top = narrowed(&values, last, count - 1, 1);
+            let top = narrow(rt, &values, last, count - 1, 1)?;
             let spoilt = call(rt, "isnan", &[t(&top)])?;
             call(rt, "where", &[t(&spoilt), Arg::Float(f64::NAN), t(&found)])?
         }
     };
     let mut found = match several {
-        true => permuted(&found, &[&[last], (0..last).collect::<Vec<_>>().as_slice()].concat()),
-        false => selected(&found, last, 0),
+        true => permute(rt, &found, &[&[last], (0..last).collect::<Vec<_>>().as_slice()].concat())?,
+        false => select(rt, &found, last, 0)?,
     };
     if args.flag(3) {
         let first = usize::from(several);
         let ones = if args.is_given(2) { 1.min(given.rank()) } else { given.rank() };
         for _ in 0..ones {
-            found = unsqueezed(&found, first + if args.is_given(2) { dim } else { 0 })?;
+            found = unsqueeze(rt, &found, first + if args.is_given(2) { dim } else { 0 })?;
         }
     }
     Ok(Out::Tensor(found))
@@ -377,10 +395,10 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
     if let Some(weight) = args.opt_tensor(3).filter(|weight| weight.dtype().is_float()) {
         dtype = result_type([Operand::Tensor(dtype), Operand::Tensor(weight.dtype())]);
     }
-    let x = if given.dtype() == dtype { given.clone() } else { rt.convert(given, dtype)? };
+    let x = to(rt, given, dtype)?;
     let variables = if given.rank() == 2 { x.shape()[0] } else { 1 };
     let count = x.shape().last().copied().unwrap_or(1);
-    let x = reshaped(rt, &x, &[variables, count])?;
+    let x = reshape(rt, &x, &[variables, count])?;
     let correction = args.opt_int(1).unwrap_or(1) as f64;
     let mut weights: [Option<Tensor>; 2] = [None, None];
     for (at, index) in [(0, 2), (1, 3)] {
@@ -399,8 +417,8 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
         let any = call(rt, "any", &[t(&negative)])?;
         let none = call(rt, "logical_not", &[t(&any)])?;
         assertion::holds(rt, &none, "the weights of `cov` are 0 or more")?;
-        let weight = reshaped(rt, weight, &[count])?;
-        weights[at] = Some(rt.convert(&weight, x.dtype().real())?);
+        let weight = reshape(rt, weight, &[count])?;
+        weights[at] = Some(to(rt, &weight, x.dtype().real())?);
     }
     let weight = match &weights {
         [Some(f), Some(a)] => Some(call(rt, "mul", &[t(f), t(a)])?),
@@ -442,9 +460,10 @@ fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<T
         }
     };
     let heavy = call(rt, "conj", &[t(&heavy)])?;
-    let products = call(rt, "matmul", &[t(&far), Arg::Tensor(permuted(&heavy, &[1, 0]))])?;
+    let heavy = permute(rt, &heavy, &[1, 0])?;
+    let products = call(rt, "matmul", &[t(&far), t(&heavy)])?;
     let found = call(rt, "div", &[t(&products), norm])?;
-    if variables == 1 { reshaped(rt, &found, &[]) } else { Ok(found) }
+    if variables == 1 { reshape(rt, &found, &[]) } else { Ok(found) }
 }
 
 fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -453,14 +472,19 @@ fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return call(rt, "div", &[t(&found), t(&found)]).map(Out::Tensor);
     }
     let spread = call(rt, "diagonal", &[t(&found)])?;
-    let spread = call(rt, "sqrt", &[Arg::Tensor(super::complex::real(&spread)?)])?;
-    let found = call(rt, "div", &[t(&found), Arg::Tensor(unsqueezed(&spread, 1)?)])?;
+    let spread = match spread.dtype().is_complex() {
+        true => call(rt, "real", &[t(&spread)])?,
+        false => spread,
+    };
+    let spread = call(rt, "sqrt", &[t(&spread)])?;
+    let column = unsqueeze(rt, &spread, 1)?;
+    let found = call(rt, "div", &[t(&found), t(&column)])?;
     let found = call(rt, "div", &[t(&found), t(&spread)])?;
     let within = |rt: &mut Runtime, part: &Tensor| {
         call(rt, "clamp", &[t(part), Arg::Float(-1.0), Arg::Float(1.0)]).map(Arg::Tensor)
     };
     if found.dtype().is_complex() {
-        let (re, im) = (super::complex::real(&found)?, super::complex::imag(&found)?);
+        let (re, im) = (call(rt, "real", &[t(&found)])?, call(rt, "imag", &[t(&found)])?);
         let parts = [within(rt, &re)?, within(rt, &im)?];
         return call(rt, "complex", &parts).map(Out::Tensor);
     }
@@ -474,7 +498,7 @@ fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(
     let dim = needs_dim(name, y, 3, args.int(3)?)?;
     let between = y.shape()[dim].saturating_sub(1);
     let start = y.shape()[dim].min(1);
-    let (before, after) = (narrowed(y, dim, 0, between), narrowed(y, dim, start, between));
+    let (before, after) = (narrow(rt, y, dim, 0, between)?, narrow(rt, y, dim, start, between)?);
     let both = call(rt, "add", &[t(&before), t(&after)])?;
     let steps = match args.opt_tensor(1) {
         None => args.get(2).clone(),
@@ -488,7 +512,7 @@ fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(
                     shape.extend_from_slice(x.shape());
                 }
             }
-            let steps = reshaped(rt, x, &shape)?;
+            let steps = reshape(rt, x, &shape)?;
             let along = dim + steps.rank() - y.rank();
             let fits = steps.shape()[along] == y.shape()[dim]
                 || x.rank() > 1 && [y.shape()[dim], steps.shape()[along]].contains(&2)

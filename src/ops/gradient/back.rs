@@ -106,13 +106,23 @@ impl<'a> Back<'a> {
         }
     }
 
+    /// The name of the operation.
+    pub fn name(&self) -> &'static str {
+        self.node.name()
+    }
+
+    /// The source position of the operation.
+    pub fn span(&self) -> crate::base::Span {
+        self.node.span
+    }
+
     /// True when something depends on a result.
     pub fn has_g(&self, output: usize) -> bool {
         self.gradients.get(output).is_some_and(Option::is_some)
     }
 
     /// Zeros of a form.
-    pub(super) fn zeros(&self, form: &Varies) -> Var<'_> {
+    pub fn zeros(&self, form: &Varies) -> Var<'_> {
         let shape = form.shape.iter().map(|&extent| extent as i64).collect();
         self.op("zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
     }
@@ -149,6 +159,42 @@ impl<'a> Back<'a> {
             Some(Arg::Tensors(all)) => all.iter().map(|tensor| self.var(Some(tensor.clone()))).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The shapes of the tensors of a list parameter that is not kept.
+    pub fn shapes(&self, param: usize) -> Vec<Vec<i64>> {
+        let ints = |shape: &crate::array::Dims| shape.iter().map(|&extent| extent as i64).collect();
+        match self.args.get(param) {
+            Some(Arg::Shapes(all)) => all.iter().map(ints).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The dimension that an argument names, of an operand of `rank` dimensions.
+    pub fn dim(&self, param: usize, rank: usize) -> i64 {
+        let dim = self.args().opt_int(param).unwrap_or(0);
+        if dim < 0 { dim + rank.max(1) as i64 } else { dim }
+    }
+
+    /// True when the gradient itself is recorded, for second derivatives.
+    pub fn is_recorded(&self) -> bool {
+        self.rt.borrow().recording.enabled
+    }
+
+    /// Zeros of the form of an operand.
+    pub fn zeros_of(&self, param: usize) -> Var<'_> {
+        self.zeros(self.form(param))
+    }
+
+    /// True if any element is true. Waits for the tensor.
+    pub fn any(&self, condition: &Var<'_>) -> bool {
+        let mut found = false;
+        self.given(|rt| {
+            let any = composed::call(rt, "any", &[condition.arg()])?;
+            found = !rt.item(&any)?.is_zero();
+            Ok(any)
+        });
+        found
     }
 
     /// The kept result.
@@ -193,6 +239,11 @@ impl<'a> Back<'a> {
     /// The shape of an operand that requires gradients.
     pub fn shape(&self, param: usize) -> Vec<i64> {
         self.form(param).shape.iter().map(|&extent| extent as i64).collect()
+    }
+
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        self.node.outputs.len()
     }
 
     /// The form of a result.
@@ -357,6 +408,12 @@ impl<'a> Var<'a> {
         let Some(tensor) = &self.tensor else { return self.clone() };
         let args: Vec<Arg> = std::iter::once(Arg::Tensor(tensor.clone())).chain(rest.iter().cloned()).collect();
         let tensor = self.back.compute(&mut |rt| composed::call(rt, name, &args));
+        Var { back: self.back, tensor }
+    }
+
+    /// Calls an operation with other arguments.
+    pub fn run(&self, name: &str, args: &[Arg]) -> Var<'a> {
+        let tensor = self.back.compute(&mut |rt| composed::call(rt, name, args));
         Var { back: self.back, tensor }
     }
 

@@ -13,9 +13,13 @@
 pub mod back;
 pub mod error;
 mod family;
+pub mod joined;
 pub mod node;
 mod pass;
+pub mod positions;
+pub mod products;
 pub mod record;
+pub mod rules;
 pub mod strided;
 
 pub use back::{Back, Var};
@@ -62,13 +66,13 @@ pub struct Keeps {
     pub operands: u16,
     /// Keep an operand only if another one requires gradients: products.
     pub across: bool,
-    /// Keep the results.
-    pub results: bool,
+    /// A bit per result that is kept.
+    pub results: u8,
 }
 
 impl Keeps {
     /// Nothing but shapes.
-    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: false };
+    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: 0 };
     /// The first operand.
     pub const X: Keeps = Keeps::operands(1);
     /// The second operand.
@@ -78,18 +82,20 @@ impl Keeps {
     /// All operands.
     pub const ALL: Keeps = Keeps::operands(u16::MAX);
     /// Each operand, if the other one requires gradients.
-    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: false };
+    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: 0 };
     /// The results.
-    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: true };
+    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: u8::MAX };
+    /// The second result: the indices of a choice.
+    pub const INDICES: Keeps = Keeps { operands: 0, across: false, results: 2 };
 
     /// Operands by a bit per parameter number.
     pub const fn operands(bits: u16) -> Keeps {
-        Keeps { operands: bits, across: false, results: false }
+        Keeps { operands: bits, across: false, results: 0 }
     }
 
     /// Also the results.
     pub const fn and_result(self) -> Keeps {
-        Keeps { results: true, ..self }
+        Keeps { results: u8::MAX, ..self }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Span;
 use crate::driver::DeviceId;
+use crate::ops::subscript::Index;
 use crate::ops::{Arg, Op};
 use crate::stream::Stream;
 use crate::tensor::{Edge, Tensor};
@@ -100,7 +101,7 @@ pub struct Saved {
     pub args: SmallVec<[Arg; 3]>,
     /// The results, if kept.
     pub results: SmallVec<[Option<Tensor>; 1]>,
-    /// The storage versions of the kept tensors, arguments first.
+    /// The storage versions of [`Saved::watched`].
     pub versions: SmallVec<[u64; 4]>,
 }
 
@@ -113,6 +114,15 @@ impl Saved {
             _ => &[],
         });
         args.chain(self.results.iter().flatten())
+    }
+
+    /// The kept tensors and index tensors: writing one in place makes the rule wrong.
+    pub fn watched(&self) -> impl Iterator<Item = &Tensor> {
+        let indices = self.args.iter().flat_map(|arg| match arg {
+            Arg::Indices(indices) => indices.as_slice(),
+            _ => &[],
+        });
+        self.tensors().chain(indices.filter_map(Index::tensor))
     }
 }
 

@@ -450,7 +450,7 @@ impl Pass {
         let Some(saved) = &state.saved else {
             return Err(error::consumed(node.name(), node.span, state.consumed));
         };
-        for (tensor, version) in saved.tensors().zip(&saved.versions) {
+        for (tensor, version) in saved.watched().zip(&saved.versions) {
             if tensor.version() != *version {
                 return Err(error::overwritten(node.name(), node.span, tensor.last_write()));
             }
@@ -602,9 +602,11 @@ fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
         gradient = composed::call(rt, "real", &[t(gradient)])?;
     }
     if *gradient.shape() != form.shape {
-        let extra = gradient.rank().saturating_sub(form.shape.len());
-        let stretched = |d: &usize| {
-            *d < extra || form.shape.get(*d - extra).is_some_and(|&n| n == 1) && gradient.shape()[*d] != 1
+        // Dimensions correspond from the last one on.
+        let (own, rank) = (gradient.rank(), form.shape.len());
+        let stretched = |d: &usize| match (d + rank).checked_sub(own) {
+            Some(of) => form.shape[of] == 1 && gradient.shape()[*d] != 1,
+            None => true,
         };
         let dims: Vec<i64> = (0..gradient.rank()).filter(stretched).map(|d| d as i64).collect();
         if !dims.is_empty() && gradient.count() != form.shape.iter().product::<usize>() {

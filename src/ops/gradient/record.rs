@@ -56,7 +56,11 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
         && !matches!(op.gradient, Gradient::Constant | Gradient::Composed);
     let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
     if inputs.is_empty() {
-        let out = apply::run(rt, op, call)?;
+        let out = match op.gradient {
+            // Nothing that its code calls is recorded either.
+            Gradient::Constant => unrecorded(rt, |rt| apply::run(rt, op, call))?,
+            _ => apply::run(rt, op, call)?,
+        };
         if let (Some(source), Out::Tensor(view)) = (args.opt_tensor(0), &out) {
             family::inherit(source, view);
         }
@@ -157,7 +161,7 @@ fn note(
     }
     let outputs = results.iter().map(Varies::of).collect();
     let stream = stream_of(rt, &results[0]);
-    let kept = op.gradient.keeps().results;
+    let kept = op.gradient.keeps().results > 0;
     let node = new_node(rt, Step::Op(op), inputs, outputs, stream);
     if let Some(node) = node.downcast_ref::<Node>() {
         node.state.lock().saved = Some(saved);
@@ -204,7 +208,8 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
             && keeps.operands >> param & 1 == 1
             && (!keeps.across || inputs.iter().any(|input| usize::from(input.param) != param));
         let arg = match arg {
-            Arg::Tensor(_) | Arg::Tensors(_) if !keep => Arg::None,
+            Arg::Tensor(_) if !keep => Arg::None,
+            Arg::Tensors(all) if !keep => Arg::Shapes(all.iter().map(|t| t.shape().clone()).collect()),
             Arg::Tensor(tensor) => Arg::Tensor(keep_operand(tensor, inputs, param, 0)),
             Arg::Tensors(all) => {
                 let kept = all.iter().enumerate().map(|(i, t)| keep_operand(t, inputs, param, i));
@@ -214,11 +219,11 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         };
         saved.args.push(arg);
     }
-    saved.results = match keeps.results {
-        true => results.iter().map(|tensor| Some(tensor.kept())).collect(),
-        false => SmallVec::new(),
-    };
-    saved.versions = saved.tensors().map(Tensor::version).collect();
+    if keeps.results > 0 {
+        let keep = |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
+        saved.results = results.iter().enumerate().map(keep).collect();
+    }
+    saved.versions = saved.watched().map(Tensor::version).collect();
     saved
 }
 
