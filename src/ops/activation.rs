@@ -3,6 +3,8 @@
 use super::complex;
 use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
+use super::gradient::back::Operand;
+use super::gradient::{Back, Var};
 use super::known;
 use super::params::{UNARY, X};
 use super::select::CLAMP;
@@ -53,6 +55,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, 0.0, 6.0, b.g()))),
         ..Op::BASE
     },
     Op {
@@ -81,6 +84,9 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || b.select(&b.x(0).gt(0.0), b.g(), b.g() * b.arg(1)));
+        }),
         ..Op::BASE
     },
     Op {
@@ -105,6 +111,9 @@ pub static OPS: &[Op] = &[
                 host: host_binary!(float: |a, b| if a > 0.0 { a } else { b * math::expm1(a) }),
                 complex: None,
             },
+        }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || b.select(&b.x(0).gt(0.0), b.g(), b.g() * b.arg(1) * power_below_0(&b.x(0))));
         }),
         ..Op::BASE
     },
@@ -137,6 +146,12 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || {
+                let (above, below) = (1.050_700_987_355_480_5, 1.758_099_340_847_376_6);
+                b.select(&b.x(0).gt(0.0), b.g() * above, b.g() * below * power_below_0(&b.x(0)))
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -164,6 +179,12 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || {
+                let scaled = b.x(0) * b.arg(1);
+                b.select(&scaled.gt(b.arg(2)), b.g(), b.g() * scaled.does("sigmoid"))
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -184,6 +205,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SOFTSIGN),
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, softsign_back),
         ..Op::BASE
     },
     Op {
@@ -206,6 +228,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Derivative(|x| (-x).does("sigmoid")),
         ..Op::BASE
     },
     Op {
@@ -218,6 +241,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(gelu([1.0]), [0.8413447]))\n\
                   assert(allclose(gelu([1.0], approximate=\"tanh\"), [0.8411920]))",
         run: Run::Primitive(gelu),
+        gradient: Gradient::Rule(Keeps::X, gelu_back),
         ..Op::BASE
     },
     Op {
@@ -237,6 +261,10 @@ pub static OPS: &[Op] = &[
                 host: host_unary!(float: |a| a / (1.0 + math::exp(-a))),
                 complex: Some(&complex::SILU),
             },
+        }),
+        gradient: Gradient::Derivative(|x| {
+            let s = x.does("sigmoid");
+            &s * ((1.0 - &s) * x + 1.0)
         }),
         ..Op::BASE
     },
@@ -264,6 +292,10 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Derivative(|x| {
+            let t = x.does("softplus").does("tanh");
+            x * (1.0 - t.square()) * x.does("sigmoid") + t
+        }),
         ..Op::BASE
     },
     Op {
@@ -285,6 +317,7 @@ pub static OPS: &[Op] = &[
             }
             clamped(rt, "hardtanh", args.tensor(0)?, (low, high))
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, b.arg(1), b.arg(2), b.g()))),
         ..Op::BASE
     },
     Op {
@@ -312,6 +345,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, -3.0, 3.0, b.g() / 6.0))),
         ..Op::BASE
     },
     Op {
@@ -338,6 +372,12 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| {
+            b.to(0, || {
+                let middle = inside(b, -3.0, 3.0, b.g() * (b.x(0) / 3.0 + 0.5));
+                b.select(&b.x(0).ge(3.0), b.g(), middle)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -350,6 +390,12 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(softmax([[0.0, 0.0], [1000.0, 1000.0]], dim=1), [[0.5, 0.5], [0.5, 0.5]]))",
         run: Run::Primitive(|rt, args| softmax(rt, "softmax", &SOFTMAX_LAST, args)),
         shape: known::SAME,
+        gradient: Gradient::Rule(Keeps::RESULT, |b| {
+            b.to(0, || {
+                let weighted = b.g() * b.y();
+                &weighted - b.y() * row_sum(b, &weighted)
+            });
+        }),
         ..Op::BASE
     },
     Op {
@@ -361,6 +407,9 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(log_softmax([0.0, 0.0], dim=0), [-0.6931472, -0.6931472]))",
         run: Run::Primitive(|rt, args| softmax(rt, "log_softmax", &LOG_SOFTMAX_LAST, args)),
         shape: known::SAME,
+        gradient: Gradient::Rule(Keeps::RESULT, |b| {
+            b.to(0, || b.g() - b.y().does("exp") * row_sum(b, &b.g()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -379,6 +428,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(layer_norm([[1.0, 3.0]], 2, eps=0), [[-1.0, 1.0]]))",
         run: Run::Primitive(layer_norm),
+        gradient: Gradient::Rule(Keeps::operands(0b101), layer_norm_back),
         ..Op::BASE
     },
     Op {
@@ -396,6 +446,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(rms_norm([[3.0, 3.0]], 2), [[1.0, 1.0]]))",
         run: Run::Primitive(rms_norm),
+        gradient: Gradient::Rule(Keeps::operands(0b101), rms_norm_back),
         ..Op::BASE
     },
 ];
@@ -626,4 +677,103 @@ fn affine(
         result = rt.map(name, step, &operands, wide, if left == 0 { dtype } else { wide })?;
     }
     Ok(Out::Tensor(result))
+}
+
+/// `g` where the first operand is between bounds, both excluded; else 0.
+fn inside<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand, g: Var<'a>) -> Var<'a> {
+    let x = b.x(0);
+    b.select(&x.gt(low).call("logical_and", &[x.lt(high).arg()]), g, 0.0)
+}
+
+/// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its own gradient 0, and never infinite.
+fn power_below_0<'a>(x: &Var<'a>) -> Var<'a> {
+    x.call("clamp_max", &[Arg::Int(0)]).does("exp")
+}
+
+/// The sums along the dimension of `softmax`.
+fn row_sum<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
+    match (x.rank(), b.arg(1)) {
+        (0, _) => x.clone(),
+        (_, Arg::Int(dim)) => x.sum(&[dim], true),
+        _ => x.clone(),
+    }
+}
+
+fn softsign_back(b: &Back<'_>) {
+    b.to(0, || {
+        let x = b.x(0);
+        let size = x.does("abs") + 1.0;
+        if !x.dtype().is_complex() {
+            return b.g() / size.square();
+        }
+        let of_size = (b.g() * x.conj() / size.square()).does("real");
+        b.g() / size - complex::unit(b, &x) * of_size
+    });
+}
+
+fn gelu_back(b: &Back<'_>) {
+    b.to(0, || {
+        let x = b.x(0);
+        let slope = if b.args().text(1) == Some("tanh") {
+            let scale = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+            let inner = (x.square() * &x * 0.044_715 + &x) * scale;
+            let inner_slope = (x.square() * (3.0 * 0.044_715) + 1.0) * scale;
+            let t = inner.does("tanh");
+            (&t + 1.0) * 0.5 + &x * 0.5 * (1.0 - t.square()) * inner_slope
+        } else {
+            let below = (&x * -std::f64::consts::FRAC_1_SQRT_2).does("erfc") * 0.5;
+            let density = 0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+            below + &x * (x.square() * -0.5).does("exp") * density
+        };
+        b.g() * slope
+    });
+}
+
+/// What the gradients of norms share: the last dimensions, and the dtype to compute in.
+fn normalised<'a>(b: &'a Back<'_>) -> (Vec<i64>, impl Fn(Var<'a>) -> Var<'a>) {
+    let (rank, dtype) = (b.result(0).shape.len() as i64, b.result(0).dtype);
+    let count = b.args().ints(1).map_or(0, <[i64]>::len) as i64;
+    let wide = if dtype.is_complex() { dtype } else { wide(dtype) };
+    ((rank - count..rank).collect(), move |x: Var<'a>| x.to(wide))
+}
+
+fn row_mean<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {
+    x.call("mean", &[Arg::Ints(dims.to_vec()), Arg::Bool(true)])
+}
+
+fn layer_norm_back(b: &Back<'_>) {
+    let (dims, wide) = normalised(b);
+    let scaled = || {
+        let x = wide(b.x(0));
+        let off = &x - row_mean(&x, &dims);
+        let scale = (row_mean(&off.square(), &dims) + b.arg(4)).does("rsqrt");
+        (off * &scale, scale)
+    };
+    b.to(0, || {
+        let (y, scale) = scaled();
+        let g = wide(b.g());
+        let g = if b.has_x(2) { g * wide(b.x(2)) } else { g };
+        let along = row_mean(&(&g * &y), &dims);
+        (&g - row_mean(&g, &dims) - y * along) * scale
+    });
+    b.to(2, || wide(b.g()) * scaled().0);
+    b.to(3, || b.g());
+}
+
+fn rms_norm_back(b: &Back<'_>) {
+    let (dims, wide) = normalised(b);
+    let eps = b.args().float(3).unwrap_or(b.result(0).dtype.epsilon());
+    b.to(0, || {
+        let x = wide(b.x(0));
+        let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
+        let g = wide(b.g());
+        let g = if b.has_x(2) { g * wide(b.x(2)).conj() } else { g };
+        let along = row_mean(&(&g * x.conj()), &dims);
+        g * scale.conj() - (scale.square() * &scale * x).conj() * along
+    });
+    b.to(2, || {
+        let x = wide(b.x(0));
+        let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
+        wide(b.g()) * (x * scale).conj()
+    });
 }

@@ -2,16 +2,14 @@
 //!
 //! Integers wrap. Integer division or remainder by zero gives 0 and never traps; floats follow IEEE 754.
 
-use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::complex::{self, unit};
 use super::gradient::{Back, Var};
+use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, map};
-use crate::array::{Dtype, Operand, result_type};
-use crate::base::Result;
+use super::{Arg, Form, Gradient, Keeps, MapOp, Op, Rule, Run, error, power};
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
@@ -103,6 +101,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([7, -7] // 2, [3, -4]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &FLOOR_DIVIDE }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -114,6 +113,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([7, -7] % 3, [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &REMAINDER }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.g());
+            b.to(1, || -b.g() * quotient(b, "floor"));
+        }),
         ..Op::BASE
     },
     Op {
@@ -125,6 +128,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(fmod([7, -7], 3), [1, -1]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &FMOD }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.g());
+            b.to(1, || -b.g() * quotient(b, "trunc"));
+        }),
         ..Op::BASE
     },
     Op {
@@ -138,19 +145,8 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] ** 2, [1, 4, 9]))\n\
                   assert(equal(pow(2.0, [3.0, -1.0]), [8.0, 0.5]))",
-        run: Run::Primitive(pow),
-        gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
-            // 0 ** 0 is 1 for every base, and x ** (e - 1) would be infinite there.
-            b.to(0, || {
-                let slope = b.x(1) * b.x(0).pow(b.x(1) - 1.0);
-                b.g() * b.select(&b.x(1).eq(0.0), 0.0, slope).conj()
-            });
-            b.to(1, || {
-                let slope = b.y() * b.x(0).does("log");
-                let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).call("real", &[]).ge(0.0).arg()]);
-                b.g() * b.select(&still, 0.0, slope).conj()
-            });
-        }),
+        run: Run::Primitive(power::pow),
+        gradient: Gradient::Rule(Keeps::XY.and_result(), power::back),
         ..Op::BASE
     },
     Op {
@@ -184,6 +180,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ABS),
             },
         }),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.g() * unit(b, &b.x(0)))),
         ..Op::BASE
     },
     Op {
@@ -211,6 +208,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -254,6 +252,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(rsqrt([4.0, 16.0]), [0.5, 0.25]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &RSQRT }),
+        gradient: Gradient::OfResult(|y| y.square() * y * -0.5),
         ..Op::BASE
     },
     Op {
@@ -264,6 +263,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(maximum([1, 5], [3, 2]), [3, 5]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.select(&b.x(0).lt(b.x(1)), 0.0, halved_on_ties(b)));
+            b.to(1, || b.select(&b.x(0).gt(b.x(1)), 0.0, halved_on_ties(b)));
+        }),
         ..Op::BASE
     },
     Op {
@@ -274,6 +277,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(minimum([1, 5], [3, 2]), [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.select(&b.x(0).gt(b.x(1)), 0.0, halved_on_ties(b)));
+            b.to(1, || b.select(&b.x(0).lt(b.x(1)), 0.0, halved_on_ties(b)));
+        }),
         ..Op::BASE
     },
     Op {
@@ -300,6 +307,11 @@ pub static OPS: &[Op] = &[
                 ),
                 complex: None,
             },
+        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            let first = || b.x(0).ge(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            b.to(0, || b.select(&first(), b.g(), 0.0));
+            b.to(1, || b.select(&first(), 0.0, b.g()));
         }),
         ..Op::BASE
     },
@@ -328,6 +340,11 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            let first = || b.x(0).le(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            b.to(0, || b.select(&first(), b.g(), 0.0));
+            b.to(1, || b.select(&first(), 0.0, b.g()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -354,6 +371,11 @@ pub static OPS: &[Op] = &[
                 ),
                 complex: Some(&complex::LERP),
             },
+        }),
+        gradient: Gradient::Rule(Keeps::ALL, |b| {
+            b.to(0, || b.g() * (1.0 - b.x(2)).conj());
+            b.to(1, || b.g() * b.x(2).conj());
+            b.to(2, || b.g() * (b.x(1) - b.x(0)).conj());
         }),
         ..Op::BASE
     },
@@ -382,6 +404,11 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCMUL),
             },
         }),
+        gradient: Gradient::Rule(Keeps::operands(0b110), |b| {
+            b.to(0, || b.g());
+            b.to(1, || b.g() * (b.x(2) * b.arg(3)).conj());
+            b.to(2, || b.g() * (b.x(1) * b.arg(3)).conj());
+        }),
         ..Op::BASE
     },
     Op {
@@ -401,6 +428,11 @@ pub static OPS: &[Op] = &[
                 host: host_quaternary!(float: |a, b, c, d| a + d * (b / c)),
                 complex: Some(&complex::ADDCDIV),
             },
+        }),
+        gradient: Gradient::Rule(Keeps::operands(0b110), |b| {
+            b.to(0, || b.g());
+            b.to(1, || b.g() * (b.x(2).reciprocal() * b.arg(3)).conj());
+            b.to(2, || -b.g() * (b.x(1) * b.arg(3) / b.x(2).square()).conj());
         }),
         ..Op::BASE
     },
@@ -422,6 +454,10 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
+            b.to(0, || b.g() * (b.x(0) / b.y()));
+            b.to(1, || b.g() * (b.x(1) / b.y()));
+        }),
         ..Op::BASE
     },
     Op {
@@ -441,6 +477,10 @@ pub static OPS: &[Op] = &[
                 host: host_binary!(float: |a, b| a.copysign(b)),
                 complex: None,
             },
+        }),
+        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+            b.to(0, || b.g() * (b.x(0).does("sign") * b.y().does("sign")));
+            b.to(1, || b.g().zeros_like());
         }),
         ..Op::BASE
     },
@@ -607,15 +647,6 @@ static FMOD: MapFn = MapFn {
     complex: None,
 };
 
-static POW: MapFn = MapFn {
-    name: "pow",
-    arity: 2,
-    select: false,
-    cuda: CudaText { f32: "powf(a, b)", f64: "pow(a, b)", i64: "integer_power(a, b)" },
-    host: host_binary!(float: |a, b| math::pow(a, b), i64: |a, b| integer_power(a, b)),
-    complex: Some(&complex::POW),
-};
-
 static NEG: MapFn = MapFn {
     name: "neg",
     arity: 1,
@@ -635,25 +666,7 @@ pub static SQUARE: MapFn = MapFn {
     complex: Some(&complex::SQUARE),
 };
 
-static CUBE: MapFn = MapFn {
-    name: "cube",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "(a * a * a)", f64: "(a * a * a)", i64: "(i64)((u64)a * (u64)a * (u64)a)" },
-    host: host_unary!(float: |a| a * a * a, i64: |a| a.wrapping_mul(a).wrapping_mul(a)),
-    complex: Some(&complex::CUBE),
-};
-
-static INVERSE_SQUARE: MapFn = MapFn {
-    name: "inverse_square",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "(1.0f / (a * a))", f64: "(1.0 / (a * a))", i64: "" },
-    host: host_unary!(float: |a| 1.0 / (a * a)),
-    complex: Some(&complex::INVERSE_SQUARE),
-};
-
-static RECIPROCAL: MapFn = MapFn {
+pub static RECIPROCAL: MapFn = MapFn {
     name: "reciprocal",
     arity: 1,
     select: false,
@@ -662,7 +675,7 @@ static RECIPROCAL: MapFn = MapFn {
     complex: Some(&complex::RECIPROCAL),
 };
 
-static SQRT: MapFn = MapFn {
+pub static SQRT: MapFn = MapFn {
     name: "sqrt",
     arity: 1,
     select: false,
@@ -671,7 +684,7 @@ static SQRT: MapFn = MapFn {
     complex: Some(&complex::SQRT),
 };
 
-static RSQRT: MapFn = MapFn {
+pub static RSQRT: MapFn = MapFn {
     name: "rsqrt",
     arity: 1,
     select: false,
@@ -708,66 +721,20 @@ pub static MINIMUM: MapFn = MapFn {
     complex: None,
 };
 
-/// `base` to the power of `exponent` by repeated squaring, wrapping. A negative exponent gives the truncated
-/// inverse: 1 for 1, 1 or -1 for -1, else 0.
-#[inline(always)]
-fn integer_power(base: i64, exponent: i64) -> i64 {
-    if exponent < 0 {
-        return match base {
-            1 => 1,
-            -1 => 1 - 2 * (exponent & 1),
-            _ => 0,
-        };
-    }
-    let (mut result, mut factor, mut left) = (1i64, base, exponent);
-    while left > 0 {
-        if left & 1 == 1 {
-            result = result.wrapping_mul(factor);
-        }
-        factor = factor.wrapping_mul(factor);
-        left >>= 1;
-    }
-    result
-}
-
-/// Exponents for which the power is computed by products and roots.
-static SIMPLE_POWERS: &[(f64, &MapFn)] = &[
-    (2.0, &SQUARE),
-    (3.0, &CUBE),
-    (0.5, &SQRT),
-    (-0.5, &RSQRT),
-    (-1.0, &RECIPROCAL),
-    (-2.0, &INVERSE_SQUARE),
-];
-
-fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let (base, exponent) = (args.operand(0)?, args.operand(1)?);
-    let operands = [base, exponent];
-    let general = MapOp { rule: Rule::NotBool, f: &POW };
-    if let (MapArg::Tensor(x), MapArg::Number(number)) = (base, exponent) {
-        let dtype = result_type([rank_of(x), Operand::Number(number)]);
-        if dtype.is_int() && number.as_i64() < 0 {
-            return Err(error::negative_integer_power(number.as_i64()));
-        }
-        let simple = SIMPLE_POWERS.iter().find(|(n, _)| *n == number.as_f64());
-        if let Some((_, f)) = simple
-            && dtype != Dtype::Bool
-        {
-            let (f, dtype) = complex::over("pow", f, dtype)?;
-            return Ok(Out::Tensor(rt.map_ordered("pow", f, &[base], dtype, dtype)?));
-        }
-    }
-    Ok(Out::Tensor(map(rt, "pow", &general, &operands)?))
-}
-
-fn rank_of(x: &crate::tensor::Tensor) -> Operand {
-    if x.rank() == 0 { Operand::ZeroDim(x.dtype()) } else { Operand::Tensor(x.dtype()) }
-}
-
 /// The gradient of the second operand of `add`, whose factor is `alpha`.
 fn scaled_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
     match b.arg(2) {
         Arg::None | Arg::Int(1) => g,
         alpha => g * alpha,
     }
+}
+
+/// The rounded quotient of the operands.
+fn quotient<'a>(b: &'a Back<'_>, mode: &str) -> Var<'a> {
+    b.op("div", &[b.x(0).arg(), b.x(1).arg(), Arg::Str(mode.into())])
+}
+
+/// Each of two equal operands gets half of the gradient.
+fn halved_on_ties<'a>(b: &'a Back<'_>) -> Var<'a> {
+    b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, b.g())
 }

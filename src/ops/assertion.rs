@@ -6,7 +6,7 @@
 use super::compare::EQ;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, error};
+use super::{Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
@@ -29,6 +29,7 @@ pub static OPS: &[Op] = &[Op {
     form: Form::FUNCTION,
     example: "let x = tensor([1.0, 2.0])\nassert_async((x > 0).all(), \"all numbers are positive\")\ncuda.synchronize()",
     run: Run::Primitive(assert_async),
+    gradient: Gradient::Constant,
     ..Op::BASE
 }];
 

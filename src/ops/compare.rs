@@ -3,7 +3,7 @@
 use super::folds::ALL;
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, complex, error};
+use super::{Args, Form, Gradient, MapOp, Op, Out, Rule, Run, complex, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_bool, host_compare, host_test};
@@ -22,6 +22,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([1, 2, 3]) == [1, 0, 3], [true, false, true]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &EQ }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -43,6 +44,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::NE),
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -64,6 +66,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -85,6 +88,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -106,6 +110,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -127,6 +132,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -147,6 +153,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ISNAN),
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -171,6 +178,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ISINF),
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -181,6 +189,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(isfinite([1.0, inf, nan]), [true, false, false]))",
         run: Run::Map(MapOp { rule: Rule::Compare, f: &IS_FINITE }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -201,6 +210,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -225,6 +235,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -250,6 +261,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -261,6 +273,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(isclose([1.0, 2.0], [1.0000001, 2.1]), [true, false]))",
         run: Run::Primitive(|rt, args| is_close(rt, "isclose", args).map(Out::Tensor)),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -277,6 +290,7 @@ pub static OPS: &[Op] = &[
             let close = is_close(rt, "allclose", args)?;
             all(rt, "allclose", &close).map(Out::Number)
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -288,6 +302,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal([1, 2], [1, 2]))\nassert(not equal([1, 2], [[1, 2]]))",
         run: Run::Primitive(equal),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

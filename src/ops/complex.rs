@@ -4,10 +4,11 @@
 //! ([`MapFn::complex`]); others refuse them. A complex tensor is an array of pairs, so its parts are views of
 //! the same memory, and parts are summed separately.
 
+use super::gradient::{Back, Var};
 use super::params::{UNARY, X};
 use super::shape::MAX_RANK;
 use super::signature::{Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error};
+use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error};
 use crate::array::{Dims, Dtype, Layout, Operand, Strides, result_type};
 use crate::base::Result;
 use crate::kernel::host::complex::{self as number, C64, C128};
@@ -30,6 +31,10 @@ pub static OPS: &[Op] = &[
                   assert(z.dtype == c64)\n\
                   assert(equal(z * complex(0, 1), complex([-2.0, 4.0], [1.0, 3.0])))",
         run: Run::Primitive(|rt, args| made(rt, "complex", &COMPLEX, args)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().does("real"));
+            b.to(1, || b.g().does("imag"));
+        }),
         ..Op::BASE
     },
     Op {
@@ -40,6 +45,10 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(allclose(polar([2.0], [math.pi / 2]), complex([0.0], [2.0]), atol=1e-6))",
         run: Run::Primitive(|rt, args| made(rt, "polar", &POLAR, args)),
+        gradient: Gradient::Rule(Keeps::Y.and_result(), |b| {
+            b.to(0, || b.g() * b.op("polar", &[Arg::Float(1.0), b.x(1).arg()]).conj());
+            b.to(1, || (b.g() * b.y().conj()).does("imag"));
+        }),
         ..Op::BASE
     },
     Op {
@@ -51,6 +60,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(real(complex([1.0], [2.0])), [1.0]))",
         run: Run::Primitive(|_, args| real(args.tensor(0)?).map(Out::Tensor)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -61,6 +71,9 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let z = zeros(2, dtype=c64)\nz.imag.fill_(3)\nassert(equal(imag(z), [3.0, 3.0]))",
         run: Run::Primitive(|_, args| imag(args.tensor(0)?).map(Out::Tensor)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.op("complex", &[Arg::Float(0.0), b.g().arg()]))
+        }),
         ..Op::BASE
     },
     Op {
@@ -77,6 +90,7 @@ pub static OPS: &[Op] = &[
                 false => Ok(Out::Tensor(x.clone())),
             }
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().conj())),
         ..Op::BASE
     },
     Op {
@@ -89,6 +103,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(angle(complex([0.0, 1.0], [1.0, 0.0])), [math.pi / 2, 0.0]))\n\
                   assert(allclose(angle([-2.0]), [math.pi]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &ANGLE }),
+        gradient: Gradient::Rule(Keeps::X, angle_back),
         ..Op::BASE
     },
     Op {
@@ -100,6 +115,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(view_as_real(complex([1.0], [2.0])), [[1.0, 2.0]]))",
         run: Run::Primitive(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("clone").does("view_as_complex"))),
         ..Op::BASE
     },
     Op {
@@ -112,6 +128,7 @@ pub static OPS: &[Op] = &[
         example: "let z = view_as_complex(tensor([[1.0, 2.0], [3.0, 4.0]]))\n\
                   assert(equal(z, complex([1.0, 3.0], [2.0, 4.0])))",
         run: Run::Primitive(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("view_as_real"))),
         ..Op::BASE
     },
 ];
@@ -457,6 +474,28 @@ pub(super) fn magnitude(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Res
         return Ok(x.clone());
     }
     rt.map_ordered(name, &ABS.f, &[MapArg::Tensor(x)], x.dtype(), x.dtype().real())
+}
+
+/// The gradient of `angle`: `i x / |x|^2` of complex numbers, 0 at 0.
+fn angle_back(b: &Back<'_>) {
+    b.to(0, || {
+        let x = b.x(0);
+        if !x.dtype().is_complex() {
+            return b.g().zeros_like();
+        }
+        let turned = b.op("complex", &[(-x.does("imag")).arg(), x.does("real").arg()]);
+        let square = x.does("abs").square();
+        b.g() * (turned / b.select(&square.eq(0.0), 1.0, square))
+    });
+}
+
+/// `x / |x|`: the sign of real numbers, and 0 at 0.
+pub(super) fn unit<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
+    if !x.dtype().is_complex() {
+        return x.does("sign");
+    }
+    let length = x.does("abs");
+    x / b.select(&length.eq(0.0), 1.0, length)
 }
 
 /// Every function over complex numbers, for the tests of backends.

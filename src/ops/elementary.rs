@@ -4,9 +4,10 @@
 //! bounds that its documentation states.
 
 use super::complex;
+use super::gradient::{Back, Var};
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Gradient, MapOp, Op, Out, Rule, Run, map};
+use super::{Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -55,6 +56,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::EXP2),
             },
         }),
+        gradient: Gradient::OfResult(|y| y * std::f64::consts::LN_2),
         ..Op::BASE
     },
     Op {
@@ -75,6 +77,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::EXPM1),
             },
         }),
+        gradient: Gradient::OfResult(|y| y + 1.0),
         ..Op::BASE
     },
     Op {
@@ -116,6 +119,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LOG2),
             },
         }),
+        gradient: Gradient::Derivative(|x| (x * std::f64::consts::LN_2).reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -136,6 +140,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LOG10),
             },
         }),
+        gradient: Gradient::Derivative(|x| (x * std::f64::consts::LN_10).reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -156,6 +161,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LOG1P),
             },
         }),
+        gradient: Gradient::Derivative(|x| (x + 1.0).reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -218,6 +224,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::TAN),
             },
         }),
+        gradient: Gradient::OfResult(|y| y.square() + 1.0),
         ..Op::BASE
     },
     Op {
@@ -239,6 +246,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ASIN),
             },
         }),
+        gradient: Gradient::Derivative(|x| (1.0 - x.square()).does("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -260,6 +268,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ACOS),
             },
         }),
+        gradient: Gradient::Derivative(|x| -(1.0 - x.square()).does("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -281,6 +290,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ATAN),
             },
         }),
+        gradient: Gradient::Derivative(|x| (x.square() + 1.0).reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -301,6 +311,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SINH),
             },
         }),
+        gradient: Gradient::Derivative(|x| x.does("cosh")),
         ..Op::BASE
     },
     Op {
@@ -321,6 +332,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::COSH),
             },
         }),
+        gradient: Gradient::Derivative(|x| x.does("sinh")),
         ..Op::BASE
     },
     Op {
@@ -363,6 +375,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ASINH),
             },
         }),
+        gradient: Gradient::Derivative(|x| (x.square() + 1.0).does("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -384,6 +397,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ACOSH),
             },
         }),
+        gradient: Gradient::Derivative(acosh_slope),
         ..Op::BASE
     },
     Op {
@@ -405,6 +419,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ATANH),
             },
         }),
+        gradient: Gradient::Derivative(|x| (1.0 - x.square()).reciprocal()),
         ..Op::BASE
     },
     Op {
@@ -425,6 +440,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Derivative(|x| (-x.square()).does("exp") * std::f64::consts::FRAC_2_SQRT_PI),
         ..Op::BASE
     },
     Op {
@@ -445,6 +461,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Derivative(|x| (-x.square()).does("exp") * -std::f64::consts::FRAC_2_SQRT_PI),
         ..Op::BASE
     },
     Op {
@@ -489,6 +506,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g() * 0.017_453_292_519_943_295)),
         ..Op::BASE
     },
     Op {
@@ -509,6 +527,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g() * 57.295_779_513_082_32)),
         ..Op::BASE
     },
     Op {
@@ -541,6 +560,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logit([0.5]), [0.0]))",
         run: Run::Primitive(logit),
+        gradient: Gradient::Rule(Keeps::X, logit_back),
         ..Op::BASE
     },
     Op {
@@ -562,6 +582,11 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            let scale = || (b.x(0).square() + b.x(1).square()).reciprocal();
+            b.to(0, || b.g() * b.x(1) * scale());
+            b.to(1, || -b.g() * b.x(0) * scale());
+        }),
         ..Op::BASE
     },
     Op {
@@ -572,6 +597,10 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &LOG_ADD_EXP }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.g() * (b.x(0) - b.x(1)).does("sigmoid").conj());
+            b.to(1, || b.g() * (b.x(1) - b.x(0)).does("sigmoid").conj());
+        }),
         ..Op::BASE
     },
     Op {
@@ -597,6 +626,13 @@ pub static OPS: &[Op] = &[
                 ),
                 complex: None,
             },
+        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || {
+                let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).le(0.0).arg()]);
+                b.select(&still, 0.0, b.g().call("xlogy", &[b.x(1).arg()]))
+            });
+            b.to(1, || b.g() * b.x(0) / b.x(1));
         }),
         ..Op::BASE
     },
@@ -698,4 +734,22 @@ fn logit(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let eps = MapArg::Number(Scalar::Float(args.float(1)?));
     map(rt, "logit", &MapOp { rule: Rule::Float, f: &LOGIT_CLAMPED }, &[x, eps]).map(Out::Tensor)
+}
+
+/// The derivative of `acosh`; of complex numbers with a branch cut where that of `acosh` is.
+fn acosh_slope<'a>(x: &Var<'a>) -> Var<'a> {
+    match x.dtype().is_complex() {
+        true => ((x + 1.0).does("sqrt") * (x - 1.0).does("sqrt")).reciprocal(),
+        false => (x.square() - 1.0).does("rsqrt"),
+    }
+}
+
+/// The gradient of `logit`: nan outside of 0 .. 1; with `eps` 0 outside of `eps` .. `1 - eps`.
+fn logit_back(b: &Back<'_>) {
+    b.to(0, || {
+        let x = b.x(0);
+        let (low, outside) = b.args().float(1).map_or((0.0, f64::NAN), |eps| (eps, 0.0));
+        let inside = x.ge(low).call("logical_and", &[x.le(1.0 - low).arg()]);
+        b.select(&inside, b.g() / (&x * (1.0 - &x)), outside)
+    });
 }

@@ -7,7 +7,7 @@ use super::known;
 use super::params::{DEVICE, DTYPE, REQUIRES_GRAD, X};
 use super::signature::{Default, Kind, Param};
 use super::subscript::set;
-use super::{Arg, Args, Foreign, Form, Op, Out, Run, data, error, map};
+use super::{Arg, Args, Foreign, Form, Gradient, Keeps, Op, Out, Run, data, error, map};
 use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -31,6 +31,7 @@ pub static OPS: &[Op] = &[
             names: &["from_numpy", "as_tensor", "asarray", "Tensor", "FloatTensor", "LongTensor"],
             help: "write `tensor(values)`",
         },
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -42,6 +43,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(zeros(2, 2), [[0.0, 0.0], [0.0, 0.0]]))",
         run: Run::Primitive(|rt, args| sized(rt, "zeros", args, Some(0))),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -53,6 +55,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(ones(2, dtype=i32), [1, 1]))",
         run: Run::Primitive(|rt, args| sized(rt, "ones", args, Some(1))),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -65,6 +68,7 @@ pub static OPS: &[Op] = &[
         example: "assert(empty(2, 3).shape == (2, 3))",
         run: Run::Primitive(|rt, args| sized(rt, "empty", args, None)),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -88,6 +92,7 @@ pub static OPS: &[Op] = &[
             value.written(rt, "full", &args.shape(0)?, place).map(Out::Tensor)
         }),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -99,6 +104,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(zeros_like(tensor([1, 2])), [0, 0]))",
         run: Run::Primitive(|rt, args| like(rt, "zeros_like", args, 1, Some(Scalar::Int(0)))),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -110,6 +116,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(ones_like(tensor([5, 6])), [1, 1]))",
         run: Run::Primitive(|rt, args| like(rt, "ones_like", args, 1, Some(Scalar::Int(1)))),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -122,6 +129,7 @@ pub static OPS: &[Op] = &[
         example: "assert(empty_like(zeros(3, dtype=f64)).dtype == f64)",
         run: Run::Primitive(|rt, args| like(rt, "empty_like", args, 1, None)),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -141,6 +149,7 @@ pub static OPS: &[Op] = &[
             Ok(Out::Tensor(tensor))
         }),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -156,6 +165,7 @@ pub static OPS: &[Op] = &[
             let place = Place::beside(rt, args, 2, x);
             from_argument(rt, args.get(1), 1, Some(place.dtype), Some(place.device)).map(Out::Tensor)
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -178,6 +188,7 @@ pub static OPS: &[Op] = &[
             let place = Place::beside(rt, args, 3, args.tensor(0)?);
             value.written(rt, "new_full", &shape, place).map(Out::Tensor)
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -189,6 +200,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_zeros(2), [0, 0]))",
         run: Run::Primitive(|rt, args| new(rt, "new_zeros", args, Some(0))),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -200,6 +212,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(equal(tensor([5]).new_ones(2), [1, 1]))",
         run: Run::Primitive(|rt, args| new(rt, "new_ones", args, Some(1))),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -211,6 +224,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(zeros(1, dtype=i8).new_empty(2, 3).shape == (2, 3))",
         run: Run::Primitive(|rt, args| new(rt, "new_empty", args, None)),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -225,6 +239,10 @@ pub static OPS: &[Op] = &[
             |rt, args| constant(rt, "fill", args.tensor(0)?, one_value(args)?),
             |rt, _, args| set(rt, args.tensor(0)?, &[], one_value(args)?),
         ),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().zeros_like());
+            b.to(1, || b.g());
+        }),
         ..Op::BASE
     },
     Op {
@@ -238,6 +256,7 @@ pub static OPS: &[Op] = &[
             |rt, args| constant(rt, "zero", args.tensor(0)?, MapArg::Number(Scalar::Int(0))),
             |rt, _, args| set(rt, args.tensor(0)?, &[], MapArg::Number(Scalar::Int(0))),
         ),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
 ];

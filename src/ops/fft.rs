@@ -8,11 +8,13 @@
 use super::arith::MUL;
 use super::complex::{self, conjugate};
 use super::factory::Place;
+use super::gradient::{Back, Var};
 use super::join::rolled;
 use super::params::X;
 use super::shape::{narrowed, needs_dim, permuted};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, dims, error};
+use super::subscript::{Index, SPREAD};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Scalar, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::fft::{Fft, FftSpec, Transform};
@@ -48,6 +50,7 @@ pub static OPS: &[Op] = &[
         "let x = fft.fft([1.0, 0.0, 0.0, 0.0])\nassert(equal(x, ones(4, dtype=c64)))\n\
          assert(fft.fft(zeros(3, 5), n=8).shape == (3, 8))",
         |rt, args| one(rt, "fft.fft", args, &FFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &FFT)),
     ),
     op(
         "fft.ifft",
@@ -56,6 +59,7 @@ pub static OPS: &[Op] = &[
         ONE,
         "let x = complex([1.0, 2.0, 3.0], [0.0, 1.0, 0.0])\nassert(allclose(fft.ifft(fft.fft(x)), x, atol=1e-6))",
         |rt, args| one(rt, "fft.ifft", args, &IFFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &IFFT)),
     ),
     op(
         "fft.rfft",
@@ -64,6 +68,7 @@ pub static OPS: &[Op] = &[
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.rfft(x), fft.fft(x)[..3]))",
         |rt, args| one(rt, "fft.rfft", args, &RFFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &RFFT)),
     ),
     op(
         "fft.irfft",
@@ -72,6 +77,7 @@ pub static OPS: &[Op] = &[
         ONE,
         "let x = tensor([1.0, 2.0, 3.0])\nassert(allclose(fft.irfft(fft.rfft(x), n=3), x))",
         |rt, args| one(rt, "fft.irfft", args, &IRFFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &IRFFT)),
     ),
     op(
         "fft.hfft",
@@ -80,6 +86,7 @@ pub static OPS: &[Op] = &[
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.hfft(fft.ihfft(x)), x))",
         |rt, args| one(rt, "fft.hfft", args, &HFFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &HFFT)),
     ),
     op(
         "fft.ihfft",
@@ -87,6 +94,7 @@ pub static OPS: &[Op] = &[
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.ihfft(x), fft.rfft(x).conj() / 4))",
         |rt, args| one(rt, "fft.ihfft", args, &IHFFT),
+        Gradient::Rule(Keeps::NOTHING, |b| one_back(b, &IHFFT)),
     ),
     op(
         "fft.fft2",
@@ -95,6 +103,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "let x = tensor([[1.0, 0.0], [0.0, 0.0]])\nassert(equal(fft.fft2(x), ones(2, 2, dtype=c64)))",
         |rt, args| many(rt, "fft.fft2", args, &FFT, Some(&[-2, -1])),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &FFT, Some(&[-2, -1]))),
     ),
     op(
         "fft.ifft2",
@@ -102,6 +111,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "let x = complex(tensor([[1.0, 2.0], [3.0, 4.0]]), 1)\nassert(allclose(fft.ifft2(fft.fft2(x)), x))",
         |rt, args| many(rt, "fft.ifft2", args, &IFFT, Some(&[-2, -1])),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &IFFT, Some(&[-2, -1]))),
     ),
     op(
         "fft.rfft2",
@@ -110,6 +120,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "assert(fft.rfft2(zeros(4, 6)).shape == (4, 4))",
         |rt, args| many(rt, "fft.rfft2", args, &RFFT, Some(&[-2, -1])),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &RFFT, Some(&[-2, -1]))),
     ),
     op(
         "fft.irfft2",
@@ -117,6 +128,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "let x = tensor([[1.0, 2.0], [3.0, 4.0]])\nassert(allclose(fft.irfft2(fft.rfft2(x)), x))",
         |rt, args| many(rt, "fft.irfft2", args, &IRFFT, Some(&[-2, -1])),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &IRFFT, Some(&[-2, -1]))),
     ),
     op(
         "fft.fftn",
@@ -125,6 +137,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "let x = zeros(2, 3, 4)\nx[0, 0, 0] = 1\nassert(equal(fft.fftn(x), ones(2, 3, 4, dtype=c64)))",
         |rt, args| many(rt, "fft.fftn", args, &FFT, None),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &FFT, None)),
     ),
     op(
         "fft.ifftn",
@@ -132,6 +145,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "let x = ones(2, 3, dtype=c64)\nassert(allclose(fft.ifftn(fft.fftn(x)), x))",
         |rt, args| many(rt, "fft.ifftn", args, &IFFT, None),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &IFFT, None)),
     ),
     op(
         "fft.rfftn",
@@ -140,6 +154,7 @@ pub static OPS: &[Op] = &[
         MANY,
         "assert(fft.rfftn(zeros(2, 3, 4)).shape == (2, 3, 3))",
         |rt, args| many(rt, "fft.rfftn", args, &RFFT, None),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &RFFT, None)),
     ),
     op(
         "fft.irfftn",
@@ -149,6 +164,7 @@ pub static OPS: &[Op] = &[
         "let x = arange(15).reshape(3, 5).to(f32)\n\
          assert(allclose(fft.irfftn(fft.rfftn(x), s=(3, 5)), x, atol=1e-5))",
         |rt, args| many(rt, "fft.irfftn", args, &IRFFT, None),
+        Gradient::Rule(Keeps::NOTHING, |b| many_back(b, &IRFFT, None)),
     ),
     op(
         "fft.fftfreq",
@@ -157,6 +173,7 @@ pub static OPS: &[Op] = &[
         FREQUENCIES,
         "assert(equal(fft.fftfreq(5, d=0.5), tensor([0.0, 0.4, 0.8, -0.8, -0.4])))",
         |rt, args| frequencies(rt, "fft.fftfreq", args, false),
+        Gradient::Constant,
     ),
     op(
         "fft.rfftfreq",
@@ -165,6 +182,7 @@ pub static OPS: &[Op] = &[
         FREQUENCIES,
         "assert(equal(fft.rfftfreq(4), [0.0, 0.25, 0.5]))",
         |rt, args| frequencies(rt, "fft.rfftfreq", args, true),
+        Gradient::Constant,
     ),
     op(
         "fft.fftshift",
@@ -173,6 +191,7 @@ pub static OPS: &[Op] = &[
         SHIFT,
         "assert(equal(fft.fftshift([0, 1, 2, -2, -1]), [-2, -1, 0, 1, 2]))",
         |rt, args| shifted(rt, args, |extent| extent / 2),
+        Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.op("fft.ifftshift", &[b.g().arg(), b.arg(1)]))),
     ),
     op(
         "fft.ifftshift",
@@ -181,6 +200,7 @@ pub static OPS: &[Op] = &[
         SHIFT,
         "assert(equal(fft.ifftshift([-2, -1, 0, 1, 2]), [0, 1, 2, -2, -1]))",
         |rt, args| shifted(rt, args, |extent| extent.div_ceil(2)),
+        Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.op("fft.fftshift", &[b.g().arg(), b.arg(1)]))),
     ),
 ];
 
@@ -190,6 +210,7 @@ const fn op(
     params: &'static [Param],
     example: &'static str,
     run: fn(&mut Runtime, &Args<'_>) -> Result<Out>,
+    gradient: Gradient,
 ) -> Op {
     Op {
         name,
@@ -199,6 +220,7 @@ const fn op(
         form: Form::FUNCTION,
         example,
         run: Run::Primitive(run),
+        gradient,
         ..Op::BASE
     }
 }
@@ -238,11 +260,7 @@ fn many(
 ) -> Result<Out> {
     let x = args.tensor(0)?;
     let sizes = args.ints(1);
-    let named: Vec<i64> = match (args.ints(2).or(otherwise), sizes) {
-        (Some(dims), _) => dims.to_vec(),
-        (None, Some(sizes)) => (0..sizes.len() as i64).map(|d| d - sizes.len() as i64).collect(),
-        (None, None) => (0..x.rank() as i64).collect(),
-    };
+    let named = named_dims(args, x.rank(), otherwise);
     if let Some(sizes) = sizes.filter(|sizes| sizes.len() != named.len()) {
         let message = format!("`s` has {} lengths, and there are {} dimensions", sizes.len(), named.len());
         return Err(error::bad_value(1, message, "give one length for each dimension"));
@@ -264,6 +282,15 @@ fn many(
     }
     let axes = lengths(name, x, &found, sizes, f)?;
     run(rt, name, x, &axes, args.text(3), f)
+}
+
+/// The dimensions that a transform over several names.
+fn named_dims(args: &Args<'_>, rank: usize, otherwise: Option<&[i64]>) -> Vec<i64> {
+    match (args.ints(2).or(otherwise), args.ints(1)) {
+        (Some(dims), _) => dims.to_vec(),
+        (None, Some(sizes)) => (0..sizes.len() as i64).map(|d| d - sizes.len() as i64).collect(),
+        (None, None) => (0..rank as i64).collect(),
+    }
 }
 
 /// The signal length along each dimension: the given one, or the tensor's extent.
@@ -492,4 +519,81 @@ fn shifted(rt: &mut Runtime, args: &Args<'_>, shift: fn(usize) -> usize) -> Resu
         out = rolled(rt, &out, shift(x.shape()[dim]) as i64, dim)?;
     }
     Ok(Out::Tensor(out))
+}
+
+fn one_back(b: &Back<'_>, f: &Function) {
+    let dim = b.args().int(2).unwrap_or(-1);
+    back(b, f, &[dim], b.args().opt_int(1));
+}
+
+fn many_back(b: &Back<'_>, f: &Function, otherwise: Option<&[i64]>) {
+    let named = named_dims(&b.args(), b.result(0).shape.len(), otherwise);
+    let last = b.args().ints(1).and_then(|sizes| sizes.last().copied());
+    back(b, f, &named, last.filter(|&n| n != -1 || named.len() == 1));
+}
+
+/// The gradient of a transform along `named` dimensions: the adjoint, which is a transform in the other
+/// direction with the same factor. `given` is the length of the last signal, if the call states it.
+fn back(b: &Back<'_>, f: &Function, named: &[i64], given: Option<i64>) {
+    b.to(0, || {
+        let (shape, rank) = (b.shape(0), b.result(0).shape.len() as i64);
+        let dims: Vec<i64> = named.iter().map(|&d| if d < 0 { d + rank } else { d }).collect();
+        let last = dims.last().copied().unwrap_or(0);
+        let extent = |x: &Var<'_>, dim: i64| x.shape().get(dim as usize).copied().unwrap_or(1);
+        // The factor of a direction is that of the other one under the other name. A conjugated function has
+        // the factor of the direction opposite to its transform's.
+        let norm = match (b.args().text(3).unwrap_or("backward"), f.conjugated) {
+            ("backward", false) => "forward",
+            ("forward", false) => "backward",
+            (norm, _) => norm,
+        };
+        let transform = |name: &str, x: Var<'_>| {
+            b.op(name, &[x.arg(), Arg::None, Arg::Ints(dims.clone()), Arg::Str(norm.into())])
+        };
+        let g = b.g();
+        let mut x = match f.transform {
+            Transform::Complex if f.inverse => transform("fft.fftn", g),
+            Transform::Complex => transform("fft.ifftn", g),
+            Transform::FromReal => {
+                // The other half of the spectrum is not part of the result.
+                let whole = given.unwrap_or(shape.get(last as usize).copied().unwrap_or(1));
+                let g = if f.conjugated { g.conj() } else { g };
+                transform("fft.ifftn", resize(b, g, last, whole)).does("real")
+            }
+            Transform::ToReal => {
+                let whole = extent(&g, last);
+                let half = transform("fft.rfftn", g);
+                // Values that stand for two count twice: all but the first and, of an even length, the last.
+                let twice = whole - extent(&half, last);
+                let half = if twice > 0 {
+                    &half + placed(b, half.narrow(last, 1, twice), last, 1, extent(&half, last))
+                } else {
+                    half
+                };
+                if f.conjugated { half.conj() } else { half }
+            }
+        };
+        for &dim in &dims {
+            x = resize(b, x, dim, shape[dim as usize]);
+        }
+        x
+    });
+}
+
+/// A formula's tensor with extent `length` along a dimension: cut, or padded with zeros.
+fn resize<'a>(b: &'a Back<'_>, x: Var<'a>, dim: i64, length: i64) -> Var<'a> {
+    match x.shape()[dim as usize] {
+        held if held == length => x,
+        held if held > length => x.narrow(dim, 0, length),
+        _ => placed(b, x, dim, 0, length),
+    }
+}
+
+/// Zeros with extent `length` along a dimension, and a tensor in them from `start` on.
+fn placed<'a>(b: &'a Back<'_>, x: Var<'a>, dim: i64, start: i64, length: i64) -> Var<'a> {
+    let (mut shape, at) = (x.shape(), dim as usize);
+    let mut indices = vec![Index::ALL; shape.len()];
+    indices[at] = Index::Slice { start: Some(start), end: Some(start + shape[at]), step: 1 };
+    shape[at] = length;
+    b.call(&SPREAD, &[x.arg(), Arg::Indices(indices), Arg::Ints(shape)])
 }

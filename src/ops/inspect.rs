@@ -3,7 +3,7 @@
 use super::dims;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::{Args, Foreign, Form, Op, Out, Run};
+use super::{Args, Foreign, Form, Gradient, Op, Out, Run};
 use crate::array::Scalar;
 use crate::base::Result;
 
@@ -23,6 +23,7 @@ pub static OPS: &[Op] = &[
             let extents = x.shape().iter().map(|&n| n as i64);
             one_or_all(args, extents.collect())
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -37,6 +38,7 @@ pub static OPS: &[Op] = &[
             let strides = args.tensor(0)?.layout().strides.iter().map(|&s| s as i64);
             one_or_all(args, strides.collect())
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -47,6 +49,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(zeros(2, 3).dim() == 2)",
         run: Run::Primitive(|_, args| int(args.tensor(0)?.rank())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -58,6 +61,7 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(2, 3).numel() == 6)",
         run: Run::Primitive(|_, args| int(args.tensor(0)?.count())),
         foreign: Foreign { names: &["nelement"], help: "write `x.numel()`" },
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -68,6 +72,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(zeros(2, dtype=f16).element_size() == 2)",
         run: Run::Primitive(|_, args| int(args.tensor(0)?.dtype().size())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -79,6 +84,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(zeros(4)[1..].storage_offset() == 1)",
         run: Run::Primitive(|_, args| int(args.tensor(0)?.layout().offset)),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -89,6 +95,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "assert(zeros(2, 3).is_contiguous())\nassert(not zeros(2, 3).t().is_contiguous())",
         run: Run::Primitive(|_, args| truth(args.tensor(0)?.layout().is_contiguous())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -108,6 +115,7 @@ pub static OPS: &[Op] = &[
             let offset = if first == 0 { 0 } else { (x.layout().offset * x.dtype().size()) as u64 };
             Ok(Out::Number(Scalar::Int(first.wrapping_add(offset) as i64)))
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -118,6 +126,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2).is_floating_point())\nassert(not tensor([1]).is_floating_point())",
         run: Run::Primitive(|_, args| truth(args.tensor(0)?.dtype().is_float())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -128,6 +137,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, dtype=c64).is_complex())\nassert(not zeros(2).is_complex())",
         run: Run::Primitive(|_, args| truth(args.tensor(0)?.dtype().is_complex())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -141,6 +151,7 @@ pub static OPS: &[Op] = &[
             let index = args.tensor(0)?.device().cuda_index();
             Ok(Out::Number(Scalar::Int(index.map_or(-1, |i| i as i64))))
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -151,6 +162,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(2) on cpu\nassert(not x.is_pinned())\nassert(x.pin_memory().is_pinned())",
         run: Run::Primitive(|_, args| truth(args.tensor(0)?.storage().is_pinned())),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

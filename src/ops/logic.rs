@@ -1,7 +1,7 @@
 //! Logic over truth values, and bit operations over integers.
 
 use super::params::{BINARY, UNARY};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, map};
+use super::{Args, Form, Gradient, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -18,6 +18,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_and([1, 0], [2, 3]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &AND }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -29,6 +30,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_or([1, 0], [0, 0]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &OR }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -40,6 +42,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_xor([1, 2], [0, 3]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &XOR }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -50,6 +53,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(logical_not([0, 2]), [true, false]))",
         run: Run::Map(MapOp { rule: Rule::Logic, f: &NOT }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -60,6 +64,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) & 3, [2, 1]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &AND }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -70,6 +75,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) | 1, [7, 5]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &OR }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -81,6 +87,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(tensor([6, 5]) ^ 3, [5, 6]))",
         run: Run::Map(MapOp { rule: Rule::Bits, f: &XOR }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -92,6 +99,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(~tensor([0, 5]), [-1, -6]))\nassert(equal(~tensor([true]), [false]))",
         run: Run::Primitive(bitwise_not),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -113,6 +121,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -135,6 +144,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

@@ -40,6 +40,7 @@ pub mod matmul;
 pub mod moments;
 mod nuclear;
 pub mod params;
+mod power;
 pub mod random;
 pub mod ranges;
 pub mod reduce;
@@ -63,10 +64,10 @@ pub mod transfer;
 
 #[cfg(test)]
 pub(crate) use apply::heard;
-#[cfg(test)]
-pub(crate) use composed::default_arg;
 pub use apply::{Call, apply, collective};
 pub use args::{Arg, Args, Data, Out};
+#[cfg(test)]
+pub(crate) use composed::default_arg;
 pub use gradient::{Gradient, Keeps};
 pub use map::{MapOp, Rule, in_place, map};
 

@@ -10,18 +10,22 @@ use super::folds::{ALL, SUM};
 use super::known;
 use super::params::{DEVICE, DTYPE, GENERATOR, REQUIRES_GRAD, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort};
+use super::{
+    Arg, Args, Form, Gradient, Op, Out, Run, arith, assertion, complex, error, scan, search, shape, sort,
+};
 use crate::array::{Dims, Dtype, Scalar, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::host::define::{host_compare, host_map, host_ternary, host_test};
-use crate::kernel::{CudaText, MapFn, philox};
+use crate::kernel::host::define::{host_compare, host_ternary, host_test};
+use crate::kernel::{CudaText, MapFn};
 use crate::plan::{Drawn, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 pub(super) mod bounds;
+mod draws;
 
 use bounds::Whole;
+use draws::{BELOW, EXPONENTIAL, EXPONENTIAL_WIDE, NORMAL, NORMAL_WIDE, UNIFORM, UNIFORM_WIDE};
 
 /// The offset by which a draw advances its generator; offsets stay multiples of 4.
 pub const STEP: u64 = 4;
@@ -41,6 +45,7 @@ pub static OPS: &[Op] = &[
             uniform_into(rt, "rand", &target, args.generator(4))
         }),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -56,6 +61,7 @@ pub static OPS: &[Op] = &[
             normal_into(rt, "randn", &target, args.generator(4))
         }),
         shape: known::SIZED,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -75,6 +81,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "let x = randint(1, 7, [100])\nassert((x >= 1).all().item())\nassert((x <= 6).all().item())",
         run: Run::Primitive(randint),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -86,6 +93,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(randperm(10).sort().values, arange(10)))",
         run: Run::Primitive(randperm),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -105,6 +113,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(normal(5.0, 0.0, [2]), [5.0, 5.0]))",
         run: Run::Primitive(normal),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -125,6 +134,7 @@ pub static OPS: &[Op] = &[
             let target = rt.empty(x.shape(), x.dtype(), x.device())?;
             bernoulli_into(rt, "bernoulli", &target, p, args.generator(2))
         }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -143,6 +153,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(multinomial([0.0, 3.0, 0.0], 1), [1]))\n\
                   assert(multinomial(ones(2, 5), 7, replacement=true).shape == (2, 7))",
         run: Run::Composed(multinomial),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -157,6 +168,7 @@ pub static OPS: &[Op] = &[
             uniform_into(rt, "rand_like", &target, args.generator(3))
         }),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -172,6 +184,7 @@ pub static OPS: &[Op] = &[
             normal_into(rt, "randn_like", &target, args.generator(3))
         }),
         shape: known::SAME_SHAPE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -197,6 +210,7 @@ pub static OPS: &[Op] = &[
             let target = like(rt, args, 3)?;
             integers_into(rt, "randint_like", &target, range, args.generator(5))
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -213,6 +227,7 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(100).uniform_(2, 3)\nassert((x >= 2).all().item())",
         run: Run::Primitive(uniform_in_place),
+        gradient: Gradient::Writes(None),
         ..Op::BASE
     },
     Op {
@@ -236,6 +251,7 @@ pub static OPS: &[Op] = &[
             let operands = [MapArg::Tensor(&drawn), MapArg::Number(std), MapArg::Number(mean)];
             spread_into(rt, "normal_", target, &operands)
         }),
+        gradient: Gradient::Writes(None),
         ..Op::BASE
     },
     Op {
@@ -261,6 +277,7 @@ pub static OPS: &[Op] = &[
             };
             integers_into(rt, "random_", target, range, args.generator(3))
         }),
+        gradient: Gradient::Writes(None),
         ..Op::BASE
     },
     Op {
@@ -274,6 +291,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             bernoulli_into(rt, "bernoulli_", args.tensor(0)?, args.operand(1)?, args.generator(2))
         }),
+        gradient: Gradient::Writes(None),
         ..Op::BASE
     },
     Op {
@@ -285,80 +303,17 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(100).exponential_(2)\nassert((x >= 0).all().item())",
         run: Run::Primitive(exponential_in_place),
+        gradient: Gradient::Writes(None),
         ..Op::BASE
     },
 ];
 
 /// `(*size, dtype=none, device=none, pin_memory=false, generator=none)`
-const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR, REQUIRES_GRAD];
+const SIZED: &[Param] =
+    &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR, REQUIRES_GRAD];
 
 /// `(x, *, dtype=none, device=none, generator=none)`
 const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR, REQUIRES_GRAD];
-
-/// From position `a`, seed `b` and offset `c`: uniform with `d` binary digits.
-static UNIFORM: MapFn = MapFn {
-    name: "random_uniform",
-    arity: 4,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_uniform(a, b, c, d)" },
-    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> f32: philox::uniform(a, b, c, d)),
-    complex: None,
-};
-
-static UNIFORM_WIDE: MapFn = MapFn {
-    name: "random_uniform_wide",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_uniform_wide(a, b, c)" },
-    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::uniform_wide(a, b, c)),
-    complex: None,
-};
-
-static NORMAL: MapFn = MapFn {
-    name: "random_normal",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" },
-    host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::normal(a, b, c)),
-    complex: None,
-};
-
-static NORMAL_WIDE: MapFn = MapFn {
-    name: "random_normal_wide",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_normal_wide(a, b, c)" },
-    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::normal_wide(a, b, c)),
-    complex: None,
-};
-
-static EXPONENTIAL: MapFn = MapFn {
-    name: "random_exponential",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_exponential(a, b, c)" },
-    host: host_map!((a: i64, b: i64, c: i64) -> f32: philox::exponential(a, b, c)),
-    complex: None,
-};
-
-static EXPONENTIAL_WIDE: MapFn = MapFn {
-    name: "random_exponential_wide",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_exponential_wide(a, b, c)" },
-    host: host_map!((a: i64, b: i64, c: i64) -> f64: philox::exponential_wide(a, b, c)),
-    complex: None,
-};
-
-/// From position `a`, seed `b` and offset `c`: an integer below `d`.
-static BELOW: MapFn = MapFn {
-    name: "random_below",
-    arity: 4,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_below(a, b, c, d)" },
-    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: philox::below(a, b, c, d)),
-    complex: None,
-};
 
 /// `a * b + c`
 static SPREAD: MapFn = MapFn {

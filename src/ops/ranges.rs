@@ -5,7 +5,7 @@ use super::factory::{Place, allocate};
 use super::known;
 use super::params::{DEVICE, DTYPE, REQUIRES_GRAD};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Op, Out, Run, error, random};
+use super::{Args, Form, Gradient, Op, Out, Run, error, random};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_map};
@@ -34,6 +34,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(arange(4), [0, 1, 2, 3]))\nassert(equal(arange(1, 2, 0.5), [1.0, 1.5]))",
         run: Run::Primitive(arange),
         shape: known::ARANGE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -48,6 +49,7 @@ pub static OPS: &[Op] = &[
             let place = Place::of(rt, args, 3, Dtype::F32);
             spaced(rt, "linspace", args, place).map(Out::Tensor)
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -79,6 +81,7 @@ pub static OPS: &[Op] = &[
             debug_assert_eq!(result.dtype(), dtype);
             Ok(Out::Tensor(result))
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -86,11 +89,18 @@ pub static OPS: &[Op] = &[
         doc: "Makes a matrix with ones on its diagonal and zeros elsewhere, `n` by `m` (`m` left out: `n`). \
               Source: `torch.eye`.",
         search: &["identity", "unit matrix", "diagonal"],
-        params: &[Param::new("n", Kind::Int), Param::or("m", Kind::Int, Default::None), DTYPE, DEVICE, REQUIRES_GRAD],
+        params: &[
+            Param::new("n", Kind::Int),
+            Param::or("m", Kind::Int, Default::None),
+            DTYPE,
+            DEVICE,
+            REQUIRES_GRAD,
+        ],
         form: Form::FUNCTION,
         example: "assert(equal(eye(2), [[1.0, 0.0], [0.0, 1.0]]))",
         run: Run::Primitive(eye),
         shape: known::EYE,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
 ];

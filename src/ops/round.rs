@@ -2,7 +2,7 @@
 
 use super::params::{UNARY, X};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, MapOp, Op, Out, Rule, Run, error, map};
+use super::{Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, map};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -29,6 +29,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -49,6 +50,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -70,6 +72,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
     Op {
@@ -91,6 +94,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -103,6 +107,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(round([0.5, 1.5, 2.4]), [0.0, 2.0, 2.0]))\n\
                   assert(equal(round([1234.0], decimals=-2), [1200.0]))",
         run: Run::Primitive(round),
+        gradient: Gradient::Zero,
         ..Op::BASE
     },
 ];

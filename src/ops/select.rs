@@ -2,6 +2,7 @@
 
 use super::arith::{MAXIMUM, MINIMUM};
 use super::composed::{call, t};
+use super::gradient::Back;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::subscript::fill_where;
@@ -29,6 +30,7 @@ pub static OPS: &[Op] = &[
             let above = rt.convert(&above, x.dtype())?;
             call(rt, "where", &[t(&at), args.get(1).clone(), t(&above)]).map(Out::Tensor)
         }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -65,6 +67,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(clamp([-2.0, 0.5, 3.0], 0, 1), [0.0, 0.5, 1.0]))\n\
                   assert(equal(clamp([-2, 5], max=2), [-2, 2]))",
         run: Run::Primitive(clamp),
+        gradient: Gradient::Rule(Keeps::ALL, clamp_back),
         ..Op::BASE
     },
     Op {
@@ -75,6 +78,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_min([-2.0, 3.0], 0), [0.0, 3.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.select(&b.x(0).ge(b.x(1)), b.g(), 0.0));
+            b.to(1, || b.select(&b.x(0).lt(b.x(1)), b.g(), 0.0));
+        }),
         ..Op::BASE
     },
     Op {
@@ -85,6 +92,10 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_max([-2.0, 3.0], 0), [-2.0, 0.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        gradient: Gradient::Rule(Keeps::XY, |b| {
+            b.to(0, || b.select(&b.x(0).le(b.x(1)), b.g(), 0.0));
+            b.to(1, || b.select(&b.x(0).gt(b.x(1)), b.g(), 0.0));
+        }),
         ..Op::BASE
     },
     Op {
@@ -101,6 +112,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(nan_to_num([nan, inf, 1.0], posinf=9.0), [0.0, 9.0, 1.0]))",
         run: Run::Primitive(nan_to_num),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.select(&b.x(0).does("isfinite"), b.g(), 0.0))),
         ..Op::BASE
     },
     Op {
@@ -115,6 +127,10 @@ pub static OPS: &[Op] = &[
             let (x, mask, value) = masked(args)?;
             let value = super::index::value_for(rt, x, value)?;
             fill_where(rt, name, x, mask, MapArg::Tensor(&value)).map_err(|e| e.reorder(&[1, 2, 0]))
+        }),
+        gradient: Gradient::Rule(Keeps::Y, |b| {
+            b.to(0, || b.select(&b.x(1), 0.0, b.g()));
+            b.to(2, || b.select(&b.x(1), b.g(), 0.0));
         }),
         ..Op::BASE
     },
@@ -222,4 +238,35 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (choose, _) = complex::over("masked_fill", &WHERE, x.dtype())?;
     let out = rt.map("masked_fill", choose, &operands, x.dtype(), x.dtype());
     out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
+}
+
+/// The gradient of `clamp`: elements at a bound keep theirs; the upper bound takes precedence.
+fn clamp_back(b: &Back<'_>) {
+    let x = || b.x(0);
+    let given = |bound: usize| b.args().is_given(bound);
+    b.to(0, || {
+        let above = given(1).then(|| x().ge(b.x(1)));
+        let below = given(2).then(|| x().le(b.x(2)));
+        match (above, below) {
+            (Some(above), Some(below)) => b.select(&above.call("logical_and", &[below.arg()]), b.g(), 0.0),
+            (Some(inside), None) | (None, Some(inside)) => b.select(&inside, b.g(), 0.0),
+            (None, None) => b.g(),
+        }
+    });
+    b.to(1, || {
+        let low = x().lt(b.x(1));
+        let low = match given(2) {
+            true => low.call("logical_and", &[b.x(1).lt(b.x(2)).arg()]),
+            false => low,
+        };
+        b.select(&low, b.g(), 0.0)
+    });
+    b.to(2, || {
+        let high = x().gt(b.x(2));
+        let high = match given(1) {
+            true => high.call("logical_or", &[b.x(2).lt(b.x(1)).arg()]),
+            false => high,
+        };
+        b.select(&high, b.g(), 0.0)
+    });
 }

@@ -55,6 +55,7 @@ pub static OPS: &[Op] = &[
             moved(rt, x, x.dtype(), DeviceId::Cpu, args.flag(1), false).map(Out::Tensor)
         }),
         shape: known::CPU,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -75,6 +76,7 @@ pub static OPS: &[Op] = &[
             moved(rt, x, x.dtype(), device, args.flag(2), false).map(Out::Tensor)
         }),
         shape: known::CUDA,
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -141,6 +143,7 @@ pub static OPS: &[Op] = &[
             rt.item(x).map(Out::Number)
         }),
         shape: known::READ,
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -166,6 +169,7 @@ pub static OPS: &[Op] = &[
             names: &["numpy", "to_list", "toList"],
             help: "write `x.tolist()` for the elements as a list",
         },
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -179,6 +183,7 @@ pub static OPS: &[Op] = &[
             let (x, other) = (args.tensor(0)?, args.tensor(1)?);
             moved(rt, x, other.dtype(), other.device(), false, false).map(Out::Tensor)
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -201,6 +206,7 @@ pub static OPS: &[Op] = &[
             rt.assign("pin_memory", &pinned, x)?;
             Ok(Out::Tensor(pinned))
         }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     },
     Op {
@@ -217,6 +223,7 @@ pub static OPS: &[Op] = &[
             }
             Ok(Out::None)
         }),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     shorthand(
@@ -304,6 +311,7 @@ pub static ON: Op = Op {
             None => Ok(Out::Tensor(x.clone())),
         }
     }),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
     ..Op::BASE
 };
 
@@ -324,6 +332,7 @@ const fn shorthand(
         form: Form::METHOD,
         example,
         run: Run::Primitive(run),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g())),
         ..Op::BASE
     }
 }

@@ -97,13 +97,17 @@ fn describe(arg: &Arg) -> String {
         Arg::Ints(x) => format!("{x:?}"),
         Arg::Dtype(x) => x.to_string(),
         Arg::Device(x) => x.to_string(),
-        Arg::Indices(x) => x.iter().map(|i| match i {
-            Index::Int(i) => i.to_string(),
-            Index::Slice { start, end, step } => format!("{start:?}..{end:?}..{step}"),
-            Index::NewAxis => "new".into(),
-            Index::Ellipsis => "...".into(),
-            Index::Mask(x) | Index::Ids(x) => tensor(x),
-        }).collect::<Vec<_>>().join(","),
+        Arg::Indices(x) => x
+            .iter()
+            .map(|i| match i {
+                Index::Int(i) => i.to_string(),
+                Index::Slice { start, end, step } => format!("{start:?}..{end:?}..{step}"),
+                Index::NewAxis => "new".into(),
+                Index::Ellipsis => "...".into(),
+                Index::Mask(x) | Index::Ids(x) => tensor(x),
+            })
+            .collect::<Vec<_>>()
+            .join(","),
         _ => "_".into(),
     }
 }
@@ -222,15 +226,22 @@ impl Case {
                 false
             }
             Err(error) => {
-                assert!(variant == Variant::Expanded || variant == Variant::Turned || variant == Variant::Stepped
-                    || variant == Variant::Broadcast, "{}: {error:?}", self.name);
+                assert!(
+                    variant == Variant::Expanded
+                        || variant == Variant::Turned
+                        || variant == Variant::Stepped
+                        || variant == Variant::Broadcast,
+                    "{}: {error:?}",
+                    self.name
+                );
                 false
             }
         }
     }
 
     fn random(&self, salt: u64) -> Random {
-        let seed = self.name.bytes().fold(salt.wrapping_add(1), |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+        let seed =
+            self.name.bytes().fold(salt.wrapping_add(1), |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         let mut random = Random(seed);
         random.between(4, (0.0, 1.0));
         random
@@ -277,21 +288,28 @@ impl Case {
         }
         let writes = matches!(self.op.gradient, Gradient::Writes(_)) || std::ptr::eq(self.op, &SET_INDEX);
         let target = match &args[0] {
-            Arg::Tensor(x) if writes || variant == Variant::InPlace => Some(call(rt, "clone", &[Arg::Tensor(x.clone())])?),
+            Arg::Tensor(x) if writes || variant == Variant::InPlace => {
+                Some(call(rt, "clone", &[Arg::Tensor(x.clone())])?)
+            }
             _ => None,
         };
         if let Some(target) = &target {
             args[0] = Arg::Tensor(target.clone());
         }
         let bound = Args(&args);
-        let out = apply(rt, self.op, if variant == Variant::InPlace { Call::InPlace(bound) } else { Call::Plain(bound) })?;
+        let out = apply(
+            rt,
+            self.op,
+            if variant == Variant::InPlace { Call::InPlace(bound) } else { Call::Plain(bound) },
+        )?;
         let results = match (target, out) {
             (Some(target), _) => vec![target],
             (None, Out::Tensor(x)) => vec![x],
             (None, Out::Tuple(all) | Out::Record(_, all)) => all,
             _ => Vec::new(),
         };
-        let results = results.into_iter().filter(|x| x.dtype().is_float() || x.dtype().is_complex()).collect();
+        let results =
+            results.into_iter().filter(|x| x.dtype().is_float() || x.dtype().is_complex()).collect();
         Ok((leaves, results))
     }
 
@@ -310,12 +328,18 @@ impl Case {
 
     /// True if no result requires gradients.
     pub fn depends_on_nothing(&self, vm: &mut Vm, data: &[Vec<f64>]) -> std::result::Result<bool, String> {
-        let (_, results) = self.forward(vm, Variant::Plain, data, true).map_err(|e| format!("recorded: {e:?}"))?;
+        let (_, results) =
+            self.forward(vm, Variant::Plain, data, true).map_err(|e| format!("recorded: {e:?}"))?;
         Ok(!results.iter().any(|result| gradient::requires_gradient(&mut vm.rt, result)))
     }
 
     /// True if the results stay when the leaves move.
-    pub fn is_still(&self, vm: &mut Vm, data: &[Vec<f64>], values: &[f64]) -> std::result::Result<bool, String> {
+    pub fn is_still(
+        &self,
+        vm: &mut Vm,
+        data: &[Vec<f64>],
+        values: &[f64],
+    ) -> std::result::Result<bool, String> {
         let moved: Vec<Vec<f64>> = data.iter().map(|leaf| leaf.iter().map(|x| x + 1e-7).collect()).collect();
         let after = self.values(vm, Variant::Plain, &moved, 1).map_err(|e| format!("{e:?}"))?;
         Ok(after == values || values.is_empty())
@@ -323,7 +347,13 @@ impl Case {
 
     /// The gradients of the leaves, of a weighted sum of the results. With order 2, those of a weighted sum of
     /// the gradients.
-    pub fn gradients(&self, vm: &mut Vm, variant: Variant, data: &[Vec<f64>], order: usize) -> Result<Vec<Vec<f64>>> {
+    pub fn gradients(
+        &self,
+        vm: &mut Vm,
+        variant: Variant,
+        data: &[Vec<f64>],
+        order: usize,
+    ) -> Result<Vec<Vec<f64>>> {
         let (leaves, results) = self.forward(vm, variant, data, true)?;
         let rt = &mut vm.rt;
         let mut random = self.random(2);
@@ -358,7 +388,8 @@ impl Case {
     ) -> Result<std::result::Result<(), String>> {
         let data = self.data(variant, range);
         let (_, results) = self.forward(vm, variant, &data, false)?;
-        let digits = results.iter().map(|x| x.dtype().real()).fold(0.0f64, |most, dtype| most.max(dtype.epsilon()));
+        let digits =
+            results.iter().map(|x| x.dtype().real()).fold(0.0f64, |most, dtype| most.max(dtype.epsilon()));
         let (step, tolerance) = match digits {
             e if e < 1e-10 => (1e-5, 2e-6),
             e if e < 1e-5 => (1e-2, 1e-2),

@@ -73,6 +73,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
     let count = (target.storage().bytes() / target.dtype().size() as u64) as usize;
     let own = target.layout().clone();
     let base = target.family(&mark, |family| family.base());
+    let new = new.map(|edge| as_written(rt, edge, target));
     let current = if covers(&own, count) {
         new.map(|new| (new, own))
     } else {
@@ -118,6 +119,19 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
         remember(rt, target);
     }
     Ok(())
+}
+
+/// The record of a value that was written to `target`: values are broadcast, converted and moved.
+fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor) -> Edge {
+    let to = Varies::of(target);
+    let Some(form) = form_of(&edge) else { return edge };
+    if form.shape == to.shape && form.dtype == to.dtype && form.device == to.device {
+        return edge;
+    }
+    let stream = stream_of(rt, target);
+    let input = Input { param: 0, element: 0, edge, form, layout: None };
+    let node = new_node(rt, Step::Copied, SmallVec::from_iter([input]), SmallVec::from_iter([to]), stream);
+    Edge { node, output: 0 }
 }
 
 /// Remembers a storage that holds a recorded write, and releases those that nothing but records refers to.

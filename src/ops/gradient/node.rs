@@ -51,6 +51,8 @@ pub enum Step {
     /// A write in place into part of the memory: the layout of the whole, and of the part. Input 0 is the
     /// memory before, input 1 what was written; either may be absent ([`Input::param`] tells).
     Written(Layout, Layout),
+    /// A value as it was written to memory: broadcast, converted and moved.
+    Copied,
     /// Code of the caller, by number: a gradient that a script defines.
     Script(Arc<u64>),
 }
@@ -151,7 +153,7 @@ impl Node {
             Step::Argument => "an argument",
             Step::Unrecorded => "grad",
             Step::Relaid(..) => "a view",
-            Step::Written(..) => "a write in place",
+            Step::Written(..) | Step::Copied => "a write in place",
             Step::Script(_) => "custom_gradient",
         }
     }

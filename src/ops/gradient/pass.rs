@@ -423,7 +423,7 @@ impl Pass {
         let parts = Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
         run_rule(rt, parts, |b| match &node.step {
             Step::Op(op) => by_rule(b, node, op),
-            Step::Argument => b.to(0, || b.g()),
+            Step::Argument | Step::Copied => b.to(0, || b.g()),
             Step::Relaid(from, to) => {
                 b.to(0, || {
                     let args = [b.g().arg(), strided::encoded(to), strided::encoded(from)];
@@ -565,9 +565,7 @@ fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
             Some(layout) => {
                 let from = node.inputs.first().and_then(|input| input.layout.as_ref());
                 if let Some(from) = from {
-                    b.to(0, || {
-                        b.call(&strided::MOVE, &[b.g().arg(), layout.clone(), strided::encoded(from)])
-                    });
+                    b.to(0, || strided::view_back(b, layout.clone(), from));
                 }
             }
             None => b.to(0, || b.g().reshape(&b.shape(0))),

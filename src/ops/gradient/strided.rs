@@ -4,7 +4,7 @@
 //! a memory and gives them in another: elements that the first does not cover are 0, elements that it reads
 //! several times are summed. It is its own gradient with the layouts exchanged.
 
-use super::{Gradient, Keeps};
+use super::{Back, Gradient, Keeps, Var};
 use crate::array::{Layout, Scalar, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, error, subscript};
@@ -26,6 +26,20 @@ pub static ERASE: Op = Op {
     gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&ERASE, &[b.g().arg(), b.arg(1), b.arg(2)]))),
     ..Op::BASE
 };
+
+/// The gradient of a view's operand, which has the layout `from`. Elements of the operand that are one in memory
+/// share their gradient: the operations that repeated them will add the shares.
+pub(super) fn view_back<'a>(b: &'a Back<'_>, view: Arg, from: &Layout) -> Var<'a> {
+    let own = encoded(from);
+    let same = matches!((&view, &own), (Arg::Ints(view), Arg::Ints(own)) if view == own);
+    let g = b.call(&MOVE, &[b.g().arg(), view, own.clone()]);
+    if same || !crate::plan::overlaps_itself(from) {
+        return g;
+    }
+    let flat = encoded(&Layout::contiguous(&[from.extent().end]));
+    let ones = b.call(&MOVE, &[g.does("ones_like").arg(), own.clone(), flat.clone()]);
+    g / b.call(&MOVE, &[ones.arg(), flat, own])
+}
 
 fn erased(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     let of = |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
