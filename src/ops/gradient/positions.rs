@@ -127,15 +127,10 @@ fn includes_own(b: &Back<'_>) -> bool {
 /// Products: each factor's gradient has the product of the others.
 fn multiplied(b: &Back<'_>) {
     let own = includes_own(b);
-    let product = |x: Var<'_>, src: Var<'_>| {
-        let args = [x.arg(), b.arg(1), b.arg(2), src.arg(), Arg::Str("prod".into()), Arg::Bool(own)];
-        b.op("scatter_reduce", &args).arg()
-    };
     let (x, ids) = (b.x(0), b.x(2));
     b.to(0, || {
         // The products of the sources alone.
-        let others = b.op("conj", &[product(x.does("ones_like"), source(b, &ids))]);
-        let g = b.g() * others;
+        let g = b.g() * product(b, &x.does("ones_like"), &source(b, &ids)).conj();
         if own { g } else { without_written(b, g) }
     });
     b.to(3, || {
@@ -149,15 +144,17 @@ fn multiplied(b: &Back<'_>) {
                 let is = is_zero.to(none.dtype());
                 at(none.call("scatter_add", &[b.arg(1), ids.arg(), is.arg()]))
             };
-            let products = at(b.given(|_| match product(x.clone(), rest.clone()) {
-                Arg::Tensor(tensor) => Ok(tensor),
-                _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
-            }));
+            let products = at(product(b, &x, &rest));
             let at_zero = b.select(&zeros.eq(1.0), &products, 0.0);
             let elsewhere = b.select(&zeros.eq(0.0), &products / &rest, 0.0);
             at(b.g()) * b.select(&is_zero, at_zero, elsewhere).conj()
         })
     });
+}
+
+fn product<'a>(b: &'a Back<'_>, x: &Var<'_>, src: &Var<'_>) -> Var<'a> {
+    let own = Arg::Bool(includes_own(b));
+    b.op("scatter_reduce", &[x.arg(), b.arg(1), b.arg(2), src.arg(), Arg::Str("prod".into()), own])
 }
 
 /// Extremes: all elements that equal the result share the gradient.
