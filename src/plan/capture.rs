@@ -19,8 +19,8 @@ use crate::kernel::{Launch, Ptr};
 use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::stream::{CapturedRecord, Event, Stream, Ticket};
 use crate::tensor::{Generator, GeneratorState, StorageRef, Tensor, WeakStorage};
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,7 +61,7 @@ pub(super) struct Capture {
     touched: Vec<Touched>,
     /// Indices into `touched` by the storage's address. The weak references keep the addresses from being
     /// reused.
-    places: FxHashMap<usize, usize>,
+    places: HashMap<usize, usize>,
     draws: Vec<Draws>,
     pool: GraphPool,
     /// While this lives, requests of the lanes are served from the pool.
@@ -152,7 +152,7 @@ impl Runtime {
             marks: 0,
             checker: Checker::new(),
             touched: Vec::new(),
-            places: FxHashMap::default(),
+            places: HashMap::default(),
             draws: Vec::new(),
             pool,
             scope,

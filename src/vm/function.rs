@@ -361,9 +361,9 @@ pub struct Module {
     /// `nn`; the path of a file.
     pub name: Rc<str>,
     /// Global slots by name.
-    pub names: RefCell<IndexMap<Rc<str>, u32, rustc_hash::FxBuildHasher>>,
+    pub names: RefCell<IndexMap<Rc<str>, u32, foldhash::fast::RandomState>>,
     /// Natives of an embedder's module, looked up after `names`.
-    pub natives: RefCell<IndexMap<Rc<str>, Value, rustc_hash::FxBuildHasher>>,
+    pub natives: RefCell<IndexMap<Rc<str>, Value, foldhash::fast::RandomState>>,
     /// The code of a program compiled by the embedder.
     pub unit: RefCell<Option<Rc<Proto>>>,
 }

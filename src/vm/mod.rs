@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
@@ -219,7 +219,7 @@ impl Vm {
     /// the main module, unless it is `alone`.
     pub fn check(&mut self, name: &str, block: &Block, alone: bool) -> crate::check::Findings {
         let mut imports = self.look_ahead(name, block);
-        let none = FxHashSet::<&str>::default();
+        let none = HashSet::<&str>::default();
         let globals: &dyn Globals = if alone { &none } else { &self.globals };
         crate::check::check_all(name, block, &self.known(), globals, &mut imports)
     }

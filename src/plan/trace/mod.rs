@@ -20,7 +20,7 @@ use crate::base::Span;
 use crate::driver::DeviceId;
 use crate::plan::Listing;
 use clock::Clock;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -119,7 +119,7 @@ pub(super) struct Trace {
     open: usize,
     dropped: u64,
     /// Each device's allocated bytes when last recorded.
-    allocated: FxHashMap<DeviceId, u64>,
+    allocated: HashMap<DeviceId, u64>,
     /// Open nested ranges: name, start, source.
     ranges: Vec<(String, u64, Span)>,
     /// Open overlapping ranges: number, name, start, source.
@@ -133,7 +133,7 @@ impl Trace {
             clock: Clock::new(is_virtual),
             open: 0,
             dropped: 0,
-            allocated: FxHashMap::default(),
+            allocated: HashMap::default(),
             ranges: Vec::new(),
             spans: Vec::new(),
         }
