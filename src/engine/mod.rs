@@ -41,7 +41,7 @@ pub use builder::Builder;
 #[cfg(feature = "cli")]
 pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
-pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
+pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView, RawTensor};
 pub use function::HostFunction;
 pub use native_type::{HostMethod, Shared};
 pub use program::{Function, FunctionType, Program};

@@ -11,7 +11,7 @@ use super::signature::{Kind, Param};
 use super::{Args, Form, Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype};
 use crate::base::{Result, this_is};
-use crate::plan::Runtime;
+use crate::plan::{Reduction, Runtime};
 use crate::tensor::Tensor;
 
 /// The operations of this file.
@@ -215,7 +215,7 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
     }
     if term.tensor.dtype().is_complex() {
         let summed = complex::by_parts(rt, &term.tensor, None, |rt, parts| {
-            rt.reduce("einsum", &SUM, parts, &dims, false, parts.dtype(), parts.dtype())
+            rt.reduce(parts, Reduction::new("einsum", &SUM, &dims, parts.dtype(), parts.dtype()))
         })?;
         let labels = term.labels.into_iter().filter(kept).collect();
         return match summed {
@@ -227,7 +227,8 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
         Dtype::Bool => Dtype::I64,
         dtype => dtype,
     };
-    let tensor = rt.reduce("einsum", &SUM, &term.tensor, &dims, false, term.tensor.dtype(), dtype)?;
+    let tensor =
+        rt.reduce(&term.tensor, Reduction::new("einsum", &SUM, &dims, term.tensor.dtype(), dtype))?;
     let labels = term.labels.into_iter().filter(kept).collect();
     Ok(Term { tensor, labels })
 }

@@ -14,7 +14,7 @@ use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Reduction, Runtime};
 
 const SPREAD: &[Param] = &[
     X,
@@ -213,12 +213,12 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
         return Err(error::needs_float(name, x));
     }
     let acc = x.dtype().accumulator();
-    let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
+    let mean = rt.reduce(x, Reduction::new(name, &MEAN, &dims, x.dtype(), acc).keepdim(true))?;
     let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
-    let mut sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    let mut sum = rt.reduce(&distances, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(3)))?;
     if parts {
         let last = sum.rank() - 1;
-        sum = rt.reduce(name, &SUM, &sum, &[last], false, acc, acc)?;
+        sum = rt.reduce(&sum, Reduction::new(name, &SUM, &[last], acc, acc))?;
     }
     let divisor = (count(x, &dims) as f64 - correction).max(0.0);
     let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
@@ -254,7 +254,7 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = MapArg::Tensor(&x);
     let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {
         let terms = rt.map("norm", f, args, acc, acc)?;
-        rt.reduce("norm", fold, &terms, &dims, keepdim, acc, dtype)
+        rt.reduce(&terms, Reduction::new("norm", fold, &dims, acc, dtype).keepdim(keepdim))
     };
     if p.is_infinite() {
         if let MapArg::Tensor(x) = x {

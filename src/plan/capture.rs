@@ -10,11 +10,12 @@
 //! by lane waits, as in the session, because a replay runs the work of both owners.
 
 use super::graph::{Draws, Graph, GraphPool, Recorded, Shared, State, Use};
+use super::transfer::Transfer;
 use super::{Runtime, error};
 use crate::base::{Piece, Place, Result, Span};
 use crate::device::{Block, Device, PoolScope};
+use crate::driver::DeviceId;
 use crate::driver::graph::{Step, Task};
-use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{Launch, Ptr};
 use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::stream::{CapturedRecord, Event, Stream, Ticket};
@@ -277,7 +278,8 @@ impl Runtime {
             let alive = t.storage.is_alive();
             alive.then_some(Use { kept: t.kept, storage: t.storage, accesses: t.accesses })
         });
-        Ok(Recorded::new(driver, handle, device, steps, uses.collect(), draws, pool))
+        let (uses, replayed_on) = (uses.collect(), SmallVec::new());
+        Ok(Recorded { driver, handle, device, steps, uses, draws, pool, replayed_on })
     }
 
     /// Rejects an operation that cannot be captured, and invalidates the capture that `stream` belongs to.
@@ -417,9 +419,7 @@ impl Runtime {
     pub(super) fn capture_copy(
         &mut self,
         stream: &Stream,
-        (dst, src): (Ptr, Ptr),
-        bytes: u64,
-        kind: CopyKind,
+        Transfer { dst, src, bytes, kind }: Transfer,
     ) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
         self.graphs.captures[at].push(stream, Task::Copy { dst, src, bytes, kind });

@@ -236,7 +236,7 @@ impl Runtime {
             done => done,
         };
         if let Some((started, traced)) = timed {
-            self.trace_launch(started, device, stream, launch, work.name, traced);
+            self.trace_launch(started, device, stream, launch, (work.name, traced));
         }
         done.map_err(|e| {
             device.lose(work.ticket);

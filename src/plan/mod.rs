@@ -51,9 +51,10 @@ pub use collective::Folding;
 pub use collective::tests as collective_tests;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
-pub use infer::MapArg;
+pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};
+pub use reduce::Reduction;
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 

@@ -331,7 +331,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     // The intermediate result takes the first free register.
                     c.reserve(1)?;
                 }
-                c.binary(op, a, right, dead, (left.span, right.span, span), target)?;
+                c.binary(op, (a, right), dead, (left.span, right.span, span), target)?;
                 value = Some(target);
                 c.last().next = if chain.is_empty() { mark } else { dead + 1 };
             }
@@ -343,8 +343,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn binary(
         &mut self,
         op: Binary,
-        a: Reg,
-        right: &'a Expr,
+        (a, right): (Reg, &'a Expr),
         dead: Reg,
         (left_span, right_span, span): (Span, Span, Span),
         dst: Reg,
