@@ -14,8 +14,8 @@ use super::{Op, Out, Run, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::{CAST, Gather, ReduceFn};
-use crate::plan::{Elementwise, MapArg, Runtime, Submission, SubmittedView};
+use crate::kernel::{CAST, ReduceFn};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -525,13 +525,6 @@ fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
     }
     let flat = reshaped(rt, ids, &[ids.count()])?;
     let nothing = super::make::filled(rt, &[1], Dtype::U8, ids.device(), Scalar::Int(0))?;
-    let sink = rt.fresh(&[ids.count()], Dtype::U8, ids.device())?;
-    let views = smallvec![
-        SubmittedView { tensor: &nothing, strides: smallvec![0], write: false },
-        SubmittedView::read(&flat),
-        SubmittedView::write(&sink),
-    ];
-    let kind = &Gather { dtype: Dtype::U8 };
-    let shape = smallvec![ids.count()];
-    rt.submit(Submission { name: "index", kind, shape, views, axis: 0, limit: extent })
+    let from = Along { tensor: &nothing, strides: smallvec![0], axis: 0, limit: extent };
+    gather_from(rt, "index", from, &flat).map(drop)
 }
