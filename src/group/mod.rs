@@ -1,7 +1,7 @@
 //! Groups of processes: membership, rendezvous and messages.
 //!
 //! A [`World`] describes this process's place as set by the launcher's environment variables. The processes
-//! meet at the hub of rank 0 ([`hub`]). Each keeps one connection ([`link`]) for the life of the group. It
+//! meet at the hub of rank 0 (`hub`). Each keeps one connection (`link`) for the life of the group. It
 //! carries the comparison of calls, failures, and the bytes of devices without links of their own. Where
 //! devices have links, a [`Communicator`] of the driver carries the bytes from device to device. This module
 //! knows no tensors.

@@ -13,7 +13,7 @@
 //! `try` block, a script or a call from Rust. So an error surfaces inside the construct that would catch it.
 //!
 //! Program boundaries never depend on timing. A loop whose iterations fuse is cut between two iterations, as
-//! soon as the next one would not fit ([`queue::Rounds`]). So every cut has the same position, and a loop
+//! soon as the next one would not fit (`queue::Rounds`). So every cut has the same position, and a loop
 //! that repeats the same work requests the same programs.
 
 mod abandon;

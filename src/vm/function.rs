@@ -34,7 +34,7 @@ pub struct Proto {
     pub registers: u16,
     /// The parameters.
     pub params: Vec<ParamInfo>,
-    /// The number of positional arguments with which a call needs no binding; [`NEVER_PLAIN`] if every call
+    /// The number of positional arguments with which a call needs no binding; `NEVER_PLAIN` if every call
     /// needs it, as with a rest parameter.
     pub plain: u16,
     /// Where captured variables come from when a closure is made.

@@ -1,6 +1,6 @@
 //! A timeline of a session's work: launches, copies, waits, ranges and memory.
 //!
-//! A [`Trace`] exists while a profile is open, and costs nothing otherwise. With real time, each piece of
+//! A `Trace` exists while a profile is open, and costs nothing otherwise. With real time, each piece of
 //! work lies between two events of its stream. With virtual time (`clock`), a model of the work advances a
 //! clock per stream, so that the same script gives the same timeline, byte for byte. Knows no file and no
 //! source text: spans become lines when a [`Recording`] is shown (`chrome`).
