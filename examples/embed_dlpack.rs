@@ -1,7 +1,7 @@
 //! Sharing memory with other libraries in both directions, without a copy: `cargo run --example
 //! embed_dlpack`.
 
-use runnel::{DeviceId, Dlpack, Dtype, Engine, Tensor};
+use runnel::{DeviceId, Dlpack, Dtype, Engine, RawTensor, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,10 +18,10 @@ pub fn main() -> runnel::Result<()> {
         flag.store(true, Ordering::Release);
         drop(picture);
     };
+    let (dtype, device) = (Dtype::F32, DeviceId::Cpu);
+    let raw = RawTensor { ptr, shape: &[2, 4, 3], strides: Some(&[4, 1, 8]), dtype, device };
     // SAFETY: `release` owns the picture, and the engine keeps `release` until nothing uses the memory.
-    let x = unsafe {
-        engine.tensor_from_raw(ptr, &[2, 4, 3], Some(&[4, 1, 8]), Dtype::F32, DeviceId::Cpu, release)?
-    };
+    let x = unsafe { engine.tensor_from_raw(raw, release)? };
     engine.eval::<()>("fn fade(x) { x.mul_(0.5); x.sum(dim=[0, 1]) }")?;
     let sums: Vec<f32> = engine.call("fade", (&x,))?;
     println!("channels: {sums:?}");

@@ -84,7 +84,7 @@ pub use driver::DeviceId;
 pub use engine::{
     Arguments, Array, Builder, Described, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion,
     DlpackView, Element, Engine, FromValue, Function, FunctionType, HostFunction, HostMethod, HostModule,
-    HostType, InterruptHandle, IntoValue, Program, Ready, Shared, Test,
+    HostType, InterruptHandle, IntoValue, Program, RawTensor, Ready, Shared, Test,
 };
 pub use num_complex::Complex;
 pub use plan::RaceMode;

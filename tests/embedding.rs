@@ -5,7 +5,7 @@
 
 use runnel::{
     Backend, DeviceId, Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView, Dtype,
-    Engine, ErrorKind, Function, Shared, Stream, Tensor,
+    Engine, ErrorKind, Function, RawTensor, Shared, Stream, Tensor,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -249,9 +249,10 @@ fn foreign_memory_is_checked_and_released_once_after_its_work() {
     let ptr = data.as_mut_ptr() as u64;
     let make = |e: &mut Engine, ptr: u64, shape: &[usize], strides: Option<&[isize]>, device| {
         let released = released.clone();
+        let raw = RawTensor { ptr, shape, strides, dtype: Dtype::F32, device };
         // SAFETY: `data` outlives the engine.
         unsafe {
-            e.tensor_from_raw(ptr, shape, strides, Dtype::F32, device, move || {
+            e.tensor_from_raw(raw, move || {
                 released.fetch_add(1, Ordering::SeqCst);
             })
         }
@@ -344,6 +345,43 @@ fn dlpack_orders_the_consumer_after_all_work_on_the_memory() {
         let mut e = lend_in_an_order(seed, reads);
         e.eval::<()>("with stream(consumer) { lent.zero_() }\ncuda.synchronize()").unwrap();
         assert_eq!(e.eval::<f32>("y.sum().item()").unwrap(), 384.0, "seed {seed}");
+    }
+}
+
+/// Streams of another device use the memory, and only they: the stream that it was allocated on does not wait for them.
+#[test]
+fn dlpack_orders_the_consumer_after_streams_of_other_devices() {
+    let streams =
+        "let (s, near) = (Stream(), Stream())\nlet (far, other) = with device(1) { (Stream(), Stream()) }
+let x = ones(64) + 1\nlet y = full([64], 3.0, device=cuda:1)\ncuda.synchronize(0)\ncuda.synchronize(1)\n";
+    let read = "let z = with stream(s) { with stream(far) { x.to(cuda:1) } }";
+    let written = "with stream(s) { with stream(far) { comm.gather([y], out=x) } }";
+    let clear =
+        "with stream(near) { lent.zero_() }\ncuda.synchronize(0)\ncuda.synchronize(1)\nz.sum().item()";
+    let cases = [
+        (read, "near", clear, 128.0),
+        (read, "none", clear, 128.0),
+        (written, "near", "with stream(near) { lent.sum().item() }", 192.0),
+        (
+            written,
+            "other",
+            "with stream(near) { with stream(other) { lent.to(cuda:1).sum().item() } }",
+            192.0,
+        ),
+        (written, "none", "with stream(near) { lent.sum().item() }", 192.0),
+    ];
+    for seed in 0..24 {
+        for (script, consumer, used, sum) in cases {
+            let mut e = Engine::builder().backend(Backend::Emu).devices(2).schedule(seed).build().unwrap();
+            let x: Tensor = e.eval(&format!("{streams}{script}\nx")).unwrap();
+            let consumer: Option<Arc<Stream>> = e.eval(consumer).unwrap();
+            let lent = e.export_dlpack(&x, consumer.as_ref()).unwrap();
+            // SAFETY: `x` lives as long as its engine, and the borrower's work follows the export.
+            let lent = unsafe { e.import_dlpack(lent) }.unwrap();
+            e.set("lent", lent).unwrap();
+            let found: f32 = e.eval(used).unwrap();
+            assert_eq!(found, sum, "seed {seed}: {script}; {used}");
+        }
     }
 }
 

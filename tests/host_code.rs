@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use runnel::engine::Builder;
-use runnel::{Backend, DeviceId, Dtype, Engine, Error, Shared};
+use runnel::{Backend, DeviceId, Dtype, Engine, Error, RawTensor, Shared};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,12 +195,9 @@ const CASES: &[Case] = &[
         let data = [1.0f32, 2.0];
         for device in [DeviceId::Cpu, DeviceId::Cuda(1)] {
             let ptr = data.as_ptr() as u64;
+            let raw = RawTensor { ptr, shape: &[2], strides: None, dtype: Dtype::F32, device };
             // SAFETY: the data live through the test, and nobody writes them.
-            let tensor = unsafe {
-                engine
-                    .tensor_from_raw(ptr, &[2], None, Dtype::F32, device, || panic!("in the owner"))
-                    .unwrap()
-            };
+            let tensor = unsafe { engine.tensor_from_raw(raw, || panic!("in the owner")).unwrap() };
             engine.set("x", tensor).unwrap();
             // It is dropped here, or by the thread that waits for the stream, where nobody can be told.
             match engine.eval::<f64>("let total = x.sum().item()\nx = none\ntotal") {
@@ -211,9 +208,11 @@ const CASES: &[Case] = &[
             is_sound(&mut engine);
         }
         let bomb = Bomb;
+        let (dtype, device) = (Dtype::F32, DeviceId::Cpu);
+        let raw = RawTensor { ptr: 0, shape: &[2], strides: None, dtype, device };
         // SAFETY: nothing is read: the address is refused.
         let refused = unsafe {
-            engine.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, move || {
+            engine.tensor_from_raw(raw, move || {
                 let _ = &bomb;
             })
         };

@@ -135,6 +135,60 @@ fn a_dtype_is_named_in_few_files() {
     assert!((1..=6).contains(&named.len()), "`F16` is named in {named:?}; ask a property of the dtype");
 }
 
+/// Kinds of programs that more than one file outside of `kernel` may name.
+const NAMED_OFTEN: [(&str, &str); 3] = [
+    ("Gather", "an assertion is a gather of one element"),
+    ("Map", "the planner fuses elementwise work, and splits it"),
+    ("Reduce", "the planner fuses elementwise work with the reduction behind it, and splits both"),
+];
+
+/// The words of all paths that begin with `kernel::`, like `kernel::{Gather, fft::Fft}`.
+fn words_of_kernel_paths(code: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for path in code.split("kernel::").skip(1) {
+        let mut depth = 0;
+        let is_part = |c: &char| {
+            depth += i32::from(*c == '{') - i32::from(*c == '}');
+            depth > 0 || c.is_alphanumeric() || "_:}".contains(*c)
+        };
+        let path: String = path.chars().take_while(is_part).collect();
+        let parts = path.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.extend(parts.filter(|word| !word.is_empty()).map(String::from));
+    }
+    words
+}
+
+#[test]
+fn a_kind_of_program_is_named_in_few_files() {
+    assert_eq!(
+        words_of_kernel_paths("use crate::kernel::{A, b::{C}};\nx(kernel::D { e })"),
+        ["A", "b", "C", "D"]
+    );
+    let all: Vec<(String, String)> = files("src", &["rs"])
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = |(_, line): (usize, &'_ str)| line.split("//").next().unwrap_or("").to_string();
+            let code: Vec<String> = outside_tests(&text).into_iter().map(code).collect();
+            (shown(&path), code.join("\n"))
+        })
+        .collect();
+    let inside = |path: &str| path.starts_with("src/kernel/");
+    let mut kinds = Vec::new();
+    for (_, code) in all.iter().filter(|(path, _)| path.starts_with("src/kernel/kinds/")) {
+        let starts = code.split("\nimpl Kind for ").skip(1);
+        kinds.extend(starts.map(|start| start.split_whitespace().next().unwrap().to_string()));
+    }
+    assert!(kinds.len() >= 12, "{kinds:?}");
+    for kind in kinds {
+        let names =
+            |(path, code): &&(String, String)| !inside(path) && words_of_kernel_paths(code).contains(&kind);
+        let named: Vec<&str> = all.iter().filter(names).map(|(path, _)| path.as_str()).collect();
+        let often = NAMED_OFTEN.iter().any(|(name, _)| *name == kind);
+        assert_eq!(often, named.len() > 1, "{kind} is named in {named:?}; programs are known by `Kind`");
+    }
+}
+
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();

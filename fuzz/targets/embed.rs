@@ -4,7 +4,8 @@
 
 use super::{is_sound, settings};
 use runnel::{
-    Array, DeviceId, Dlpack, Dtype, Engine, Error, Function, InterruptHandle, Program, Result, Shared, Tensor,
+    Array, DeviceId, Dlpack, Dtype, Engine, Error, Function, InterruptHandle, Program, RawTensor, Result,
+    Shared, Tensor,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -523,9 +524,9 @@ impl World {
             returned.fetch_add(1, Ordering::Relaxed);
         };
         let engine = &mut self.engines[at];
+        let raw = RawTensor { ptr, shape: &shape, strides: strides.as_deref(), dtype: Dtype::F32, device };
         // SAFETY: the memory covers the layout, or the layout is rejected; the closure owns the memory.
-        let made =
-            unsafe { engine.tensor_from_raw(ptr, &shape, strides.as_deref(), Dtype::F32, device, back) };
+        let made = unsafe { engine.tensor_from_raw(raw, back) };
         match judge(engine, made) {
             Some(tensor) => {
                 assert!(empty || reach.is_some(), "{shape:?} {strides:?} was taken");

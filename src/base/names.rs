@@ -2,7 +2,8 @@
 
 /// The candidate closest to `name`, if it is close enough: at most one edit per three characters (one for
 /// names of two characters), and never more than three. Swapping two adjacent characters is one edit. A
-/// one-letter name matches only in the other case.
+/// one-letter name matches only in the other case. Of equally close candidates the first in the alphabet,
+/// whatever their order.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     let limit = (length.max(3) / 3).min(3).min(length.saturating_sub(1));
@@ -12,7 +13,7 @@ pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .filter(|c| *c != name)
         .map(|c| (distance(&lower, &c.to_lowercase()), c))
         .filter(|&(d, _)| d <= limit)
-        .min_by_key(|&(d, c)| (d, c.len().abs_diff(name.len())))
+        .min_by_key(|&(d, c)| (d, c.len().abs_diff(name.len()), c))
         .map(|(_, c)| c)
 }
 
@@ -96,6 +97,7 @@ mod tests {
         assert_eq!(suggest("zebra", names), None);
         assert_eq!(suggest("a", ["b", "A"]), Some("A"));
         assert_eq!(suggest("a", ["b"]), None);
+        assert_eq!(suggest("tan", ["tam", "tab", "tal"]), Some("tab"));
     }
 
     #[test]

@@ -6,18 +6,18 @@
 use super::scope::{Id, Resolved};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 /// The bindings of functions that are called by name, outside of code that may be tried.
-pub fn called(block: &Block, names: &Resolved) -> FxHashSet<Id> {
-    let mut reader = Reader { names, called: FxHashSet::default() };
+pub fn called(block: &Block, names: &Resolved) -> HashSet<Id> {
+    let mut reader = Reader { names, called: HashSet::default() };
     reader.block(block);
     reader.called
 }
 
 struct Reader<'n> {
     names: &'n Resolved,
-    called: FxHashSet<Id>,
+    called: HashSet<Id>,
 }
 
 impl Reader<'_> {

@@ -12,7 +12,7 @@ use crate::ops::known::{self, Clash, Facts, Index, Known};
 use crate::ops::signature::Param;
 use crate::ops::{Op, Run, table};
 use crate::syntax::ast::*;
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 /// The result.
 pub struct Constants {
@@ -53,7 +53,7 @@ pub fn constants(block: &Block, names: &Resolved) -> Constants {
 struct Reader<'n> {
     names: &'n Resolved,
     /// Functions that are called outside of `try`.
-    called: FxHashSet<Id>,
+    called: HashSet<Id>,
     values: Vec<Known>,
     warnings: Vec<Error>,
     /// Nesting depth of code that is expected to fail.

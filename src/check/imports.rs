@@ -8,7 +8,7 @@ use super::{Exports, exports};
 use crate::base::{Error, Result, stack};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
-use rustc_hash::{FxHashMap, FxHashSet};
+use foldhash::{HashMap, HashSet};
 use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub struct Imports {
     /// In the order of discovery.
     modules: Vec<(Rc<str>, Rc<Block>)>,
     /// The modules that the imports of the program and its modules refer to.
-    leads: FxHashMap<(Rc<str>, Rc<str>, bool), usize>,
+    leads: HashMap<(Rc<str>, Rc<str>, bool), usize>,
     /// Syntax errors of modules.
     pub errors: Vec<Error>,
     /// True if the program may write a file that it imports, which changes the module.
@@ -36,7 +36,7 @@ impl Imports {
         let mut reader = Reader { here: name.into(), ..Reader::default() };
         reader.block(block);
         let mut found = Imports::default();
-        let mut known: FxHashMap<Rc<str>, Option<usize>> = FxHashMap::default();
+        let mut known: HashMap<Rc<str>, Option<usize>> = HashMap::default();
         loop {
             for (from, import) in std::mem::take(&mut reader.imports) {
                 if import.file {
@@ -136,9 +136,9 @@ struct Reader {
     aside: bool,
     imports: Vec<(Rc<str>, Import)>,
     /// The last names of callees.
-    called: FxHashSet<Rc<str>>,
+    called: HashSet<Rc<str>>,
     /// Functions that are not called so far.
-    idle: FxHashMap<Rc<str>, Vec<Idle>>,
+    idle: HashMap<Rc<str>, Vec<Idle>>,
     waiting: VecDeque<(Rc<str>, Code)>,
     /// The paths of imported files, as written.
     files: Vec<Rc<str>>,

@@ -26,8 +26,8 @@ pub(crate) use scope::bound_names;
 use crate::base::Error;
 use crate::ops::signature::Signature;
 use crate::syntax::ast::{Block, Expr, ExprKind, Function, StmtKind};
+use foldhash::HashSet;
 use imports::Imports;
-use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
 /// The meaning of a name that is visible to every script.
@@ -78,7 +78,7 @@ pub trait Catalog {
 }
 
 /// The top-level names of a module; with the function if only a `fn` binds the name.
-pub type Exports = indexmap::IndexMap<Rc<str>, Option<Rc<Function>>, rustc_hash::FxBuildHasher>;
+pub type Exports = indexmap::IndexMap<Rc<str>, Option<Rc<Function>>, foldhash::fast::RandomState>;
 
 /// The definitions of a module.
 pub fn exports(block: &Block) -> Exports {
@@ -120,13 +120,13 @@ pub trait Globals {
     fn all(&self) -> Vec<Rc<str>>;
 }
 
-impl Globals for FxHashSet<&str> {
+impl Globals for HashSet<&str> {
     fn has(&self, name: &str) -> bool {
         self.contains(name)
     }
 
     fn is_empty(&self) -> bool {
-        FxHashSet::is_empty(self)
+        HashSet::is_empty(self)
     }
 
     fn all(&self) -> Vec<Rc<str>> {
@@ -167,7 +167,7 @@ impl Kept {
 
 /// Checks a program. `globals` are the names bound by earlier inputs of the session.
 pub fn check(block: &Block, catalog: &dyn Catalog, globals: &[&str]) -> Findings {
-    let globals: FxHashSet<&str> = globals.iter().copied().collect();
+    let globals: HashSet<&str> = globals.iter().copied().collect();
     check_beside(block, catalog, &globals)
 }
 
@@ -198,7 +198,7 @@ pub fn check_all(
 /// Checks a program and its imports as [`check_all`] does, and looks for shape mismatches and unsynchronised
 /// side streams in the program itself.
 pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
-    let globals = FxHashSet::default();
+    let globals = HashSet::default();
     let mut walk = walk::Walk::new(catalog, &globals, Some((imports, name.into())));
     walk.keep_uses();
     walk.program(block);
@@ -212,7 +212,7 @@ pub fn lint(name: &str, block: &Block, catalog: &dyn Catalog, imports: &mut Impo
 
 fn with_modules(mut findings: Findings, catalog: &dyn Catalog, imports: &mut Imports) -> Findings {
     findings.errors.append(&mut imports.errors);
-    let globals = FxHashSet::default();
+    let globals = HashSet::default();
     for (key, block) in imports.modules() {
         let mut walk = walk::Walk::new(catalog, &globals, Some((imports, Rc::clone(key))));
         walk.program(block);

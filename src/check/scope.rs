@@ -2,7 +2,7 @@
 
 use crate::base::Span;
 use crate::syntax::ast::{Function, Pattern, PatternKind, Stmt, StmtKind};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::rc::Rc;
 
 /// Identifies a binding.
@@ -44,9 +44,9 @@ pub struct Resolved {
     /// All bindings.
     pub bindings: Vec<Binding>,
     /// The bindings of names that are read or assigned, by position.
-    pub uses: FxHashMap<u32, Id>,
+    pub uses: HashMap<u32, Id>,
     /// The bindings by the position of their definition.
-    pub defined: FxHashMap<u32, Id>,
+    pub defined: HashMap<u32, Id>,
 }
 
 impl Resolved {
@@ -60,9 +60,9 @@ impl Resolved {
 /// A block, and the names bound so far.
 pub struct Scope {
     /// The names bound so far, with the newest binding of each.
-    pub bound: FxHashMap<Rc<str>, Id>,
+    pub bound: HashMap<Rc<str>, Id>,
     /// The names bound by later statements; the next one last.
-    pub later: FxHashMap<Rc<str>, Vec<Id>>,
+    pub later: HashMap<Rc<str>, Vec<Id>>,
     /// Number of enclosing functions.
     pub level: usize,
     /// True for the top level of the program.
@@ -94,7 +94,7 @@ impl Names {
     /// Opens a scope whose statements are `body`.
     pub fn open(&mut self, body: &[Stmt]) {
         let top = self.scopes.is_empty();
-        let mut later: FxHashMap<Rc<str>, Vec<Id>> = FxHashMap::default();
+        let mut later: HashMap<Rc<str>, Vec<Id>> = HashMap::default();
         for stmt in body {
             let mut add = |name: &Rc<str>, span, origin| {
                 let ids = later.entry(name.clone()).or_default();
@@ -121,7 +121,7 @@ impl Names {
         for ids in later.values_mut() {
             ids.reverse();
         }
-        self.scopes.push(Scope { bound: FxHashMap::default(), later, level: self.level, top });
+        self.scopes.push(Scope { bound: HashMap::default(), later, level: self.level, top });
     }
 
     /// Closes the innermost scope.

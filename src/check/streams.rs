@@ -15,7 +15,7 @@ use crate::ops::known::{self, Known};
 use crate::ops::{Op, table};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
-use rustc_hash::{FxHashMap, FxHashSet};
+use foldhash::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// The warnings about the streams of a program; `values` is what is known of each binding.
@@ -23,9 +23,9 @@ pub fn streams(block: &Block, names: &Resolved, values: &[Known]) -> Vec<Error> 
     let mut reader = Reader {
         names,
         values,
-        sides: FxHashMap::default(),
-        shared: FxHashSet::default(),
-        made: FxHashSet::default(),
+        sides: HashMap::default(),
+        shared: HashSet::default(),
+        made: HashSet::default(),
         frames: vec![Frame::new(Kind::Top)],
         here: vec![0],
         off: false,
@@ -53,12 +53,12 @@ struct Index<'e> {
     all: &'e [Event],
     /// The events that may wait for all streams, and for each.
     waits_for_all: Vec<usize>,
-    waits: FxHashMap<Id, Vec<usize>>,
+    waits: HashMap<Id, Vec<usize>>,
     /// The events of each name.
-    by_name: FxHashMap<Id, Vec<usize>>,
+    by_name: HashMap<Id, Vec<usize>>,
     /// For a name and a stream: the events that rebind the name or read it on other streams, and the events
     /// that rebind it or store it from other streams.
-    elsewhere: FxHashMap<(Id, Id), [Vec<usize>; 2]>,
+    elsewhere: HashMap<(Id, Id), [Vec<usize>; 2]>,
 }
 
 impl<'e> Index<'e> {
@@ -66,9 +66,9 @@ impl<'e> Index<'e> {
         let mut index = Index {
             all,
             waits_for_all: Vec::new(),
-            waits: FxHashMap::default(),
-            by_name: FxHashMap::default(),
-            elsewhere: FxHashMap::default(),
+            waits: HashMap::default(),
+            by_name: HashMap::default(),
+            elsewhere: HashMap::default(),
         };
         for (at, event) in all.iter().enumerate() {
             match event {
@@ -124,7 +124,7 @@ struct Work {
     /// `stream(s)`
     span: Span,
     /// The bindings that hold its results or are changed by it.
-    results: FxHashSet<Id>,
+    results: HashSet<Id>,
     /// True if it changes existing tensors, or computes a function's result.
     leaves: bool,
     /// The range of its events.
@@ -169,11 +169,11 @@ struct Reader<'n> {
     names: &'n Resolved,
     values: &'n [Known],
     /// The names that only ever hold streams, with the index of their frame.
-    sides: FxHashMap<Id, usize>,
+    sides: HashMap<Id, usize>,
     /// Streams that other functions use too, or that are waited for at another time.
-    shared: FxHashSet<Id>,
+    shared: HashSet<Id>,
     /// Names in functions that hold results of operations.
-    made: FxHashSet<Id>,
+    made: HashSet<Id>,
     frames: Vec<Frame>,
     /// The open frames, as indices into `frames`, outermost first.
     here: Vec<usize>,
@@ -535,7 +535,7 @@ impl Reader<'_> {
                     let frame = self.frame();
                     frame.open.push(frame.works.len());
                     let (from, looped) = (frame.events.len(), frame.loops.first().copied());
-                    let (results, leaves) = (FxHashSet::default(), false);
+                    let (results, leaves) = (HashSet::default(), false);
                     frame.works.push(Work { stream, span, results, leaves, from, to: from, looped });
                 }
                 Some((name, _)) if matches!(&**name, "races" | "graph") => {

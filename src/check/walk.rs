@@ -11,7 +11,7 @@ use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
 use crate::base::{self, Span, stack, stop};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
-use rustc_hash::{FxHashMap, FxHashSet};
+use foldhash::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Maximum number of errors.
@@ -31,23 +31,23 @@ pub struct Walk<'c> {
     errors: Kept,
     warnings: Kept,
     /// Reported unknown names; each is reported once.
-    reported: FxHashSet<Rc<str>>,
+    reported: HashSet<Rc<str>>,
     /// Calls of script functions, checked at the end, when all assignments are known.
     calls: Vec<(Id, Given)>,
     /// Method calls, checked at the end, when all fields are known.
     methods: Vec<MethodCall>,
     /// Names of fields that the script creates.
-    fields: FxHashSet<Rc<str>>,
+    fields: HashSet<Rc<str>>,
     imports: bool,
     is_program: bool,
     loops: usize,
     functions: usize,
     /// The bindings of uses by position, if requested.
-    uses: Option<FxHashMap<u32, Id>>,
+    uses: Option<HashMap<u32, Id>>,
     /// The known modules, and the key of this one.
     modules: Option<(&'c Imports, Rc<str>)>,
     /// The definitions of modules, by name or path, cached.
-    exports: FxHashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
+    exports: HashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
     /// Expressions so far.
     steps: u32,
     /// Whether the thread's work should end.
@@ -96,16 +96,16 @@ impl<'c> Walk<'c> {
             names: Names::default(),
             errors: Kept::default(),
             warnings: Kept::default(),
-            reported: FxHashSet::default(),
+            reported: HashSet::default(),
             calls: Vec::new(),
             methods: Vec::new(),
-            fields: FxHashSet::default(),
+            fields: HashSet::default(),
             imports: false,
             is_program: false,
             loops: 0,
             functions: 0,
             uses: None,
-            exports: FxHashMap::default(),
+            exports: HashMap::default(),
             steps: 0,
             ended: false,
         }
@@ -113,7 +113,7 @@ impl<'c> Walk<'c> {
 
     /// Keeps the bindings of uses: see [`Walk::resolved`].
     pub fn keep_uses(&mut self) {
-        self.uses = Some(FxHashMap::default());
+        self.uses = Some(HashMap::default());
     }
 
     /// Walks a whole program.
@@ -402,7 +402,7 @@ impl<'c> Walk<'c> {
         self.functions += 1;
         self.names.level += 1;
         self.names.open(&[]);
-        let mut seen = FxHashMap::default();
+        let mut seen = HashMap::default();
         // An empty body marks a stub that ignores its arguments.
         let origin = if function.body.body.is_empty() { Origin::Local } else { Origin::Param };
         for param in &function.params {
@@ -418,10 +418,10 @@ impl<'c> Walk<'c> {
     }
 
     fn once(&mut self, pattern: &Pattern) {
-        self.distinct(pattern, &mut FxHashMap::default(), "the pattern");
+        self.distinct(pattern, &mut HashMap::default(), "the pattern");
     }
 
-    fn distinct(&mut self, pattern: &Pattern, seen: &mut FxHashMap<Rc<str>, Span>, place: &str) {
+    fn distinct(&mut self, pattern: &Pattern, seen: &mut HashMap<Rc<str>, Span>, place: &str) {
         bound_names(pattern, &mut |name, span| {
             if let Some(first) = seen.insert(name.clone(), span) {
                 self.errors.push(error::name_twice(span, name, first, place));
@@ -441,20 +441,18 @@ impl<'c> Walk<'c> {
     fn alternatives(&mut self, pattern: &Pattern) {
         match &pattern.kind {
             PatternKind::Or(parts) => {
-                let mut first: Option<FxHashMap<Rc<str>, Span>> = None;
+                let mut first: Option<HashMap<Rc<str>, Span>> = None;
                 for part in parts {
-                    let mut names = FxHashMap::default();
+                    let mut names = HashMap::default();
                     self.distinct(part, &mut names, "the pattern");
                     self.alternatives(part);
                     let Some(expected) = &first else {
                         first = Some(names);
                         continue;
                     };
-                    let lacking = expected.iter().find(|(name, _)| !names.contains_key(*name));
-                    let added = names.iter().find(|(name, _)| !expected.contains_key(*name));
-                    if let Some((name, &bound)) = lacking {
+                    if let Some((name, bound)) = first_not_in(expected, &names) {
                         self.errors.push(error::alternatives_differ(part.span, name, bound));
-                    } else if let Some((name, &bound)) = added {
+                    } else if let Some((name, bound)) = first_not_in(&names, expected) {
                         self.errors.push(error::alternatives_differ(parts[0].span, name, bound));
                     }
                 }
@@ -518,7 +516,7 @@ impl<'c> Walk<'c> {
     }
 
     fn record(&mut self, fields: &[Field]) {
-        let mut seen: FxHashMap<&str, Span> = FxHashMap::default();
+        let mut seen: HashMap<&str, Span> = HashMap::default();
         for field in fields {
             match field {
                 Field::Named(name, e) => {
@@ -744,6 +742,15 @@ impl<'c> Walk<'c> {
     fn is_enough(&self) -> bool {
         self.errors.len() >= MAX_SUGGESTED
     }
+}
+
+/// The first bound name of a pattern that another does not bind.
+fn first_not_in<'n>(
+    names: &'n HashMap<Rc<str>, Span>,
+    other: &HashMap<Rc<str>, Span>,
+) -> Option<(&'n Rc<str>, Span)> {
+    let missing = names.iter().filter(|(name, _)| !other.contains_key(*name));
+    missing.map(|(name, span)| (name, *span)).min_by_key(|(_, span)| span.lo)
 }
 
 /// The type of a literal that has its own methods.

@@ -96,7 +96,7 @@ fn label(row: Row) -> String {
 /// Operations by name and position, sorted by total time, longest first.
 fn longest<'a>(work: &[&'a Action]) -> Vec<Operation<'a>> {
     let mut all: Vec<Operation<'a>> = Vec::new();
-    let mut index = rustc_hash::FxHashMap::default();
+    let mut index = foldhash::HashMap::default();
     for action in work.iter().filter(|a| a.kind != ActionKind::Wait) {
         let span = action.spans.first().copied().unwrap_or(Span::NONE);
         let at = *index.entry((&*action.name, span)).or_insert_with(|| {

@@ -6,7 +6,7 @@
 
 use crate::base::Result;
 use crate::kernel::fft::{FftPlan, FftSpec};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::sync::Arc;
 
 /// Default capacity, the same as PyTorch's.
@@ -17,12 +17,12 @@ pub struct PlanCache {
     capacity: usize,
     /// Number of requests so far; a plan stores the number of its latest use.
     now: u64,
-    plans: FxHashMap<FftSpec, (Arc<dyn FftPlan>, u64)>,
+    plans: HashMap<FftSpec, (Arc<dyn FftPlan>, u64)>,
 }
 
 impl Default for PlanCache {
     fn default() -> PlanCache {
-        PlanCache { capacity: DEFAULT_CAPACITY, now: 0, plans: FxHashMap::default() }
+        PlanCache { capacity: DEFAULT_CAPACITY, now: 0, plans: HashMap::default() }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::base::{Result, room};
 use crate::driver::{CopyKind, Driver, EventHandle, Failure, Properties, StreamHandle, error};
 use crate::kernel::host::{self, FaultSlot, bytes};
 use crate::kernel::{Fault, Launch, Ptr};
+use foldhash::HashMap;
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub struct HostDriver {
     properties: Properties,
     faults: FaultSlot,
     handles: AtomicU64,
-    recorded: Mutex<FxHashMap<EventHandle, Instant>>,
+    recorded: Mutex<HashMap<EventHandle, Instant>>,
     large: Mutex<Large>,
     failure: Option<Failure>,
     /// The byte that overwrites new allocations.
@@ -72,7 +72,7 @@ impl Drop for Small {
 struct Large {
     blocks: Vec<(usize, usize)>,
     bytes: usize,
-    mapped: FxHashMap<usize, MmapMut>,
+    mapped: HashMap<usize, MmapMut>,
 }
 
 impl Large {

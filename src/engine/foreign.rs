@@ -14,6 +14,21 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// A tensor in memory of another owner.
+#[derive(Clone, Copy, Debug)]
+pub struct RawTensor<'a> {
+    /// The address of its first element.
+    pub ptr: u64,
+    /// Its extents.
+    pub shape: &'a [usize],
+    /// Its strides in elements; `None` if it is row-major.
+    pub strides: Option<&'a [isize]>,
+    /// The dtype of its elements.
+    pub dtype: Dtype,
+    /// The device of its memory.
+    pub device: DeviceId,
+}
+
 /// `DLPackVersion`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +172,7 @@ fn layout_of(ptr: u64, shape: &[usize], strides: Option<&[isize]>, dtype: Dtype)
 }
 
 impl Engine {
-    /// A tensor over memory of another owner, without a copy. `ptr` is the address of its first element;
-    /// strides are in elements (`None`: row-major). `on_drop` is called, on any thread, when the last handle
+    /// A tensor over memory of another owner, without a copy. `on_drop` is called, on any thread, when the last handle
     /// is gone and the work queued on the memory has completed. It is not called if this returns an error.
     ///
     /// # Safety
@@ -174,13 +188,15 @@ impl Engine {
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
-    /// use runnel::{DeviceId, Dtype};
+    /// use runnel::{DeviceId, Dtype, RawTensor};
     /// let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
     /// let mut pixels = vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     /// let ptr = pixels.as_mut_ptr() as u64;
     /// // SAFETY: the vector lives in the closure until the engine is done with it.
     /// let x = unsafe {
-    ///     engine.tensor_from_raw(ptr, &[3, 2], Some(&[1, 3]), Dtype::F32, DeviceId::Cpu, move || drop(pixels))?
+    ///     let (dtype, device) = (Dtype::F32, DeviceId::Cpu);
+    ///     let raw = RawTensor { ptr, shape: &[3, 2], strides: Some(&[1, 3]), dtype, device };
+    ///     engine.tensor_from_raw(raw, move || drop(pixels))?
     /// };
     /// engine.set("x", &x)?;
     /// assert_eq!(engine.eval::<Vec<f32>>("x.sum(dim=1)")?, [5.0, 7.0, 9.0]);
@@ -189,13 +205,10 @@ impl Engine {
     /// ```
     pub unsafe fn tensor_from_raw(
         &mut self,
-        ptr: u64,
-        shape: &[usize],
-        strides: Option<&[isize]>,
-        dtype: Dtype,
-        device: DeviceId,
+        raw: RawTensor<'_>,
         on_drop: impl FnOnce() + Send + 'static,
     ) -> Result<Tensor> {
+        let RawTensor { ptr, shape, strides, dtype, device } = raw;
         // Its captures are dropped if this fails.
         let on_drop = Owned::new(on_drop);
         let (layout, bytes) = layout_of(ptr, shape, strides, dtype)?;
@@ -332,7 +345,8 @@ impl Engine {
         let Some(ptr) = (view.data as usize as u64).checked_add(view.byte_offset) else {
             return refuse("its address is null");
         };
+        let raw = RawTensor { ptr, shape: &shape, strides: strides.as_deref(), dtype, device };
         // SAFETY: the caller's promise; the closure owns the tensor, and outlives the use of its memory.
-        unsafe { self.tensor_from_raw(ptr, &shape, strides.as_deref(), dtype, device, move || drop(tensor)) }
+        unsafe { self.tensor_from_raw(raw, move || drop(tensor)) }
     }
 }

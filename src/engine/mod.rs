@@ -10,7 +10,7 @@
 //!
 //! - *Nothing outside refers into the heap.* Every public function takes and returns owned data: `IntoValue`
 //!   and `FromValue` are sealed, and none of their implementations holds a `Value` or a reference. Handles
-//!   (programs, functions, tests) hold numbers ([`held`]); tensors are shared by atomic counts.
+//!   (programs, functions, tests) hold numbers (`held`); tensors are shared by atomic counts.
 //! - *Nothing inside belongs to a thread.* Values and functions of the embedder, its output, input and
 //!   receivers are `Send` by their bounds, and so are the module loader and the runtime. The exception is the
 //!   input of an interactive session; only the command line sets it, for an engine that is never moved.
@@ -41,7 +41,7 @@ pub use builder::Builder;
 #[cfg(feature = "cli")]
 pub(crate) use builder::backend;
 pub use convert::{Arguments, Array, FromValue, IntoValue};
-pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
+pub use foreign::{Dlpack, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView, RawTensor};
 pub use function::HostFunction;
 pub use native_type::{HostMethod, Shared};
 pub use program::{Function, FunctionType, Program};

@@ -7,8 +7,8 @@ use super::{Engine, error};
 use crate::base::{Error, Result, guard};
 use crate::ops::signature::{Param, Signature};
 use crate::vm::{Native, Value, Vm};
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use std::marker::PhantomData;
 
 /// Where a native is registered.
@@ -59,9 +59,9 @@ impl Pending {
 /// The parameters with these names. Each distinct list of names is leaked once per process, because
 /// signatures are static.
 fn interned(names: &[&'static str], like: &[Param]) -> &'static [Param] {
-    static LISTS: Mutex<Option<FxHashMap<Vec<&'static str>, &'static [Param]>>> = Mutex::new(None);
+    static LISTS: Mutex<Option<HashMap<Vec<&'static str>, &'static [Param]>>> = Mutex::new(None);
     let mut lists = LISTS.lock();
-    let lists = lists.get_or_insert_with(FxHashMap::default);
+    let lists = lists.get_or_insert_with(HashMap::default);
     if let Some(known) = lists.get(names) {
         return known;
     }

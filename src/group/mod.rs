@@ -1,7 +1,7 @@
 //! Groups of processes: membership, rendezvous and messages.
 //!
 //! A [`World`] describes this process's place as set by the launcher's environment variables. The processes
-//! meet at the hub of rank 0 ([`hub`]). Each keeps one connection ([`link`]) for the life of the group. It
+//! meet at the hub of rank 0 (`hub`). Each keeps one connection (`link`) for the life of the group. It
 //! carries the comparison of calls, failures, and the bytes of devices without links of their own. Where
 //! devices have links, a [`Communicator`] of the driver carries the bytes from device to device. This module
 //! knows no tensors.
@@ -22,9 +22,9 @@ use crate::device::Device;
 use crate::driver::DeviceId;
 use crate::driver::links::{Communicator, GroupState, JoinParams};
 use crate::stream::Ticket;
+use foldhash::HashSet;
 use hub::Hub;
 use link::Link;
-use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Say;
@@ -46,7 +46,7 @@ pub struct Group {
     /// In the process of rank 0. Declared after the link, which must be dropped first.
     hub: Option<Hub>,
     /// Calls of the communicator that were compared across processes.
-    compared: FxHashSet<String>,
+    compared: HashSet<String>,
     /// The latest work of the communicator on each stream.
     queued: Vec<Ticket>,
     open: bool,
@@ -70,7 +70,7 @@ impl Group {
             communicator: None,
             link: None,
             hub: None,
-            compared: FxHashSet::default(),
+            compared: HashSet::default(),
             queued: Vec::new(),
             open: true,
             noticed: false,

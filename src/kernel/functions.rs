@@ -3,9 +3,9 @@
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
 use crate::array::Class;
+use foldhash::HashMap;
 use num_complex::Complex;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 
@@ -135,10 +135,10 @@ impl MapFn {
         host: impl Fn(&[Reg<'_>], RegMut<'_>) + Send + Sync + 'static,
     ) -> &'static MapFn {
         type Key<'a> = (&'a str, u8, [&'a str; 3]);
-        static KNOWN: Mutex<Option<FxHashMap<Key<'static>, &'static MapFn>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<Key<'static>, &'static MapFn>>> = Mutex::new(None);
         let mut known = KNOWN.lock();
         let known = known.get_or_insert_default();
-        let find = |known: &FxHashMap<Key<'_>, &'static MapFn>| known.get(&(name, arity, cuda)).copied();
+        let find = |known: &HashMap<Key<'_>, &'static MapFn>| known.get(&(name, arity, cuda)).copied();
         if let Some(f) = find(known) {
             return f;
         }

@@ -9,10 +9,10 @@ use super::host::FaultSlot;
 use super::{Launch, Map, Reduce};
 use crate::array::Dtype;
 use crate::base::Result;
-use rustc_hash::FxHasher;
+use foldhash::fast::FixedState;
 use std::any::Any;
 use std::fmt::{self, Debug, Write};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 /// The structure of a launch, without sizes. Immutable and shared. Equal programs run the same code, so
 /// executors keep compiled forms by program.
@@ -124,10 +124,7 @@ impl<K: Kind + Clone + Eq + Hash> Identity for K {
     }
 
     fn fingerprint(&self) -> u64 {
-        let mut hasher = FxHasher::default();
-        std::any::TypeId::of::<K>().hash(&mut hasher);
-        self.hash(&mut hasher);
-        hasher.finish()
+        FixedState::default().hash_one((std::any::TypeId::of::<K>(), self))
     }
 
     fn boxed(&self) -> Box<dyn Kind> {

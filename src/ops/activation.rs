@@ -15,7 +15,7 @@ use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
 /// The operations of this file.
@@ -583,10 +583,10 @@ fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Ar
     let dim = super::dims::one(1, args.int(1)?, x.rank())?;
     // Treat a tensor without dimensions as a row of one element.
     let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
-    let greatest = rt.reduce(name, &MAX, row, &[dim], true, wide, wide)?;
+    let greatest = rt.reduce(row, Reduction::new(name, &MAX, &[dim], wide, wide).keepdim(true))?;
     let (element, most) = (MapArg::Tensor(row), MapArg::Tensor(&greatest));
     let powers = rt.map(name, &SOFTMAX_TERM, &[element, most], wide, wide)?;
-    let sum = rt.reduce(name, &SUM, &powers, &[dim], true, wide, wide)?;
+    let sum = rt.reduce(&powers, Reduction::new(name, &SUM, &[dim], wide, wide).keepdim(true))?;
     drop(powers);
     let result = rt.map(name, last, &[element, most, MapArg::Tensor(&sum)], wide, dtype)?;
     Ok(Out::Tensor(if x.rank() == 0 { result.with_layout(Layout::contiguous(&[])) } else { result }))
@@ -615,10 +615,10 @@ fn layer_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dims = normalised_dims(x, args)?;
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
     let wide = wide(dtype);
-    let mean = rt.reduce(NAME, &MEAN, x, &dims, true, wide, wide)?;
+    let mean = rt.reduce(x, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
     let (element, mean) = (MapArg::Tensor(x), MapArg::Tensor(&mean));
     let squares = rt.map(NAME, &SQUARE_OFF, &[element, mean], wide, wide)?;
-    let variance = rt.reduce(NAME, &MEAN, &squares, &dims, true, wide, wide)?;
+    let variance = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
     drop(squares);
     let eps = MapArg::Number(Scalar::Float(args.float(4)?));
     let operands = [element, mean, MapArg::Tensor(&variance), eps];
@@ -636,7 +636,7 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let wide = wide(dtype);
     let element = MapArg::Tensor(x);
     let squares = rt.map(NAME, &super::arith::SQUARE, &[element], wide, wide)?;
-    let mean = rt.reduce(NAME, &MEAN, &squares, &dims, true, wide, wide)?;
+    let mean = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
     drop(squares);
     let eps = if args.is_given(3) { args.float(3)? } else { dtype.epsilon() };
     let operands = [element, MapArg::Tensor(&mean), MapArg::Number(Scalar::Float(eps))];

@@ -14,14 +14,49 @@ use smallvec::SmallVec;
 
 /// Products: they run in the lower dtype.
 const LOWER: &[&str] = &[
-    "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm", "linear", "einsum", "tensordot",
+    "matmul",
+    "mm",
+    "mv",
+    "bmm",
+    "addmm",
+    "addmv",
+    "addr",
+    "addbmm",
+    "baddbmm",
+    "linear",
+    "einsum",
+    "tensordot",
 ];
 
 /// They run in `f32` on CUDA devices.
 const WIDE: &[&str] = &[
-    "acos", "asin", "cosh", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1", "layer_norm", "log", "log10",
-    "log1p", "log2", "log_softmax", "logsumexp", "norm", "pow", "prod", "reciprocal", "rms_norm", "rsqrt", "sinh",
-    "softmax", "softplus", "sum", "tan",
+    "acos",
+    "asin",
+    "cosh",
+    "cumprod",
+    "cumsum",
+    "dist",
+    "erfinv",
+    "exp",
+    "expm1",
+    "layer_norm",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_softmax",
+    "logsumexp",
+    "norm",
+    "pow",
+    "prod",
+    "reciprocal",
+    "rms_norm",
+    "rsqrt",
+    "sinh",
+    "softmax",
+    "softplus",
+    "sum",
+    "tan",
 ];
 
 /// The dtype that an operation's operands are converted to.

@@ -8,7 +8,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_bool, host_compare, host_test};
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
 /// The operations of this file.
@@ -406,6 +406,6 @@ fn equal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// Whether all elements of a `bool` tensor are true; waits for it.
 fn all(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Scalar> {
     let dims: Vec<usize> = (0..x.rank()).collect();
-    let all = rt.reduce(name, &ALL, x, &dims, false, Dtype::Bool, Dtype::Bool)?;
+    let all = rt.reduce(x, Reduction::new(name, &ALL, &dims, Dtype::Bool, Dtype::Bool))?;
     rt.item(&all)
 }

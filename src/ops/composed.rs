@@ -65,7 +65,13 @@ pub(super) fn expand(rt: &mut Runtime, x: &Tensor, shape: &[usize]) -> Result<Te
 }
 
 /// A range of a dimension.
-pub(super) fn narrow(rt: &mut Runtime, x: &Tensor, dim: usize, start: usize, length: usize) -> Result<Tensor> {
+pub(super) fn narrow(
+    rt: &mut Runtime,
+    x: &Tensor,
+    dim: usize,
+    start: usize,
+    length: usize,
+) -> Result<Tensor> {
     call(rt, "narrow", &[t(x), Arg::Int(dim as i64), Arg::Int(start as i64), Arg::Int(length as i64)])
 }
 

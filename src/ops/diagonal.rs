@@ -1,17 +1,17 @@
 //! Triangles and diagonals.
 
 use super::folds::SUM;
+use super::gradient::{Back, Var, strided};
 use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
-use super::gradient::{Back, Var, strided};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_map;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
 const DIAGONAL: Param = Param::or("diagonal", Kind::Int, Default::Int(0));
@@ -83,17 +83,21 @@ pub static OPS: &[Op] = &[
             let diagonal = diagonal_of(x, 0, 0, 1);
             if x.dtype().is_complex() {
                 return complex::by_parts(rt, &diagonal, None, |rt, parts| {
-                    rt.reduce("trace", &SUM, parts, &[0], false, parts.dtype(), parts.dtype())
+                    rt.reduce(parts, Reduction::new("trace", &SUM, &[0], parts.dtype(), parts.dtype()))
                 });
             }
             let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::I64 };
-            rt.reduce("trace", &SUM, &diagonal, &[0], false, x.dtype(), dtype).map(Out::Tensor)
+            rt.reduce(&diagonal, Reduction::new("trace", &SUM, &[0], x.dtype(), dtype)).map(Out::Tensor)
         }),
         gradient: Gradient::Rule(Keeps::NOTHING, |b| {
             b.to(0, || {
                 let (shape, form) = (b.shape(0), b.form(0));
                 let extents = [Arg::Int(shape[0]), Arg::Int(shape[1])];
-                b.g() * b.op("eye", &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat())
+                b.g()
+                    * b.op(
+                        "eye",
+                        &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat(),
+                    )
             });
         }),
         ..Op::BASE
@@ -148,7 +152,11 @@ fn triangle(rt: &mut Runtime, name: &'static str, test: &'static MapFn, args: &A
     };
     let number = |n: i64| MapArg::Number(Scalar::Int(n));
     let place = [MapArg::Position, number(*rows as i64), number(*columns as i64), number(args.int(1)?)];
-    let inside = rt.map_over(name, test, &place, Dtype::I64, Dtype::Bool, x.shape().clone(), x.device())?;
+    let inside = rt.map_over(
+        Elementwise::new(name, test, &place, Dtype::I64, Dtype::Bool),
+        x.shape().clone(),
+        x.device(),
+    )?;
     let operands = [MapArg::Tensor(&inside), MapArg::Tensor(x), number(0)];
     let (choose, _) = complex::over(name, &WHERE, x.dtype())?;
     rt.map(name, choose, &operands, x.dtype(), x.dtype()).map(Out::Tensor)

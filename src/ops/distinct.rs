@@ -6,7 +6,7 @@
 use super::arith::{MINIMUM, SUB};
 use super::compare::EQ;
 use super::folds::SUM;
-use super::index::{pick, taken, true_positions};
+use super::index::{Along, pick, taken, true_positions};
 use super::make::{AFFINE, filled, positions};
 use super::params::X;
 use super::scan::scanned;
@@ -20,7 +20,7 @@ use crate::array::{Dims, Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_compare;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 const INVERSE: Param = Param::or("return_inverse", Kind::Bool, Default::Bool(false));
@@ -47,7 +47,9 @@ pub static OPS: &[Op] = &[
                   assert(equal(counts, [1, 2]))\n\
                   assert(equal(unique([[2, 1], [1, 5], [2, 1]], dim=0), [[1, 5], [2, 1]]))",
         run: Run::Primitive(unique),
-        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
+        gradient: Gradient::Missing(
+            "the distinct elements have no gradient; choose them by position: `x[ids]`",
+        ),
         ..Op::BASE
     },
     Op {
@@ -61,7 +63,9 @@ pub static OPS: &[Op] = &[
         example: "let (values, counts) = unique_consecutive(tensor([1, 1, 2, 1]), return_counts=true)\n\
                   assert(equal(values, [1, 2, 1]))\nassert(equal(counts, [2, 1, 1]))",
         run: Run::Primitive(unique_consecutive),
-        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
+        gradient: Gradient::Missing(
+            "the distinct elements have no gradient; choose them by position: `x[ids]`",
+        ),
         ..Op::BASE
     },
     Op {
@@ -179,7 +183,7 @@ fn starts(rt: &mut Runtime, name: &'static str, values: &Tensor) -> Result<Tenso
         let (here, before) = (narrowed(values, along, 1, length - 1), narrowed(values, along, 0, length - 1));
         let operands = [MapArg::Tensor(&here), MapArg::Tensor(&before)];
         let rest = narrowed(&starts, along, 1, length - 1);
-        rt.map_into(name, &DIFFERS, &rest, &operands, values.dtype(), Dtype::Bool)?;
+        rt.map_into(&rest, Elementwise::new(name, &DIFFERS, &operands, values.dtype(), Dtype::Bool))?;
     }
     Ok(starts)
 }
@@ -195,9 +199,8 @@ fn numbered(rt: &mut Runtime, name: &'static str, starts: &Tensor) -> Result<Ten
 /// The values of a sorted row, scattered back to their original positions.
 fn sent_back(rt: &mut Runtime, name: &'static str, values: &Tensor, order: &Tensor) -> Result<Tensor> {
     let out = rt.empty(values.shape(), Dtype::I64, values.device())?;
-    let (own, along) = (out.layout().strides.clone(), values.rank() - 1);
     if values.count() > 0 {
-        scatter_into(rt, name, (&out, own), order, values, along, values.shape()[along], None)?;
+        scatter_into(rt, name, Along::dim(&out, values.rank() - 1), order, values, None)?;
     }
     Ok(out)
 }
@@ -232,7 +235,7 @@ fn slice_ranks(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize) -> 
         let scale = MapArg::Number(Scalar::Int(count as i64));
         let operands = [MapArg::Tensor(&first), scale, MapArg::Tensor(&second)];
         let target = narrowed(&joined, 0, 0, pairs);
-        rt.map_into(name, &AFFINE, &target, &operands, Dtype::I64, Dtype::I64)?;
+        rt.map_into(&target, Elementwise::new(name, &AFFINE, &operands, Dtype::I64, Dtype::I64))?;
         if odd == 1 {
             rt.assign(name, &narrowed(&joined, 0, pairs, 1), &narrowed(&columns, 0, 2 * pairs, 1))?;
         }

@@ -12,7 +12,7 @@ use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::CAST;
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 /// The operations of this file.
@@ -313,7 +313,10 @@ impl<'a> Value<'a> {
                 let value =
                     value.with_layout(Layout { offset: value.layout().offset, ..Layout::contiguous(&[]) });
                 let value = rt.copy_to(&value, tensor.device(), false)?;
-                rt.map_into(name, &CAST, tensor, &[MapArg::Tensor(&value)], value.dtype(), tensor.dtype())
+                rt.map_into(
+                    tensor,
+                    Elementwise::new(name, &CAST, &[MapArg::Tensor(&value)], value.dtype(), tensor.dtype()),
+                )
             }
         }
     }
@@ -390,7 +393,9 @@ fn filled(
 fn fill(rt: &mut Runtime, name: &'static str, tensor: &Tensor, value: Option<Scalar>) -> Result<()> {
     let dtype = tensor.dtype();
     match value {
-        Some(value) => rt.map_into(name, &CAST, tensor, &[MapArg::Number(value)], dtype, dtype),
+        Some(value) => {
+            rt.map_into(tensor, Elementwise::new(name, &CAST, &[MapArg::Number(value)], dtype, dtype))
+        }
         None => Ok(()),
     }
 }
@@ -424,7 +429,7 @@ fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>
 /// A lazily computed tensor like `x` with all elements equal to `value`.
 fn constant(rt: &mut Runtime, name: &'static str, x: &Tensor, value: MapArg<'_>) -> Result<Out> {
     let (shape, dtype) = (x.shape().clone(), x.dtype());
-    rt.map_over(name, &CAST, &[value], dtype, dtype, shape, x.device()).map(Out::Tensor)
+    rt.map_over(Elementwise::new(name, &CAST, &[value], dtype, dtype), shape, x.device()).map(Out::Tensor)
 }
 
 fn tensor(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -21,7 +21,7 @@ use crate::kernel::fft::{Fft, FftSpec, Transform};
 use crate::kernel::host::define::host_ternary;
 use crate::kernel::{CAST, CudaText, MapFn};
 use crate::plan::error::not_over_complex;
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::plan::{Elementwise, MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 
@@ -364,7 +364,7 @@ fn run(
         // Without dimensions to transform, the result would be the operand itself.
         let parts = if x.dtype().is_complex() { complex::as_real(&x, name)? } else { x.clone() };
         let operands = [MapArg::Tensor(&parts), MapArg::Number(Scalar::Float(factor))];
-        rt.map_into(name, &MUL, &parts, &operands, parts.dtype(), parts.dtype())?;
+        rt.map_into(&parts, Elementwise::new(name, &MUL, &operands, parts.dtype(), parts.dtype()))?;
     }
     if x.same(given) || axes.is_empty() {
         x = rt.contiguous_copy(&x)?;
@@ -394,7 +394,7 @@ fn resized(rt: &mut Runtime, name: &'static str, x: &Tensor, dim: usize, length:
     // Allocated at once: a length that does not fit fails here.
     let out = rt.empty(&error::shape(1, &shape)?, x.dtype(), x.device())?;
     let zero = [MapArg::Number(Scalar::Int(0))];
-    rt.map_into(name, &CAST, &out, &zero, x.dtype(), x.dtype())?;
+    rt.map_into(&out, Elementwise::new(name, &CAST, &zero, x.dtype(), x.dtype()))?;
     rt.assign(name, &narrowed(&out, dim, 0, extent), x)?;
     Ok(out)
 }
@@ -473,7 +473,7 @@ fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: u
     for at in std::iter::once(0).chain(middle) {
         let target = narrowed(&imag, last, at, 1);
         let zero = [MapArg::Number(Scalar::Int(0))];
-        rt.map_into(name, &CAST, &target, &zero, imag.dtype(), imag.dtype())?;
+        rt.map_into(&target, Elementwise::new(name, &CAST, &zero, imag.dtype(), imag.dtype()))?;
     }
     Ok(())
 }
@@ -507,7 +507,11 @@ fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool
     // A half spectrum has no negative frequencies.
     let turn = if half { count } else { n / 2 + n % 2 };
     let operands = [MapArg::Position, number(turn), number(n)];
-    let whole = rt.map_over(name, &FREQUENCY, &operands, Dtype::I64, Dtype::I64, shape, place.device)?;
+    let whole = rt.map_over(
+        Elementwise::new(name, &FREQUENCY, &operands, Dtype::I64, Dtype::I64),
+        shape,
+        place.device,
+    )?;
     let step = MapArg::Number(Scalar::Float(1.0 / (n as f64 * args.float(1)?)));
     rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], place.dtype, place.dtype).map(Out::Tensor)
 }

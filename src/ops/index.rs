@@ -3,19 +3,19 @@
 //! A position in the script is checked at once. A position computed on a device is checked by the kernel, and
 //! the next wait raises the error at the line that launched it.
 
+use super::apply::again;
 use super::folds::{MAX, SUM};
+use super::gradient::{positions, rules};
 use super::params::X;
 use super::scatter::{scatter, scatter_into, scatter_reduce, scattered};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::apply::again;
-use super::gradient::{positions, rules};
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Gather, NonZero, ReduceFn};
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::plan::{Elementwise, MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -310,8 +310,7 @@ pub static OPS: &[Op] = &[
 ];
 
 /// The forms of `scatter`, which keep different things for their gradients.
-static SCATTER: Op =
-    Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
+static SCATTER: Op = Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
 static SCATTER_SUM: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };
 static SCATTER_REDUCED: Op =
@@ -360,18 +359,37 @@ fn gathered(
     axis: usize,
 ) -> Result<Tensor> {
     let limit = x.shape()[axis.min(x.rank().saturating_sub(1))];
-    gather_from(rt, name, (x, source), ids, axis, limit)
+    gather_from(rt, name, Along { tensor: x, strides: source, axis, limit }, ids)
+}
+
+/// A tensor whose elements are addressed by positions along an axis.
+#[derive(Clone)]
+pub(super) struct Along<'a> {
+    pub tensor: &'a Tensor,
+    /// Its strides over the shape of the positions.
+    pub strides: Strides,
+    /// The dimension of the positions' shape that they replace.
+    pub axis: usize,
+    /// Positions are below this.
+    pub limit: usize,
+}
+
+impl<'a> Along<'a> {
+    /// Positions along a dimension of a tensor of at least one dimension.
+    pub fn dim(tensor: &'a Tensor, dim: usize) -> Along<'a> {
+        let (strides, limit) = (tensor.layout().strides.clone(), tensor.shape()[dim]);
+        Along { tensor, strides, axis: dim, limit }
+    }
 }
 
 /// As [`gathered`], with an explicit limit for positions.
 pub(super) fn gather_from(
     rt: &mut Runtime,
     name: &'static str,
-    (x, source): (&Tensor, Strides),
+    from: Along<'_>,
     ids: &Tensor,
-    axis: usize,
-    limit: usize,
 ) -> Result<Tensor> {
+    let Along { tensor: x, strides: source, axis, limit } = from;
     let device = rt.common_device(name, [x, ids])?;
     let shape = ids.shape().clone();
     if ids.count() == 0 {
@@ -499,7 +517,7 @@ fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         -1 if x.count() == 0 => return Err(error::nothing_to_reduce("one_hot", &x, None)),
         -1 => {
             let dims = super::reduce::all_dims(&x);
-            let most = rt.reduce("one_hot", &MAX, &x, &dims, false, Dtype::I64, Dtype::I64)?;
+            let most = rt.reduce(&x, Reduction::new("one_hot", &MAX, &dims, Dtype::I64, Dtype::I64))?;
             rt.item(&most)?.as_i64().saturating_add(1)
         }
         given if given > 0 => given,
@@ -513,8 +531,7 @@ fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let out = make::filled(rt, &shape, Dtype::I64, x.device(), Scalar::Int(0))?;
     let one = make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
     let ids = unsqueezed(&x, x.rank())?;
-    let own = out.layout().strides.clone();
-    scatter_into(rt, "one_hot", (&out, own), &ids, &one, x.rank(), shape[x.rank()], None)?;
+    scatter_into(rt, "one_hot", Along::dim(&out, x.rank()), &ids, &one, None)?;
     Ok(Out::Tensor(out))
 }
 
@@ -560,7 +577,7 @@ pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tens
     }
     let mut source: Strides = smallvec![0; ids.rank()];
     source[0] = flat.layout().strides[0];
-    gather_from(rt, name, (&flat, source), ids, 0, x.count())
+    gather_from(rt, name, Along { tensor: &flat, strides: source, axis: 0, limit: x.count() }, ids)
 }
 
 /// `value` as a tensor with the target's dtype and device; a number becomes a tensor of one element.
@@ -606,8 +623,7 @@ fn indexed_write(
         }
     }
     let value = value_for(rt, &target, source)?;
-    let (own, ids) = (target.layout().strides.clone(), along(&shape, dim, &ids));
-    scatter_into(rt, name, (&target, own), &ids, &value, dim, target.shape()[dim], f)?;
+    scatter_into(rt, name, Along::dim(&target, dim), &along(&shape, dim, &ids), &value, f)?;
     Ok(Out::Tensor(out))
 }
 
@@ -666,7 +682,7 @@ fn nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let number = |n: usize| MapArg::Number(Scalar::Int(n as i64));
         let column = selected(&out, 1, d);
         let digits = [MapArg::Tensor(&flat), number(step), number(extent)];
-        rt.map_into("nonzero", &make::DIGIT, &column, &digits, Dtype::I64, Dtype::I64)?;
+        rt.map_into(&column, Elementwise::new("nonzero", &make::DIGIT, &digits, Dtype::I64, Dtype::I64))?;
     }
     match args.flag(1) {
         true => Ok(Out::Tuple((0..rank).map(|d| selected(&out, 1, d)).collect())),

@@ -5,7 +5,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::host::define::{host_binary, host_ternary};
 use crate::kernel::{CAST, CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 /// A tensor filled with one value.
@@ -16,13 +16,21 @@ pub fn filled(
     device: DeviceId,
     value: Scalar,
 ) -> Result<Tensor> {
-    rt.map_over("full", &CAST, &[MapArg::Number(value)], dtype, dtype, Dims::from_slice(shape), device)
+    rt.map_over(
+        Elementwise::new("full", &CAST, &[MapArg::Number(value)], dtype, dtype),
+        Dims::from_slice(shape),
+        device,
+    )
 }
 
 /// `start + i * step` for `i` in `0..count`, `i64`.
 pub fn positions(rt: &mut Runtime, device: DeviceId, count: usize, start: i64, step: i64) -> Result<Tensor> {
     let args = [MapArg::Position, MapArg::Number(Scalar::Int(step)), MapArg::Number(Scalar::Int(start))];
-    rt.map_over("positions", &AFFINE, &args, Dtype::I64, Dtype::I64, Dims::from_slice(&[count]), device)
+    rt.map_over(
+        Elementwise::new("positions", &AFFINE, &args, Dtype::I64, Dtype::I64),
+        Dims::from_slice(&[count]),
+        device,
+    )
 }
 
 /// `a * b + c` over integers, wrapping.

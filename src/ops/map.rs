@@ -5,7 +5,7 @@ use crate::array::{Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::kernel::MapFn;
 use crate::plan::error::not_over_complex;
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 /// An elementwise operation: a function and its dtype rule.
@@ -109,7 +109,7 @@ pub fn in_place(
 ) -> Result<()> {
     let (f, compute, dtype) = op.resolve(name, operands)?;
     check_fits(name, dtype, target)?;
-    rt.map_into(name, f, target, operands, compute, dtype)
+    rt.map_into(target, Elementwise::new(name, f, operands, compute, dtype))
 }
 
 /// Checks that a result of `dtype` may be written into `target`: its kind must not be above the target's

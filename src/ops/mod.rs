@@ -11,8 +11,8 @@ pub mod activation;
 mod apply;
 mod args;
 pub mod arith;
-mod autocast;
 pub mod assertion;
+mod autocast;
 pub mod compare;
 pub mod complex;
 mod composed;
@@ -149,7 +149,7 @@ pub enum Run {
     Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
     /// Rust code that uses the planner's primitives.
     Primitive(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
-    /// Rust code that calls other operations by name ([`composed`]).
+    /// Rust code that calls other operations by name (`composed`).
     Composed(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
     /// As `Composed`, with separate code for the in-place form, which writes the first argument itself.
     /// `fill`

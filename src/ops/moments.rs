@@ -4,18 +4,18 @@
 
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
+use super::gradient::{Back, Var, error::no_rule};
 use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
 use super::signature::{Default, Kind, Param};
-use super::gradient::{Back, Var, error::no_rule};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
 use crate::array::Scalar;
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Reduction, Runtime};
 
 const SPREAD: &[Param] = &[
     X,
@@ -219,12 +219,12 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
         return Err(error::needs_float(name, x));
     }
     let acc = x.dtype().accumulator();
-    let mean = rt.reduce(name, &MEAN, x, &dims, true, x.dtype(), acc)?;
+    let mean = rt.reduce(x, Reduction::new(name, &MEAN, &dims, x.dtype(), acc).keepdim(true))?;
     let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
-    let mut sum = rt.reduce(name, &SUM, &distances, &dims, args.flag(3), acc, acc)?;
+    let mut sum = rt.reduce(&distances, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(3)))?;
     if parts {
         let last = sum.rank() - 1;
-        sum = rt.reduce(name, &SUM, &sum, &[last], false, acc, acc)?;
+        sum = rt.reduce(&sum, Reduction::new(name, &SUM, &[last], acc, acc))?;
     }
     let divisor = (count(x, &dims) as f64 - correction).max(0.0);
     let operands = [MapArg::Tensor(&sum), MapArg::Number(Scalar::Float(divisor))];
@@ -260,7 +260,7 @@ fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = MapArg::Tensor(&x);
     let total = |rt: &mut Runtime, f: &'static MapFn, args: &[MapArg<'_>], fold, dtype| {
         let terms = rt.map("norm", f, args, acc, acc)?;
-        rt.reduce("norm", fold, &terms, &dims, keepdim, acc, dtype)
+        rt.reduce(&terms, Reduction::new("norm", fold, &dims, acc, dtype).keepdim(keepdim))
     };
     if p.is_infinite() {
         if let MapArg::Tensor(x) = x {
@@ -320,7 +320,11 @@ fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
 fn norm_back(b: &Back<'_>) {
     let p = match b.args().get(1) {
         Arg::Str(kind) if kind == "nuc" => {
-            return b.fail(no_rule("norm", b.span(), "the nuclear norm has no gradient; that of \"fro\" has one"));
+            return b.fail(no_rule(
+                "norm",
+                b.span(),
+                "the nuclear norm has no gradient; that of \"fro\" has one",
+            ));
         }
         Arg::Str(_) => 2.0,
         _ => b.args().float(1).unwrap_or(2.0),
@@ -347,7 +351,8 @@ fn norm_back(b: &Back<'_>) {
         }
         if p.is_infinite() {
             let met = size.eq(&norm).call("logical_or", &[size.does("isnan").arg()]);
-            let count = if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
+            let count =
+                if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
             return sign() * b.select(&met, g / count, 0.0);
         }
         let scale = b.select(&norm.eq(0.0), 0.0, g / norm.pow(p - 1.0));

@@ -18,7 +18,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::host::define::{host_compare, host_ternary, host_test};
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{Drawn, MapArg, Runtime};
+use crate::plan::{Drawn, Elementwise, MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
 pub(super) mod bounds;
@@ -360,7 +360,11 @@ fn drawn(
     dtype: Dtype,
     target: &Tensor,
 ) -> Result<Tensor> {
-    rt.map_over(name, f, operands, Dtype::I64, dtype, target.shape().clone(), target.device())
+    rt.map_over(
+        Elementwise::new(name, f, operands, Dtype::I64, dtype),
+        target.shape().clone(),
+        target.device(),
+    )
 }
 
 fn uniforms(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Tensor> {
@@ -462,7 +466,7 @@ fn spread_into(
     operands: &[MapArg<'_>],
 ) -> Result<Out> {
     let dtype = if target.dtype() == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
-    rt.map_into(name, &SPREAD, target, operands, dtype, target.dtype())?;
+    rt.map_into(target, Elementwise::new(name, &SPREAD, operands, dtype, target.dtype()))?;
     Ok(Out::Tensor(target.clone()))
 }
 
@@ -498,7 +502,7 @@ fn exponential_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let times = exponentials(rt, NAME, target, args.generator(2))?;
     let dtype = times.dtype();
     let operands = [MapArg::Tensor(&times), MapArg::Number(Scalar::Float(rate))];
-    rt.map_into(NAME, &arith::DIV, target, &operands, dtype, target.dtype())?;
+    rt.map_into(target, Elementwise::new(NAME, &arith::DIV, &operands, dtype, target.dtype()))?;
     Ok(Out::Tensor(target.clone()))
 }
 
@@ -536,7 +540,10 @@ fn bernoulli_into(
         let operands = [MapArg::Position, seed, offset, digits];
         (drawn(rt, name, &UNIFORM, &operands, Dtype::F32, target)?, Dtype::F32)
     };
-    rt.map_into(name, &HAPPENS, target, &[MapArg::Tensor(&numbers), p], dtype, Dtype::Bool)?;
+    rt.map_into(
+        target,
+        Elementwise::new(name, &HAPPENS, &[MapArg::Tensor(&numbers), p], dtype, Dtype::Bool),
+    )?;
     Ok(Out::Tensor(target.clone()))
 }
 
@@ -552,7 +559,7 @@ fn integers_into(
     let operands = [MapArg::Position, seed, offset, MapArg::Raw(range.count, Dtype::I64)];
     let numbers = drawn(rt, name, &BELOW, &operands, Dtype::I64, target)?;
     let operands = [MapArg::Tensor(&numbers), MapArg::Number(Scalar::Int(range.low))];
-    rt.map_into(name, &arith::ADD, target, &operands, Dtype::I64, Dtype::I64)?;
+    rt.map_into(target, Elementwise::new(name, &arith::ADD, &operands, Dtype::I64, Dtype::I64))?;
     Ok(Out::Tensor(target.clone()))
 }
 
@@ -659,7 +666,8 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if !replacement {
         if count > 1 {
             let above = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&weights)], dtype, Dtype::Bool)?;
-            let above = rt.reduce(NAME, &SUM, &above, &[along], true, Dtype::I64, Dtype::I64)?;
+            let above = rt
+                .reduce(&above, Reduction::new(NAME, &SUM, &[along], Dtype::I64, Dtype::I64).keepdim(true))?;
 
             let enough = call(rt, "ge", &[t(&above), Arg::Int(count as i64)])?;
             whole(
@@ -698,8 +706,8 @@ fn all_hold(rt: &mut Runtime, name: &'static str, f: &'static MapFn, x: &Tensor,
 
 /// Asserts that every element of a bool tensor is true, without waiting for the device.
 fn whole(rt: &mut Runtime, name: &'static str, fits: &Tensor, text: &str) -> Result<()> {
-    let fits =
-        rt.reduce(name, &ALL, fits, &super::reduce::all_dims(fits), false, Dtype::Bool, Dtype::Bool)?;
+    let fits = rt
+        .reduce(fits, Reduction::new(name, &ALL, &super::reduce::all_dims(fits), Dtype::Bool, Dtype::Bool))?;
     assertion::holds(rt, &fits, text)
 }
 

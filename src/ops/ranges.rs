@@ -11,7 +11,7 @@ use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_map};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
 /// The operations of this file.
@@ -77,7 +77,7 @@ pub static OPS: &[Op] = &[
             let base = MapArg::Number(Scalar::Float(args.float(3)?));
             let operands = [base, MapArg::Tensor(&exponents)];
             let dtype = place.dtype;
-            rt.map_into("logspace", &POWER, &result, &operands, Dtype::F64, Dtype::F64)?;
+            rt.map_into(&result, Elementwise::new("logspace", &POWER, &operands, Dtype::F64, Dtype::F64))?;
             debug_assert_eq!(result.dtype(), dtype);
             Ok(Out::Tensor(result))
         }),
@@ -222,7 +222,7 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let computed = if dtype == Dtype::F64 || !dtype.is_float() { Dtype::F64 } else { dtype };
         (&COUNT_FLOAT, [MapArg::Position, raw(start), raw(step)], computed)
     };
-    rt.map_into("arange", f, &result, &operands, Dtype::I64, dtype)?;
+    rt.map_into(&result, Elementwise::new("arange", f, &operands, Dtype::I64, dtype))?;
     Ok(Out::Tensor(result))
 }
 
@@ -288,7 +288,7 @@ fn evenly(
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
     let operands = [MapArg::Position, raw(first.to_bits()), raw(last.to_bits()), raw(count as u64)];
     let dtype = if place.dtype.is_float() { place.dtype } else { Dtype::F64 };
-    rt.map_into(name, &SPACE, &result, &operands, Dtype::I64, dtype)?;
+    rt.map_into(&result, Elementwise::new(name, &SPACE, &operands, Dtype::I64, dtype))?;
     Ok(result)
 }
 
@@ -300,7 +300,7 @@ fn eye(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let result = allocate(rt, &shape, place)?;
     let operands = [MapArg::Position, MapArg::Raw(columns as u64, Dtype::I64)];
     // Compute in a real dtype: values derived from a position are real.
-    rt.map_into("eye", &DIAGONAL, &result, &operands, Dtype::I64, place.dtype.real())?;
+    rt.map_into(&result, Elementwise::new("eye", &DIAGONAL, &operands, Dtype::I64, place.dtype.real()))?;
     Ok(Out::Tensor(result))
 }
 

@@ -4,6 +4,7 @@
 //! depends on the shape alone, so results are bit-identical in every run. An empty reduction returns its
 //! identity (a sum 0, a product 1); one without an identity (a maximum) is an error.
 
+use super::apply::again;
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
@@ -12,14 +13,13 @@ use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::apply::again;
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn, ReduceFn};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
@@ -235,8 +235,10 @@ pub static OPS: &[Op] = &[
             };
             not_empty("aminmax", x, &dims)?;
             let dtype = x.dtype();
-            let least = rt.reduce("aminmax", &MIN, x, &dims, args.flag(2), dtype, dtype)?;
-            let most = rt.reduce("aminmax", &MAX, x, &dims, args.flag(2), dtype, dtype)?;
+            let least =
+                rt.reduce(x, Reduction::new("aminmax", &MIN, &dims, dtype, dtype).keepdim(args.flag(2)))?;
+            let most =
+                rt.reduce(x, Reduction::new("aminmax", &MAX, &dims, dtype, dtype).keepdim(args.flag(2)))?;
             Ok(Out::Record(&["min", "max"], vec![least, most]))
         }),
         gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
@@ -435,12 +437,15 @@ fn accumulate(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: 
     let dims = dims::many(1, args.ints(1), x.rank())?;
     if complex::is_summed(x, args.dtype(3)) && std::ptr::eq(f, &SUM) {
         return complex::by_parts(rt, x, args.dtype(3), |rt, parts| {
-            rt.reduce(name, f, parts, &dims, args.flag(2), parts.dtype(), parts.dtype())
+            rt.reduce(
+                parts,
+                Reduction::new(name, f, &dims, parts.dtype(), parts.dtype()).keepdim(args.flag(2)),
+            )
         });
     }
     let dtype = args.dtype(3).unwrap_or(summed(x.dtype()));
     let compute = args.dtype(3).unwrap_or(x.dtype());
-    rt.reduce(name, f, x, &dims, args.flag(2), compute, dtype).map(Out::Tensor)
+    rt.reduce(x, Reduction::new(name, f, &dims, compute, dtype).keepdim(args.flag(2))).map(Out::Tensor)
 }
 
 fn sum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -493,7 +498,10 @@ pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dims = dims::many(1, args.ints(1), x.rank())?;
     if complex::is_summed(x, args.dtype(3)) {
         return complex::by_parts(rt, x, args.dtype(3), |rt, parts| {
-            rt.reduce("mean", &MEAN, parts, &dims, args.flag(2), parts.dtype(), parts.dtype())
+            rt.reduce(
+                parts,
+                Reduction::new("mean", &MEAN, &dims, parts.dtype(), parts.dtype()).keepdim(args.flag(2)),
+            )
         });
     }
     let dtype = match args.dtype(3) {
@@ -502,7 +510,7 @@ pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         None if x.dtype().is_float() => x.dtype(),
         None => return Err(error::needs_float("mean", x)),
     };
-    rt.reduce("mean", &MEAN, x, &dims, args.flag(2), dtype, dtype).map(Out::Tensor)
+    rt.reduce(x, Reduction::new("mean", &MEAN, &dims, dtype, dtype).keepdim(args.flag(2))).map(Out::Tensor)
 }
 
 /// The three forms of `max` and `min`, each an operation of its own.
@@ -597,7 +605,7 @@ pub(super) fn choose_along(
 ) -> Result<(Tensor, Tensor)> {
     let dims: &[usize] = if x.rank() == 0 { &[] } else { &[dim] };
     not_empty(name, x, dims)?;
-    match rt.reduce_indexed(name, f, x, dims, keepdim, true)? {
+    match rt.reduce_indexed(x, Reduction::new(name, f, dims, x.dtype(), x.dtype()).keepdim(keepdim), true)? {
         (Some(values), indices) => Ok((values, indices)),
         (None, indices) => Ok((x.clone(), indices)),
     }
@@ -612,7 +620,7 @@ fn choose_value(
     keepdim: bool,
 ) -> Result<Out> {
     not_empty(name, x, dims)?;
-    rt.reduce(name, f, x, dims, keepdim, x.dtype(), x.dtype()).map(Out::Tensor)
+    rt.reduce(x, Reduction::new(name, f, dims, x.dtype(), x.dtype()).keepdim(keepdim)).map(Out::Tensor)
 }
 
 fn amax(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -643,7 +651,8 @@ fn arg_choice(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: 
         None => all_dims(x),
     };
     not_empty(name, x, &dims)?;
-    let (_, indices) = rt.reduce_indexed(name, f, x, &dims, args.flag(2), false)?;
+    let reduction = Reduction::new(name, f, &dims, x.dtype(), x.dtype()).keepdim(args.flag(2));
+    let (_, indices) = rt.reduce_indexed(x, reduction, false)?;
     Ok(Out::Tensor(indices))
 }
 
@@ -663,13 +672,14 @@ fn logic(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args
         Some([]) => return rt.convert(x, Dtype::Bool).map(Out::Tensor),
         named => dims::many(1, named, x.rank())?,
     };
-    rt.reduce(name, f, x, &dims, args.flag(2), Dtype::Bool, Dtype::Bool).map(Out::Tensor)
+    rt.reduce(x, Reduction::new(name, f, &dims, Dtype::Bool, Dtype::Bool).keepdim(args.flag(2)))
+        .map(Out::Tensor)
 }
 
 fn count_nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dims = dims::many(1, args.ints(1), x.rank())?;
-    rt.reduce("count_nonzero", &SUM, x, &dims, false, Dtype::Bool, Dtype::I64).map(Out::Tensor)
+    rt.reduce(x, Reduction::new("count_nonzero", &SUM, &dims, Dtype::Bool, Dtype::I64)).map(Out::Tensor)
 }
 
 fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -689,9 +699,9 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return make::filled(rt, &shape, x.dtype(), x.device(), nothing).map(Out::Tensor);
     }
     let acc = x.dtype().accumulator();
-    let most = rt.reduce(name, &MAX, &x, &dims, true, x.dtype(), acc)?;
+    let most = rt.reduce(&x, Reduction::new(name, &MAX, &dims, x.dtype(), acc).keepdim(true))?;
     let terms = rt.map(name, &EXP_BELOW, &[MapArg::Tensor(&x), MapArg::Tensor(&most)], acc, acc)?;
-    let sum = rt.reduce(name, &SUM, &terms, &dims, args.flag(2), acc, acc)?;
+    let sum = rt.reduce(&terms, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(2)))?;
     let most = most.with_layout(Layout::contiguous(&shape));
     rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)
 }
@@ -705,7 +715,8 @@ fn complex_logsumexp(rt: &mut Runtime, x: &Tensor, args: &Args<'_>) -> Result<Ou
         return make::filled(rt, &shape, x.dtype(), x.device(), nothing).map(Out::Tensor);
     }
     let part = x.dtype().real();
-    let most = rt.reduce("logsumexp", &MAX, &complex::real(x)?, &dims, true, part, part)?;
+    let most =
+        rt.reduce(&complex::real(x)?, Reduction::new("logsumexp", &MAX, &dims, part, part).keepdim(true))?;
     let finite = call(rt, "isfinite", &[t(&most)])?;
     let most = call(rt, "where", &[t(&finite), t(&most), Arg::Float(0.0)])?;
     let below = call(rt, "sub", &[t(x), t(&most)])?;

@@ -3,7 +3,7 @@
 //! Values are combined in row-major order of the index, so results are bit-identical in every run.
 
 use super::folds::{MAX, SUM};
-use super::index::{as_positions, gather_from, same_rank, value_for};
+use super::index::{Along, as_positions, gather_from, same_rank, value_for};
 use super::reduce::{MIN, PROD};
 use super::shape::narrowed;
 use super::{Arg, Args, Out, complex, error};
@@ -15,19 +15,16 @@ use crate::tensor::Tensor;
 use smallvec::smallvec;
 
 /// The scatter kernel: `target[.., ids[i], ..] = value[i]` over the shape of `ids`. `value` has the same
-/// shape, or has no dimensions and is broadcast. `own` holds the strides of the target over that shape;
-/// `limit` is the extent for positions.
-#[allow(clippy::too_many_arguments)]
+/// shape, or has no dimensions and is broadcast.
 pub(super) fn scatter_into(
     rt: &mut Runtime,
     name: &'static str,
-    (target, own): (&Tensor, Strides),
+    into: Along<'_>,
     ids: &Tensor,
     value: &Tensor,
-    axis: usize,
-    limit: usize,
     f: Option<&'static ReduceFn>,
 ) -> Result<()> {
+    let Along { tensor: target, .. } = into;
     rt.common_device(name, [target, ids, value])?;
     if ids.count() == 0 {
         return Ok(());
@@ -42,8 +39,9 @@ pub(super) fn scatter_into(
     let shape = ids.shape().clone();
     let strides = if value.rank() == 0 { smallvec![0; shape.len()] } else { value.layout().strides.clone() };
     if let Some(f) = f.filter(|_| target.dtype().is_complex()) {
-        return scatter_complex(rt, name, (target, own), &ids, (value, strides), axis, limit, f);
+        return scatter_complex(rt, name, into, &ids, (value, strides), f);
     }
+    let Along { strides: own, axis, limit, .. } = into;
     let views = smallvec![
         SubmittedView { tensor: value, strides, write: false },
         SubmittedView::read(&ids),
@@ -55,17 +53,15 @@ pub(super) fn scatter_into(
 
 /// As [`scatter_into`], for combining complex numbers. Sums are computed over the parts. Products are
 /// computed for one position of the axis at a time, so that no two writes meet at the same target.
-#[allow(clippy::too_many_arguments)]
 fn scatter_complex(
     rt: &mut Runtime,
     name: &'static str,
-    (target, own): (&Tensor, Strides),
+    into: Along<'_>,
     ids: &Tensor,
     (value, strides): (&Tensor, Strides),
-    axis: usize,
-    limit: usize,
     f: &'static ReduceFn,
 ) -> Result<()> {
+    let target = into.tensor;
     let seen = |x: &Tensor, shape: &Dims, strides: &Strides| {
         let layout = Layout { shape: shape.clone(), strides: strides.clone(), offset: x.layout().offset };
         x.with_layout(layout)
@@ -79,17 +75,9 @@ fn scatter_complex(
         let mut shape = ids.shape().clone();
         shape.truncate(last);
         let value = complex::as_real(&seen(value, &shape, &strides), name)?;
-        let own = own.iter().map(|s| s * 2).chain([1]).collect();
-        return scatter_into(
-            rt,
-            name,
-            (&complex::as_real(target, name)?, own),
-            &ids,
-            &value,
-            axis,
-            limit,
-            Some(f),
-        );
+        let strides = into.strides.iter().map(|s| s * 2).chain([1]).collect();
+        let parts = Along { tensor: &complex::as_real(target, name)?, strides, ..into };
+        return scatter_into(rt, name, parts, &ids, &value, Some(f));
     }
     if !std::ptr::eq(f, &PROD) {
         return Err(crate::plan::error::not_over_complex(name, target.dtype()));
@@ -97,11 +85,11 @@ fn scatter_complex(
     let value = seen(value, ids.shape(), &strides);
     let dtype = target.dtype();
     let (mul, _) = complex::over(name, &super::arith::MUL, dtype)?;
-    for at in 0..ids.shape()[axis] {
-        let (ids, value) = (narrowed(ids, axis, at, 1), narrowed(&value, axis, at, 1));
-        let held = gather_from(rt, name, (target, own.clone()), &ids, axis, limit)?;
+    for at in 0..ids.shape()[into.axis] {
+        let (ids, value) = (narrowed(ids, into.axis, at, 1), narrowed(&value, into.axis, at, 1));
+        let held = gather_from(rt, name, into.clone(), &ids)?;
         let product = rt.map(name, mul, &[MapArg::Tensor(&held), MapArg::Tensor(&value)], dtype, dtype)?;
-        scatter_into(rt, name, (target, own.clone()), &ids, &product, axis, limit, None)?;
+        scatter_into(rt, name, into.clone(), &ids, &product, None)?;
     }
     Ok(())
 }
@@ -193,7 +181,6 @@ pub(super) fn scattered(
     if value.rank() > 0 && !covers(value.rank()) {
         return Err(error::index_shape(name, (3, &value), (2, &ids), dim));
     }
-    let own = target.layout().strides.clone();
-    scatter_into(rt, name, (&target, own), &ids, &value, dim, target.shape()[dim], f)?;
+    scatter_into(rt, name, Along::dim(&target, dim), &ids, &value, f)?;
     Ok(Out::Tensor(out))
 }

@@ -2,8 +2,10 @@
 //!
 //! Sorting is stable, and nan is greater than every number.
 
+use super::apply::again;
 use super::folds::{MAX, SUM};
-use super::index::as_positions;
+use super::gradient::rules;
+use super::index::{Along, as_positions};
 use super::known;
 use super::make::filled;
 use super::params::X;
@@ -13,14 +15,12 @@ use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped, selected};
 use super::signature::{Default, Kind, Param};
-use super::apply::again;
-use super::gradient::rules;
 use super::{Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
 use crate::kernel::{CudaText, MapFn, Sort};
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::plan::{MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -278,8 +278,8 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let mut length = least;
     if x.count() > 0 {
-        let low = rt.reduce(name, &MIN, &x, &[0], false, Dtype::I64, Dtype::I64)?;
-        let high = rt.reduce(name, &MAX, &x, &[0], false, Dtype::I64, Dtype::I64)?;
+        let low = rt.reduce(&x, Reduction::new(name, &MIN, &[0], Dtype::I64, Dtype::I64))?;
+        let high = rt.reduce(&x, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;
         let (low, high) = (rt.item(&low)?.as_i64(), rt.item(&high)?.as_i64());
         if low < 0 {
             let message = format!("`bincount` of the negative number `{low}`");
@@ -298,7 +298,6 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     rt.common_device(name, [&x, &weights])?;
     let out = filled(rt, &shape, weights.dtype(), x.device(), Scalar::Int(0))?;
-    let own = out.layout().strides.clone();
-    scatter_into(rt, name, (&out, own), &x, &weights, 0, length, Some(&SUM))?;
+    scatter_into(rt, name, Along::dim(&out, 0), &x, &weights, Some(&SUM))?;
     Ok(Out::Tensor(out))
 }

@@ -5,8 +5,8 @@
 //! they give take the place of the index tensors if those were adjacent, else they come first.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
-use super::index::{as_positions, gather_from, true_positions, value_for};
 use super::folds::SUM;
+use super::index::{Along, as_positions, gather_from, true_positions, value_for};
 use super::make::{AFFINE, DIGIT};
 use super::scatter::scatter_into;
 use super::select::WHERE;
@@ -15,8 +15,8 @@ use super::{Arg, Args, Gradient, Keeps, Op, Out, Run, complex, composed, error, 
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::{CAST, Gather, ReduceFn};
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::kernel::{CAST, ReduceFn};
+use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -116,7 +116,7 @@ pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
         return Ok(view);
     }
     let picks = Picks::new(rt, &view, selectors)?;
-    let out = gather_from(rt, "index", (&view, picks.own.clone()), &picks.ids, picks.axis, picks.limit)?;
+    let out = gather_from(rt, "index", picks.of(&view), &picks.ids)?;
     Ok(out.with_layout(Layout::contiguous(&picks.shape)))
 }
 
@@ -158,10 +158,10 @@ pub(super) fn set_with(
         let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
         if single && crate::plan::overlaps_itself(view.layout()) {
             return each_apart(&view, None, &mut |part, _| {
-                rt.map_into(name, &CAST, part, &[value], compute, view.dtype())
+                rt.map_into(part, Elementwise::new(name, &CAST, &[value], compute, view.dtype()))
             });
         }
-        return rt.map_into(name, &CAST, &view, &[value], compute, view.dtype());
+        return rt.map_into(&view, Elementwise::new(name, &CAST, &[value], compute, view.dtype()));
     }
     let single = !matches!(value, MapArg::Tensor(t) if t.rank() > 0);
     if let ([Selector { argument, dim, ids: Index::Mask(mask) }], true, None) =
@@ -182,8 +182,7 @@ pub(super) fn set_with(
         wide.strides.insert(picks.axis, 0);
     }
     let value = value.with_layout(wide);
-    let target = (&view, picks.own);
-    scatter_into(rt, name, target, &picks.ids, &value, picks.axis, picks.limit, f)
+    scatter_into(rt, name, picks.of(&view), &picks.ids, &value, f)
 }
 
 /// `target[mask] = value` for a single value. Elements of the target may share memory; the shared memory is
@@ -199,7 +198,7 @@ pub(super) fn fill_where(
     let (choose, _) = complex::over(name, &WHERE, dtype)?;
     let mut write = |part: &Tensor, mask: &Tensor| {
         let operands = [MapArg::Tensor(mask), value, MapArg::Tensor(part)];
-        rt.map_into(name, choose, part, &operands, dtype, dtype)
+        rt.map_into(part, Elementwise::new(name, choose, &operands, dtype, dtype))
     };
     let wide =
         mask.layout().broadcast_to(target.shape()).filter(|_| crate::plan::overlaps_itself(target.layout()));
@@ -433,6 +432,11 @@ struct Picks {
 }
 
 impl Picks {
+    /// The selected elements of the view.
+    fn of<'a>(&self, view: &'a Tensor) -> Along<'a> {
+        Along { tensor: view, strides: self.own.clone(), axis: self.axis, limit: self.limit }
+    }
+
     fn new(rt: &mut Runtime, view: &Tensor, selectors: Vec<Selector>) -> Result<Picks> {
         let mut taken = Dims::new();
         let mut tensors = Vec::new();
@@ -558,13 +562,6 @@ fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
     }
     let flat = reshaped(rt, ids, &[ids.count()])?;
     let nothing = super::make::filled(rt, &[1], Dtype::U8, ids.device(), Scalar::Int(0))?;
-    let sink = rt.fresh(&[ids.count()], Dtype::U8, ids.device())?;
-    let views = smallvec![
-        SubmittedView { tensor: &nothing, strides: smallvec![0], write: false },
-        SubmittedView::read(&flat),
-        SubmittedView::write(&sink),
-    ];
-    let kind = &Gather { dtype: Dtype::U8 };
-    let shape = smallvec![ids.count()];
-    rt.submit(Submission { name: "index", kind, shape, views, axis: 0, limit: extent })
+    let from = Along { tensor: &nothing, strides: smallvec![0], axis: 0, limit: extent };
+    gather_from(rt, "index", from, &flat).map(drop)
 }

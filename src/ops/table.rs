@@ -3,7 +3,7 @@
 //! To add a file of operations, append its table to `TABLES` with its page of the reference.
 
 use super::Op;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::sync::LazyLock;
 
 /// The tables, one per file, each with its page of the reference.
@@ -66,11 +66,11 @@ pub static BINARY_OPERATORS: &[(&str, &str)] = &[
 /// The operations behind unary operators.
 pub static UNARY_OPERATORS: &[(&str, &str)] = &[("-", "neg"), ("~", "bitwise_not")];
 
-static BY_NAME: LazyLock<FxHashMap<&'static str, &'static Op>> =
+static BY_NAME: LazyLock<HashMap<&'static str, &'static Op>> =
     LazyLock::new(|| all().map(|op| (op.name, op)).collect());
 
 /// The names of in-place forms in scripts: `add_`. Created once per process.
-static IN_PLACE: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::new(|| {
+static IN_PLACE: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     let forms = all().filter(|op| op.form.in_place);
     forms.map(|op| (op.name, &*format!("{}_", op.name).leak())).collect()
 });

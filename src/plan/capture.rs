@@ -10,17 +10,18 @@
 //! by lane waits, as in the session, because a replay runs the work of both owners.
 
 use super::graph::{Draws, Graph, GraphPool, Recorded, Shared, State, Use};
+use super::transfer::Transfer;
 use super::{Runtime, error};
 use crate::base::{Piece, Place, Result, Span};
 use crate::device::{Block, Device, PoolScope};
+use crate::driver::DeviceId;
 use crate::driver::graph::{Step, Task};
-use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{Launch, Ptr};
 use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
 use crate::stream::{CapturedRecord, Event, Stream, Ticket};
 use crate::tensor::{Generator, GeneratorState, StorageRef, Tensor, WeakStorage};
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,7 +62,7 @@ pub(super) struct Capture {
     touched: Vec<Touched>,
     /// Indices into `touched` by the storage's address. The weak references keep the addresses from being
     /// reused.
-    places: FxHashMap<usize, usize>,
+    places: HashMap<usize, usize>,
     draws: Vec<Draws>,
     pool: GraphPool,
     /// While this lives, requests of the lanes are served from the pool.
@@ -152,7 +153,7 @@ impl Runtime {
             marks: 0,
             checker: Checker::new(),
             touched: Vec::new(),
-            places: FxHashMap::default(),
+            places: HashMap::default(),
             draws: Vec::new(),
             pool,
             scope,
@@ -277,7 +278,8 @@ impl Runtime {
             let alive = t.storage.is_alive();
             alive.then_some(Use { kept: t.kept, storage: t.storage, accesses: t.accesses })
         });
-        Ok(Recorded::new(driver, handle, device, steps, uses.collect(), draws, pool))
+        let (uses, replayed_on) = (uses.collect(), SmallVec::new());
+        Ok(Recorded { driver, handle, device, steps, uses, draws, pool, replayed_on })
     }
 
     /// Rejects an operation that cannot be captured, and invalidates the capture that `stream` belongs to.
@@ -417,9 +419,7 @@ impl Runtime {
     pub(super) fn capture_copy(
         &mut self,
         stream: &Stream,
-        (dst, src): (Ptr, Ptr),
-        bytes: u64,
-        kind: CopyKind,
+        Transfer { dst, src, bytes, kind }: Transfer,
     ) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
         self.graphs.captures[at].push(stream, Task::Copy { dst, src, bytes, kind });

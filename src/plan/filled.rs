@@ -5,6 +5,7 @@
 
 use super::Runtime;
 use super::flush::address;
+use super::transfer::Transfer;
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::driver::{CopyKind, DeviceId};
@@ -55,7 +56,9 @@ impl Runtime {
             // The block is reused only after the copy is over.
             block.used_on(&stream);
             let target = Some(tensor.storage());
-            self.queue_copy(name, &stream, (to, block.ptr()), size as u64, CopyKind::HostToDevice, target)?;
+            let (src, bytes) = (block.ptr(), size as u64);
+            let transfer = Transfer { dst: to, src, bytes, kind: CopyKind::HostToDevice };
+            self.queue_copy(name, &stream, transfer, target)?;
             if index % UNDER_WAY == UNDER_WAY - 1 {
                 stream.synchronize()?;
             }

@@ -11,7 +11,7 @@ use crate::kernel::{Instr, Kind, Launch, Map, Program, Reduce, Source, Store, Vi
 use crate::memory::Effort;
 use crate::stream::{Stream, Ticket};
 use crate::tensor::{Memory, Storage, StorageRef};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Programs {
     /// By structure.
-    all: FxHashMap<u64, Vec<Arc<Program>>>,
+    all: HashMap<u64, Vec<Arc<Program>>>,
     /// The most recently requested program: loops request it again.
     last: Option<Arc<Program>>,
     /// The program that does nothing.
@@ -236,7 +236,7 @@ impl Runtime {
             done => done,
         };
         if let Some((started, traced)) = timed {
-            self.trace_launch(started, device, stream, launch, work.name, traced);
+            self.trace_launch(started, device, stream, launch, (work.name, traced));
         }
         done.map_err(|e| {
             device.lose(work.ticket);

@@ -10,12 +10,13 @@
 
 use super::submit::Call;
 use super::trace::ActionKind;
+use super::transfer::Transfer;
 use super::{MapArg, Runtime, error};
 use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::device::{Device, MemoryPool};
 use crate::driver::graph::{GraphHandle, Step};
-use crate::driver::{CopyKind, Driver, Work};
+use crate::driver::{Driver, Work};
 use crate::memory::PoolId;
 use crate::stream::Stream;
 use crate::stream::races::{Access, Region, Site, Touch, Watched};
@@ -58,15 +59,15 @@ struct OpenPool {
 
 /// A captured graph.
 pub(super) struct Recorded {
-    driver: Arc<dyn Driver>,
+    pub driver: Arc<dyn Driver>,
     /// `None` when nothing was captured.
-    handle: Option<GraphHandle>,
-    device: Arc<Device>,
-    steps: Arc<[Step]>,
-    uses: Vec<Use>,
-    draws: Vec<Draws>,
-    pool: GraphPool,
-    replayed_on: SmallVec<[Arc<Stream>; 1]>,
+    pub handle: Option<GraphHandle>,
+    pub device: Arc<Device>,
+    pub steps: Arc<[Step]>,
+    pub uses: Vec<Use>,
+    pub draws: Vec<Draws>,
+    pub pool: GraphPool,
+    pub replayed_on: SmallVec<[Arc<Stream>; 1]>,
 }
 
 /// How a graph uses a storage.
@@ -166,20 +167,6 @@ impl GraphPool {
 impl OpenPool {
     fn new(device: &Arc<Device>, id: PoolId) -> OpenPool {
         OpenPool { memory: MemoryPool::numbered(device, id.captured()), history: Watched::default() }
-    }
-}
-
-impl Recorded {
-    pub(super) fn new(
-        driver: Arc<dyn Driver>,
-        handle: Option<GraphHandle>,
-        device: Arc<Device>,
-        steps: Arc<[Step]>,
-        uses: Vec<Use>,
-        draws: Vec<Draws>,
-        pool: GraphPool,
-    ) -> Recorded {
-        Recorded { driver, handle, device, steps, uses, draws, pool, replayed_on: SmallVec::new() }
     }
 }
 
@@ -327,8 +314,7 @@ impl Runtime {
         }
         for (room, bytes) in recorded.draws.iter().flat_map(Draws::next) {
             let Some(Memory::Block(block)) = room.storage().memory() else { continue };
-            let ends = (block.ptr(), bytes.as_ptr() as u64);
-            self.queue_copy(NAME, &stream, ends, bytes.len() as u64, CopyKind::HostToDevice, None)?;
+            self.queue_copy(NAME, &stream, Transfer::to_device(block.ptr(), &bytes), None)?;
         }
         let device = &recorded.device;
         let is_written = |of: &Use| of.accesses.iter().any(|(_, access)| *access == Access::Write);

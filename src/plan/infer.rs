@@ -4,6 +4,7 @@ use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Scalar, broadcast, copied, same};
 use crate::base::Result;
 use crate::driver::DeviceId;
+use crate::kernel::MapFn;
 use crate::tensor::Tensor;
 
 /// An argument of an elementwise function.
@@ -17,6 +18,33 @@ pub enum MapArg<'a> {
     Raw(u64, Dtype),
     /// The element's row-major position in the result, `i64`.
     Position,
+}
+
+/// An elementwise function of operands, without a place for its result.
+#[derive(Clone, Copy)]
+pub struct Elementwise<'a> {
+    /// The operation, for errors and profiles.
+    pub(super) name: &'static str,
+    pub(super) f: &'static MapFn,
+    pub(super) args: &'a [MapArg<'a>],
+    /// The dtype that operands are read as.
+    pub(super) compute: Dtype,
+    /// The dtype of the result.
+    pub(super) dtype: Dtype,
+}
+
+impl<'a> Elementwise<'a> {
+    /// `f(args)`: operands broadcast and are read as `compute`, results have `dtype`.
+    #[inline(always)]
+    pub fn new(
+        name: &'static str,
+        f: &'static MapFn,
+        args: &'a [MapArg<'a>],
+        compute: Dtype,
+        dtype: Dtype,
+    ) -> Elementwise<'a> {
+        Elementwise { name, f, args, compute, dtype }
+    }
 }
 
 impl<'a> MapArg<'a> {

@@ -30,7 +30,7 @@ use crate::kernel::Source;
 use crate::memory::{Effort, PinnedBlock};
 use crate::stream::Stream;
 use crate::tensor::{Memory, Storage, StorageRef, Tensor};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) struct Requests {
     /// An upper bound on the bytes that the results of pending work will take.
     unbound: u64,
     /// Memory that scripts allocate and free explicitly, by address.
-    pub(super) raw: FxHashMap<u64, Block>,
+    pub(super) raw: HashMap<u64, Block>,
 }
 
 impl Runtime {
@@ -186,7 +186,7 @@ impl Runtime {
 
     /// True when work of a queue reads memory that only queues refer to.
     fn holds_last(&self, at: usize) -> bool {
-        let mut held: FxHashMap<usize, usize> = FxHashMap::default();
+        let mut held: HashMap<usize, usize> = HashMap::default();
         for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages) {
             *held.entry(address_of(storage)).or_default() += 1;
         }

@@ -13,7 +13,7 @@
 //! `try` block, a script or a call from Rust. So an error surfaces inside the construct that would catch it.
 //!
 //! Program boundaries never depend on timing. A loop whose iterations fuse is cut between two iterations, as
-//! soon as the next one would not fit ([`queue::Rounds`]). So every cut has the same position, and a loop
+//! soon as the next one would not fit (`queue::Rounds`). So every cut has the same position, and a loop
 //! that repeats the same work requests the same programs.
 
 mod abandon;
@@ -51,9 +51,10 @@ pub use collective::Folding;
 pub use collective::tests as collective_tests;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
 pub use graph::{Drawn, Graph, GraphPool};
-pub use infer::MapArg;
+pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};
+pub use reduce::Reduction;
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 

@@ -4,7 +4,7 @@
 //! operations, copies and `*_like` factories are laid out here.
 
 use super::infer::Inferred;
-use super::{MapArg, Runtime};
+use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Dtype, Layout, result_strides, same};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -37,7 +37,7 @@ impl Runtime {
                 args.iter().filter_map(|arg| arg.tensor().map(Tensor::layout)).collect();
             layout.strides = result_strides(&layout.shape, &tensors);
         }
-        self.map_as(name, f, args, compute, dtype, layout, device)
+        self.map_as(Elementwise::new(name, f, args, compute, dtype), layout, device)
     }
 
     /// A copy in a dtype, in the memory order of the tensor, as a script requests it. Complex numbers lose
@@ -45,7 +45,8 @@ impl Runtime {
     pub fn cast_ordered(&mut self, tensor: &Tensor, dtype: Dtype) -> Result<Tensor> {
         self.warn_dropped(tensor.dtype(), dtype);
         let (layout, device) = (tensor.layout().kept(), tensor.device());
-        self.map_as("to", &CAST, &[MapArg::Tensor(tensor)], tensor.dtype(), dtype, layout, device)
+        let args = [MapArg::Tensor(tensor)];
+        self.map_as(Elementwise::new("to", &CAST, &args, tensor.dtype(), dtype), layout, device)
     }
 
     /// A tensor with memory but without values, in the memory order of a layout.

@@ -9,7 +9,7 @@
 
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
-use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
+use super::{Elementwise, MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
@@ -317,61 +317,41 @@ impl Runtime {
         dtype: Dtype,
     ) -> Result<Tensor> {
         let inferred = self.infer(name, args)?;
-        self.map_over(name, f, args, compute, dtype, inferred.shape, inferred.device)
+        let work = Elementwise::new(name, f, args, compute, dtype);
+        self.map_over(work, inferred.shape, inferred.device)
     }
 
     /// [`Runtime::map`] over a given shape and device, for functions of the position.
-    #[allow(clippy::too_many_arguments)]
-    pub fn map_over(
-        &mut self,
-        name: &'static str,
-        f: &'static MapFn,
-        args: &[MapArg<'_>],
-        compute: Dtype,
-        dtype: Dtype,
-        shape: Dims,
-        device: DeviceId,
-    ) -> Result<Tensor> {
-        self.map_as(name, f, args, compute, dtype, Layout::contiguous_over(shape), device)
+    pub fn map_over(&mut self, work: Elementwise<'_>, shape: Dims, device: DeviceId) -> Result<Tensor> {
+        self.map_as(work, Layout::contiguous_over(shape), device)
     }
 
     /// [`Runtime::map_over`] with a dense layout for the result.
-    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub(super) fn map_as(
         &mut self,
-        name: &'static str,
-        f: &'static MapFn,
-        args: &[MapArg<'_>],
-        compute: Dtype,
-        dtype: Dtype,
+        work: Elementwise<'_>,
         layout: Layout,
         device: DeviceId,
     ) -> Result<Tensor> {
-        check_complex(name, f, args, compute)?;
+        check_complex(&work)?;
         let place = self.place(device)?;
         let (at, owner) = (place.queue, place.device.clone());
-        let tensor = self.note_result(name, at, read_near(args, device), owner, layout, dtype)?;
+        let read = read_near(work.args, device);
+        let tensor = self.note_result(work.name, at, read, owner, (layout, work.dtype))?;
         let far = |arg: &MapArg<'_>| arg.tensor().is_some_and(|tensor| tensor.device() != device);
-        match args.iter().any(far) {
+        match work.args.iter().any(far) {
             // A new tensor shares no elements with others.
-            false => self.write_near(name, f, args, compute, dtype, &tensor, at)?,
-            true => self.write(name, f, args, compute, dtype, &tensor, at)?,
+            false => self.write_near(&work, &tensor, at)?,
+            true => self.write(&work, &tensor, at)?,
         }
         Ok(tensor)
     }
 
     /// Submits `target[...] = f(args)`, converted to the target's dtype; operands broadcast to the
     /// target's shape. `target` may be a view.
-    pub fn map_into(
-        &mut self,
-        name: &'static str,
-        f: &'static MapFn,
-        target: &Tensor,
-        args: &[MapArg<'_>],
-        compute: Dtype,
-        dtype: Dtype,
-    ) -> Result<()> {
+    pub fn map_into(&mut self, target: &Tensor, work: Elementwise<'_>) -> Result<()> {
+        let Elementwise { name, args, .. } = work;
         let inferred = self.infer(name, args)?;
         let placed = |a: &MapArg<'_>| matches!(a, MapArg::Tensor(t) if !is_host_scalar(t));
         if inferred.device != target.device() && args.iter().any(placed) {
@@ -383,34 +363,24 @@ impl Runtime {
         if super::submit::overlaps_itself(target.layout()) {
             return Err(super::error::writes_overlap(name));
         }
-        check_complex(name, f, args, compute)?;
+        check_complex(&work)?;
         let at = self.place(target.device())?.queue;
         let read = read_near(args, target.device()).map(|tensor| (tensor, Access::Read));
         self.note(name, at, read.chain([(target, Access::Write)]))?;
-        self.write(name, f, args, compute, dtype, target, at)
+        self.write(&work, target, at)
     }
 
     /// Queues a node that writes `target`: a new unbound tensor, or an existing one in place. Its accesses
     /// are already recorded.
-    #[allow(clippy::too_many_arguments)]
-    fn write(
-        &mut self,
-        name: &'static str,
-        f: &'static MapFn,
-        args: &[MapArg<'_>],
-        compute: Dtype,
-        dtype: Dtype,
-        target: &Tensor,
-        at: usize,
-    ) -> Result<()> {
+    fn write(&mut self, work: &Elementwise<'_>, target: &Tensor, at: usize) -> Result<()> {
         let near = |tensor: &Tensor| tensor.device() == target.device();
         let is_apart = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(t) if !near(t) || clashes(t, target));
-        if !args.iter().any(is_apart) {
-            return self.write_near(name, f, args, compute, dtype, target, at);
+        if !work.args.iter().any(is_apart) {
+            return self.write_near(work, target, at);
         }
         let mut apart: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
         let mut numbers: SmallVec<[Option<Scalar>; 4]> = SmallVec::new();
-        for arg in args {
+        for arg in work.args {
             let (mut copy, mut number) = (None, None);
             if let MapArg::Tensor(tensor) = arg {
                 if !near(tensor) {
@@ -422,28 +392,19 @@ impl Runtime {
             apart.push(copy);
             numbers.push(number);
         }
-        let operands: SmallVec<[MapArg<'_>; 4]> = (args.iter().zip(&apart).zip(&numbers))
+        let operands: SmallVec<[MapArg<'_>; 4]> = (work.args.iter().zip(&apart).zip(&numbers))
             .map(|((&arg, copy), number)| match (copy, number) {
                 (Some(copy), _) => MapArg::Tensor(copy),
                 (_, Some(number)) => MapArg::Number(*number),
                 _ => arg,
             })
             .collect();
-        self.write_near(name, f, &operands, compute, dtype, target, at)
+        self.write_near(&Elementwise { args: &operands, ..*work }, target, at)
     }
 
     /// [`Runtime::write`] with operands that queue `at` can read directly.
-    #[allow(clippy::too_many_arguments)]
-    fn write_near(
-        &mut self,
-        name: &'static str,
-        f: &'static MapFn,
-        operands: &[MapArg<'_>],
-        compute: Dtype,
-        dtype: Dtype,
-        target: &Tensor,
-        at: usize,
-    ) -> Result<()> {
+    fn write_near(&mut self, work: &Elementwise<'_>, target: &Tensor, at: usize) -> Result<()> {
+        let &Elementwise { name, f, args: operands, compute, dtype } = work;
         if target.count() == 0 {
             // An empty view of other memory: nothing is written. The queue that computes the memory binds it
             // on its own stream. Binding it here would give it to this stream, and nothing would order the
@@ -597,7 +558,8 @@ fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item
 }
 
 /// Rejects reading complex numbers as another dtype, and functions that are undefined for them.
-fn check_complex(name: &str, f: &MapFn, args: &[MapArg<'_>], compute: Dtype) -> Result<()> {
+fn check_complex(work: &Elementwise<'_>) -> Result<()> {
+    let &Elementwise { name, f, args, compute, .. } = work;
     if std::ptr::eq(f, &CAST) || compute == Dtype::Bool {
         return Ok(());
     }

@@ -12,53 +12,74 @@ use smallvec::SmallVec;
 /// The node number of a pending reduction's results.
 pub(super) const REDUCED: usize = 0xff;
 
-impl Runtime {
-    /// Submits the reduction of `dims` (distinct, ascending) of `x`, read as `compute`. The result has
-    /// `dtype` and, with `keepdim`, extents of 1 in place of the reduced ones.
-    #[allow(clippy::too_many_arguments)]
-    pub fn reduce(
-        &mut self,
+/// A reduction of a tensor, without the tensor.
+#[derive(Clone, Copy)]
+pub struct Reduction<'a> {
+    /// The operation, for errors and profiles.
+    name: &'static str,
+    f: &'static ReduceFn,
+    /// Distinct and ascending.
+    dims: &'a [usize],
+    /// The dtype that elements are read as.
+    compute: Dtype,
+    /// The dtype of the result.
+    dtype: Dtype,
+    /// True when the result has extents of 1 in place of the reduced dimensions.
+    keepdim: bool,
+}
+
+impl<'a> Reduction<'a> {
+    /// The reduction of `dims` (distinct, ascending): elements are read as `compute`, results have `dtype`.
+    pub fn new(
         name: &'static str,
         f: &'static ReduceFn,
-        x: &Tensor,
-        dims: &[usize],
-        keepdim: bool,
+        dims: &'a [usize],
         compute: Dtype,
         dtype: Dtype,
-    ) -> Result<Tensor> {
-        let (value, _) = self.submit_reduce(name, f, x, dims, keepdim, compute, dtype, true, false)?;
+    ) -> Reduction<'a> {
+        Reduction { name, f, dims, compute, dtype, keepdim: false }
+    }
+
+    /// Whether the result has extents of 1 in place of the reduced dimensions.
+    pub fn keepdim(self, keepdim: bool) -> Reduction<'a> {
+        Reduction { keepdim, ..self }
+    }
+}
+
+/// The results of a reduction.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Value,
+    Index,
+    Both,
+}
+
+impl Runtime {
+    /// Submits a reduction of `x`.
+    pub fn reduce(&mut self, x: &Tensor, reduction: Reduction<'_>) -> Result<Tensor> {
+        let (value, _) = self.submit_reduce(x, reduction, Wanted::Value)?;
         value.ok_or_else(|| super::error::lost("the result of this reduction"))
     }
 
-    /// Submits an indexed reduction: values (if requested) and row-major positions within `dims`.
-    #[allow(clippy::too_many_arguments)]
+    /// Submits an indexed reduction: values (if requested) and row-major positions within the dimensions.
     pub fn reduce_indexed(
         &mut self,
-        name: &'static str,
-        f: &'static ReduceFn,
         x: &Tensor,
-        dims: &[usize],
-        keepdim: bool,
+        reduction: Reduction<'_>,
         values: bool,
     ) -> Result<(Option<Tensor>, Tensor)> {
-        let dtype = x.dtype();
-        let (value, index) = self.submit_reduce(name, f, x, dims, keepdim, dtype, dtype, values, true)?;
+        let wanted = if values { Wanted::Both } else { Wanted::Index };
+        let (value, index) = self.submit_reduce(x, reduction, wanted)?;
         Ok((value, index.ok_or_else(|| super::error::lost("the result of this reduction"))?))
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn submit_reduce(
         &mut self,
-        name: &'static str,
-        f: &'static ReduceFn,
         x: &Tensor,
-        dims: &[usize],
-        keepdim: bool,
-        compute: Dtype,
-        dtype: Dtype,
-        want_value: bool,
-        want_index: bool,
+        reduction: Reduction<'_>,
+        wanted: Wanted,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let Reduction { name, f, dims, compute, dtype, keepdim } = reduction;
         debug_assert!(!is_host_scalar(x) || dims.is_empty());
         if compute.is_complex() || (x.dtype().is_complex() && compute != Dtype::Bool) {
             return Err(super::error::not_over_complex(name, x.dtype()));
@@ -78,8 +99,8 @@ impl Runtime {
             let storage = self.storage(owner.clone(), layout.bytes(dtype))?;
             Ok(Tensor::new(storage, layout.clone(), dtype))
         };
-        let value = want_value.then(|| fresh(dtype)).transpose()?;
-        let index = want_index.then(|| fresh(Dtype::I64)).transpose()?;
+        let value = (wanted != Wanted::Index).then(|| fresh(dtype)).transpose()?;
+        let index = (wanted != Wanted::Value).then(|| fresh(Dtype::I64)).transpose()?;
         let outs = value.iter().chain(&index);
         let written = outs.clone().map(|out| (out, Access::Write));
         self.note(name, at, std::iter::once((x, Access::Read)).chain(written))?;

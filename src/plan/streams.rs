@@ -1,5 +1,6 @@
 //! Ordering between streams: events, waits, and the race checker's view of them.
 
+use super::submit::Call;
 use super::trace::{ActionKind, WaitFor};
 use super::{RaceMode, Runtime};
 use crate::array::{Dtype, Layout};
@@ -166,8 +167,9 @@ impl Runtime {
         let started = self.trace_before(&device, stream, None);
         let done = stream.driver().sleep(cycles, stream.handle());
         if let Some(started) = started {
-            let what = (ActionKind::Sleep, "sleep".into());
-            self.trace_other(started, &device, stream, what, 0, Work::Sleep(cycles));
+            let shown = (ActionKind::Sleep, "sleep".into());
+            let call = Call { name: "sleep", shown, bytes: 0, work: Work::Sleep(cycles) };
+            self.trace_other(started, &device, stream, call);
         }
         done.map_err(|e| device.blame_if_sticky(e))
     }
@@ -235,8 +237,7 @@ impl Runtime {
         at: usize,
         read: impl Iterator<Item = &'t Tensor> + Clone,
         device: Arc<Device>,
-        layout: Layout,
-        dtype: Dtype,
+        (layout, dtype): (Layout, Dtype),
     ) -> Result<Tensor> {
         let ticket = self.ticket()?;
         let bytes = layout.bytes(dtype);

@@ -161,7 +161,7 @@ impl Runtime {
         let started = self.trace_before(device, stream, None);
         let done = queue();
         if let Some(started) = started {
-            self.trace_other(started, device, stream, call.shown, call.bytes, call.work);
+            self.trace_other(started, device, stream, call);
         }
         match done {
             Ok(()) => Ok(ticket),

@@ -3,7 +3,7 @@
 use super::flush::{address, address_to_read};
 use super::submit::Call;
 use super::trace::ActionKind;
-use super::{MapArg, Runtime};
+use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Result, stop};
 use crate::driver::error::host_out_of_memory;
@@ -19,11 +19,31 @@ use std::sync::Arc;
 /// than the second wait.
 const STAGED: usize = 64 << 10;
 
+/// A copy between two addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub dst: u64,
+    pub src: u64,
+    pub bytes: u64,
+    pub kind: CopyKind,
+}
+
+impl Transfer {
+    /// The copy of host bytes to a device address.
+    pub fn to_device(dst: u64, bytes: &[u8]) -> Transfer {
+        let src = bytes.as_ptr() as u64;
+        Transfer { dst, src, bytes: bytes.len() as u64, kind: CopyKind::HostToDevice }
+    }
+}
+
 impl Runtime {
     /// Submits `target[...] = source`, converted to the target's dtype. Both are on one device, and the
     /// source broadcasts.
     pub fn assign(&mut self, name: &'static str, target: &Tensor, source: &Tensor) -> Result<()> {
-        self.map_into(name, &CAST, target, &[MapArg::Tensor(source)], source.dtype(), target.dtype())
+        self.map_into(
+            target,
+            Elementwise::new(name, &CAST, &[MapArg::Tensor(source)], source.dtype(), target.dtype()),
+        )
     }
 
     /// A contiguous copy.
@@ -65,9 +85,8 @@ impl Runtime {
             let ptr = address(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
             let count = bytes.len().min(tensor.storage().bytes() as usize);
             if !self.capture_write(&stream, ptr, &bytes[..count]) {
-                let ends = (ptr, bytes.as_ptr() as u64);
-                let target = Some(tensor.storage());
-                self.queue_copy("tensor", &stream, ends, count as u64, CopyKind::HostToDevice, target)?;
+                let transfer = Transfer::to_device(ptr, &bytes[..count]);
+                self.queue_copy("tensor", &stream, transfer, Some(tensor.storage()))?;
             }
         }
         Ok(tensor)
@@ -106,8 +125,9 @@ impl Runtime {
             self.synchronize_stream(&stream)?;
         }
         let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), &stream)?;
-        let ends = (bytes.as_mut_ptr() as u64, ptr);
-        self.queue_copy("read", &stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)?;
+        let dst = bytes.as_mut_ptr() as u64;
+        let kind = CopyKind::DeviceToHost;
+        self.queue_copy("read", &stream, Transfer { dst, src: ptr, bytes: bytes.len() as u64, kind }, None)?;
         self.synchronize_stream(&stream)
     }
 
@@ -121,10 +141,10 @@ impl Runtime {
         bytes: &mut [u8],
     ) -> Result<()> {
         let ptr = address_to_read(tensor.storage(), tensor.layout(), tensor.dtype().size(), stream)?;
-        let ends = (block.ptr(), ptr);
-        let done = self
-            .queue_copy("read", stream, ends, bytes.len() as u64, CopyKind::DeviceToHost, None)
-            .and_then(|()| self.synchronize_stream(stream));
+        let (dst, kind) = (block.ptr(), CopyKind::DeviceToHost);
+        let transfer = Transfer { dst, src: ptr, bytes: bytes.len() as u64, kind };
+        let done =
+            self.queue_copy("read", stream, transfer, None).and_then(|()| self.synchronize_stream(stream));
         if done.is_err() {
             // The copy may still be running: the memory is kept until the stream has passed it.
             block.used_on(stream);
@@ -219,19 +239,18 @@ impl Runtime {
         Ok(())
     }
 
-    /// Queues a copy to the first of two addresses; `target` is the storage that it writes, if any.
+    /// Queues a copy; `target` is the storage that it writes, if any.
     pub(super) fn queue_copy(
         &mut self,
         name: &'static str,
         stream: &Arc<Stream>,
-        (dst, src): (u64, u64),
-        bytes: u64,
-        kind: CopyKind,
+        transfer: Transfer,
         target: Option<&Storage>,
     ) -> Result<()> {
-        if self.capture_copy(stream, (dst, src), bytes, kind) {
+        if self.capture_copy(stream, transfer) {
             return Ok(());
         }
+        let Transfer { dst, src, bytes, kind } = transfer;
         let device = self.device(stream.device())?;
         let shown = match kind {
             CopyKind::HostToDevice => "copy to device".into(),
@@ -285,7 +304,8 @@ impl Runtime {
             if stop::is_set() && !peers && !non_blocking {
                 self.synchronize_stream(&stream)?;
             }
-            self.queue_copy("copy_", &stream, (dst, src), bytes, kind, Some(target.storage()))?;
+            let transfer = Transfer { dst, src, bytes, kind };
+            self.queue_copy("copy_", &stream, transfer, Some(target.storage()))?;
         }
         if peers {
             return self.wait_stream(&streams.0, &streams.1);

@@ -2,7 +2,7 @@
 
 use super::{Runtime, error};
 use crate::base::{Error, Site, Span};
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 /// The warnings of a session, and the record of those already reported.
 #[derive(Default)]
@@ -12,9 +12,9 @@ pub(super) struct Warnings {
     /// Texts and names reported once per session.
     texts: Vec<String>,
     /// Source positions of reported implicit waits.
-    waits: FxHashSet<Span>,
+    waits: HashSet<Span>,
     /// Pairs of source positions of reported races: the later access, the earlier one.
-    races: FxHashSet<(Span, Span)>,
+    races: HashSet<(Span, Span)>,
 }
 
 impl Warnings {

@@ -1,7 +1,7 @@
 //! Syntax errors: E01xx.
 //!
 //! One constructor per error, with the text that the user sees. Spans are absolute (the base is already
-//! added). [`super::explain`] chooses among them; this file makes no decisions.
+//! added). `explain` chooses among them; this file makes no decisions.
 
 use crate::base::{Code, Error, ErrorKind, Span};
 

@@ -20,7 +20,7 @@ const INDENT: usize = 4;
 ///
 /// # Errors
 ///
-/// Syntax errors, as [`parse`] reports them.
+/// Syntax errors, as [`parse()`](crate::syntax::parse()) reports them.
 pub fn format(base: u32, text: &str) -> Result<String> {
     let mut errors = parse(base, text).errors.into_iter();
     if let Some(first) = errors.next() {

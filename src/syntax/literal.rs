@@ -10,6 +10,10 @@ use std::borrow::Cow;
 /// The value of an int literal; `i64::MIN as u64` is allowed, because a `-` may precede it.
 pub fn int(text: &str, span: Span) -> Result<u64, Error> {
     let bytes = text.as_bytes();
+    // Fast path: 18 decimal digits fit.
+    if bytes.len() <= 18 && bytes.iter().all(u8::is_ascii_digit) {
+        return Ok(bytes.iter().fold(0, |value, digit| 10 * value + u64::from(digit - b'0')));
+    }
     let radix = match (bytes[0], bytes.get(1)) {
         (b'0', Some(b'x' | b'X')) => 16,
         (b'0', Some(b'b' | b'B')) => 2,

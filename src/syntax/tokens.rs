@@ -1,12 +1,12 @@
 //! Token kinds, and their names in messages.
 //!
 //! A token holds only its kind and position; its text is read from the source. The same kinds are the
-//! terminals of `grammar/runnel.lalrpop`. This file knows no rules about the order of tokens: [`super::scan`]
+//! terminals of `grammar/runnel.lalrpop`. This file knows no rules about the order of tokens: `scan`
 //! handles lines, the grammar the rest.
 
 use logos::Logos;
 
-/// The kind of a token. The `logos` attributes give its spelling; [`super::scan`] makes kinds without one
+/// The kind of a token. The `logos` attributes give its spelling; `scan` makes kinds without one
 /// from context.
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
@@ -95,7 +95,7 @@ pub enum T {
     /// `test` before a string at the start of a statement.
     Test,
 
-    /// The first characters of a number; [`super::scan`] decides between the next two.
+    /// The first characters of a number; `scan` decides between the next two.
     #[regex(r"\.?[0-9]")]
     Number,
     Int,

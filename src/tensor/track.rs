@@ -7,8 +7,8 @@ use crate::array::Layout;
 use crate::base::Span;
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// A result of a recorded operation: its node, and which of the node's results it is.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 //! time after its ticket.
 
 use super::value::Value;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::sync::{Arc, Weak};
 
 /// A number that stands for a value while it is alive.
@@ -14,7 +14,7 @@ pub type Ticket = Arc<u64>;
 #[derive(Default)]
 pub struct Callbacks {
     next: u64,
-    entries: FxHashMap<u64, (Weak<u64>, Value)>,
+    entries: HashMap<u64, (Weak<u64>, Value)>,
     /// How many entries cause the next search for released tickets.
     search_at: usize,
 }

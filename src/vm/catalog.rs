@@ -30,7 +30,9 @@ impl Catalog for Known<'_> {
     }
 
     fn names(&self) -> Vec<Rc<str>> {
-        self.natives.functions().keys().cloned().collect()
+        let mut names: Vec<Rc<str>> = self.natives.functions().keys().cloned().collect();
+        names.sort_unstable();
+        names
     }
 
     fn member(&self, module: &str, name: &str) -> Option<Entry> {
@@ -48,7 +50,10 @@ impl Catalog for Known<'_> {
         let natives = self.natives.functions().iter();
         let modules =
             natives.filter(|(_, value)| matches!(value, Value::Module(_))).map(|(name, _)| name.clone());
-        modules.chain(self.libraries.iter().map(|(name, _)| Rc::from(*name))).collect()
+        let mut all: Vec<Rc<str>> =
+            modules.chain(self.libraries.iter().map(|(name, _)| Rc::from(*name))).collect();
+        all.sort_unstable();
+        all
     }
 
     fn exports(&self, library: &str) -> Option<Exports> {
@@ -60,7 +65,10 @@ impl Catalog for Known<'_> {
 
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)> {
         let signature = |native: &Rc<Native>| native.signature;
-        self.natives.methods_named(name).map(|(of, native)| (of, signature(native))).collect()
+        let methods = self.natives.methods_named(name);
+        let mut methods: Vec<_> = methods.map(|(of, native)| (of, signature(native))).collect();
+        methods.sort_unstable_by_key(|(of, _)| *of);
+        methods
     }
 
     fn is_attribute(&self, name: &str) -> bool {

@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 use super::heap::{Cell, Dict, List};
 use super::value::Value;
@@ -170,7 +170,7 @@ struct Node {
 struct Graph {
     nodes: Vec<Node>,
     /// By address.
-    index: FxHashMap<*const (), usize>,
+    index: HashMap<*const (), usize>,
 }
 
 impl Graph {

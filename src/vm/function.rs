@@ -34,7 +34,7 @@ pub struct Proto {
     pub registers: u16,
     /// The parameters.
     pub params: Vec<ParamInfo>,
-    /// The number of positional arguments with which a call needs no binding; [`NEVER_PLAIN`] if every call
+    /// The number of positional arguments with which a call needs no binding; `NEVER_PLAIN` if every call
     /// needs it, as with a rest parameter.
     pub plain: u16,
     /// Where captured variables come from when a closure is made.
@@ -361,9 +361,9 @@ pub struct Module {
     /// `nn`; the path of a file.
     pub name: Rc<str>,
     /// Global slots by name.
-    pub names: RefCell<IndexMap<Rc<str>, u32, rustc_hash::FxBuildHasher>>,
+    pub names: RefCell<IndexMap<Rc<str>, u32, foldhash::fast::RandomState>>,
     /// Natives of an embedder's module, looked up after `names`.
-    pub natives: RefCell<IndexMap<Rc<str>, Value, rustc_hash::FxBuildHasher>>,
+    pub natives: RefCell<IndexMap<Rc<str>, Value, foldhash::fast::RandomState>>,
     /// The code of a program compiled by the embedder.
     pub unit: RefCell<Option<Rc<Proto>>>,
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 use super::Vm;
 use super::function::Module;
@@ -18,7 +18,7 @@ pub(super) struct GlobalTable {
     /// The module of scripts and of an interactive session.
     pub(super) main: Rc<Module>,
     /// One shared text per name.
-    pub(super) names: FxHashSet<Rc<str>>,
+    pub(super) names: HashSet<Rc<str>>,
     /// The number of names at which unused ones are next removed.
     pub(super) names_limit: usize,
 }
@@ -29,7 +29,7 @@ impl Default for GlobalTable {
             values: Vec::new(),
             slots: Slots::default(),
             main: Rc::new(Module::new("main")),
-            names: FxHashSet::default(),
+            names: HashSet::default(),
             names_limit: 0,
         }
     }

@@ -19,7 +19,7 @@ static SEED: LazyLock<u64> = LazyLock::new(|| STATE.hash_one("int"));
 /// A dict key.
 ///
 /// Invariant: one of none, bool, int, float, str, dtype, device, or a tuple of keys nested at most
-/// [`KEY_DEPTH`] deep. `1`, `1.0` and `true` are the same key, as in Python; nan equals itself.
+/// `KEY_DEPTH` deep. `1`, `1.0` and `true` are the same key, as in Python; nan equals itself.
 #[derive(Clone)]
 pub struct Key(Value);
 

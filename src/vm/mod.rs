@@ -44,12 +44,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
-pub use catalog::Known;
 pub use callbacks::{Callbacks, Ticket};
+pub use catalog::Known;
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
@@ -224,7 +224,7 @@ impl Vm {
     /// the main module, unless it is `alone`.
     pub fn check(&mut self, name: &str, block: &Block, alone: bool) -> crate::check::Findings {
         let mut imports = self.look_ahead(name, block);
-        let none = FxHashSet::<&str>::default();
+        let none = HashSet::<&str>::default();
         let globals: &dyn Globals = if alone { &none } else { &self.globals };
         crate::check::check_all(name, block, &self.known(), globals, &mut imports)
     }

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 use super::error;
 use super::function::Module;
@@ -49,9 +49,9 @@ struct Ahead {
 /// The modules of a machine and the loader of their texts.
 pub(super) struct Modules {
     loader: Box<dyn Loader>,
-    states: FxHashMap<Rc<str>, State>,
+    states: HashMap<Rc<str>, State>,
     /// Modules that were parsed before the program that imports them ran.
-    ahead: FxHashMap<Rc<str>, Ahead>,
+    ahead: HashMap<Rc<str>, Ahead>,
     /// The modules being imported, outermost first.
     importing: Vec<Rc<str>>,
 }

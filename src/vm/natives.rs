@@ -4,8 +4,8 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use super::Vm;
 use super::function::{Module, Native, NativeDef, Quick, Run};
@@ -59,14 +59,14 @@ impl Operators {
 /// Everything that scripts may call. Built once per machine, from tables.
 #[derive(Default)]
 pub struct Natives {
-    functions: FxHashMap<Rc<str>, Value>,
-    methods: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
-    attributes: FxHashMap<&'static str, FxHashMap<&'static str, Attribute>>,
-    setters: FxHashMap<&'static str, FxHashMap<&'static str, Setter>>,
+    functions: HashMap<Rc<str>, Value>,
+    methods: HashMap<&'static str, HashMap<Rc<str>, Rc<Native>>>,
+    attributes: HashMap<&'static str, HashMap<&'static str, Attribute>>,
+    setters: HashMap<&'static str, HashMap<&'static str, Setter>>,
     /// Fields of the embedder's own types, by type and name.
-    fields: FxHashMap<&'static str, FxHashMap<Rc<str>, Rc<Native>>>,
+    fields: HashMap<&'static str, HashMap<Rc<str>, Rc<Native>>>,
     /// The names of these types: as requested, and as scripts see them.
-    host_types: FxHashMap<TypeId, (&'static str, &'static str)>,
+    host_types: HashMap<TypeId, (&'static str, &'static str)>,
     /// The operations behind operators.
     pub operators: Operators,
 }
@@ -111,9 +111,9 @@ const OWN_TYPES: [&str; 34] = [
 
 /// A name with a number, leaked once per process because type names are static.
 fn numbered(name: &'static str, number: usize) -> &'static str {
-    static NAMES: Mutex<Option<FxHashMap<(&'static str, usize), &'static str>>> = Mutex::new(None);
+    static NAMES: Mutex<Option<HashMap<(&'static str, usize), &'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock();
-    let names = names.get_or_insert_with(FxHashMap::default);
+    let names = names.get_or_insert_with(HashMap::default);
     names.entry((name, number)).or_insert_with(|| Box::leak(format!("{name}_{number}").into_boxed_str()))
 }
 
@@ -282,7 +282,7 @@ impl Natives {
     }
 
     /// All functions, constants and namespaces by name.
-    pub fn functions(&self) -> &FxHashMap<Rc<str>, Value> {
+    pub fn functions(&self) -> &HashMap<Rc<str>, Value> {
         &self.functions
     }
 

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use foldhash::{HashMap, HashSet};
 
 use super::Vm;
 use super::function::{Module, Proto};
@@ -93,7 +93,7 @@ impl Vm {
             let unset = |slot: &u32| matches!(self.globals.values[*slot as usize], Value::Unset);
             let unset: Vec<u32> = taken.into_iter().filter(unset).collect();
             if !unset.is_empty() {
-                let set: FxHashSet<u32> = unset.iter().copied().collect();
+                let set: HashSet<u32> = unset.iter().copied().collect();
                 self.globals.main.names.borrow_mut().retain(|_, slot| !set.contains(slot));
                 self.globals.slots.free.extend(unset);
             }
@@ -108,7 +108,7 @@ impl Vm {
         let slots: Vec<u32> = module.names.borrow().values().copied().collect();
         // Possible owners of each function: the enclosing function, the module and this, and closures in the
         // program's variables.
-        let mut known: FxHashMap<*const Proto, usize> = FxHashMap::default();
+        let mut known: HashMap<*const Proto, usize> = HashMap::default();
         let mut protos = vec![&unit];
         while let Some(proto) = protos.pop() {
             known.insert(Rc::as_ptr(proto), 1);
@@ -141,7 +141,7 @@ fn is_alone(proto: &Rc<Proto>) -> bool {
 }
 
 /// Counts closures owned only by a variable, directly or in lists, tuples and captured variables.
-fn count_closures(value: &Value, known: &mut FxHashMap<*const Proto, usize>, left: &mut usize) {
+fn count_closures(value: &Value, known: &mut HashMap<*const Proto, usize>, left: &mut usize) {
     let mut todo = vec![value.clone()];
     // Each visited value is held by the variable and by this loop.
     while let Some(value) = todo.pop() {

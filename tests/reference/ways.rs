@@ -2,7 +2,7 @@
 
 use runnel::base::{Code, SourceMap};
 use runnel::engine::report::{Look, Severity, render};
-use runnel::{Backend, Builder, DeviceId, Dtype, Engine, Error, FileAccess, Shared};
+use runnel::{Backend, Builder, DeviceId, Dtype, Engine, Error, FileAccess, RawTensor, Shared};
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
@@ -340,10 +340,12 @@ fn in_a_program(id: &str) -> Option<Shown> {
             Some(Shown { how, text: e.report(&error) })
         }
         "E0967" => {
+            let (dtype, device) = (Dtype::F32, DeviceId::Cpu);
+            let raw = RawTensor { ptr: 0, shape: &[2], strides: None, dtype, device };
             // SAFETY: it is refused before anybody reads it.
-            let taken = unsafe { e.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, || {}) };
+            let taken = unsafe { e.tensor_from_raw(raw, || {}) };
             plain(
-                "engine.tensor_from_raw(0, &[2], None, Dtype::F32, DeviceId::Cpu, release)",
+                "engine.tensor_from_raw(RawTensor { ptr: 0, shape: &[2], strides: None, dtype, device }, release)",
                 &taken.unwrap_err(),
             )
         }

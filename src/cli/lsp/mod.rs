@@ -16,7 +16,7 @@ use crate::device::Backend;
 use crate::engine::report::{Severity, flatten};
 use crate::engine::{Engine, diagnose, diagnose_beside};
 use document::{Document, Position};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};
 use wire::Message;
@@ -27,7 +27,7 @@ pub fn lsp(terminal: &Terminal) -> Outcome {
         Ok(engine) => engine,
         Err(error) => return refuse(terminal, &error, &SourceMap::default()),
     };
-    let mut server = Server { engine, documents: FxHashMap::default(), has_shut_down: false };
+    let mut server = Server { engine, documents: HashMap::default(), has_shut_down: false };
     let (mut input, mut output) = (BufReader::new(std::io::stdin()), std::io::stdout());
     loop {
         let message = match wire::read(&mut input) {
@@ -57,7 +57,7 @@ struct Server {
     /// Provides the names; runs nothing.
     engine: Engine,
     /// The open documents, by [`address::key`].
-    documents: FxHashMap<String, Document>,
+    documents: HashMap<String, Document>,
     has_shut_down: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::Ptr;
 use crate::kernel::cuda::{Operand, Product};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
 /// `cublasHandle_t`
@@ -50,7 +50,7 @@ pub(super) struct Blas {
     handle: Handle,
     stream: Option<StreamHandle>,
     /// One workspace per stream: products on two streams may overlap.
-    workspaces: FxHashMap<StreamHandle, Ptr>,
+    workspaces: HashMap<StreamHandle, Ptr>,
 }
 
 // SAFETY: the handle is used only under the driver's lock, and cuBLAS allows use by one thread after another.
@@ -106,7 +106,7 @@ impl Blas {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a context is current.
         api.check(unsafe { (api.create)(&mut handle) }, "cublasCreate")?;
-        let blas = Blas { api, handle, stream: None, workspaces: FxHashMap::default() };
+        let blas = Blas { api, handle, stream: None, workspaces: HashMap::default() };
         // SAFETY: the handle is new.
         match api.check(unsafe { (api.set_math_mode)(handle, MATH_MODE) }, "cublasSetMathMode") {
             Ok(()) => Ok(blas),

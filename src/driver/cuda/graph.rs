@@ -15,14 +15,14 @@ use crate::driver::{CopyKind, StreamHandle};
 use crate::kernel::Ptr;
 use crate::kernel::cuda::Queue as _;
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::sync::Arc;
 
 /// The graphs of one device.
 #[derive(Default)]
 pub(super) struct Graphs {
     last: GraphHandle,
-    live: FxHashMap<GraphHandle, Graph>,
+    live: HashMap<GraphHandle, Graph>,
     /// Streams of freed graphs, with their scratch memory.
     spare: Vec<StreamHandle>,
 }
@@ -215,7 +215,7 @@ impl CudaDriver {
         marks: &mut Marks<'_>,
     ) -> Result<()> {
         // By mark.
-        let mut events: FxHashMap<u32, u64> = FxHashMap::default();
+        let mut events: HashMap<u32, u64> = HashMap::default();
         let mut mark = |lane: StreamHandle| -> Result<u64> {
             let event = self.make_event(false)?;
             marks.events.push(event);

@@ -12,8 +12,8 @@ use crate::driver::Compiled;
 use crate::kernel::cuda::Signature;
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -55,7 +55,7 @@ const RECENT: usize = 1024;
 struct Tables {
     recent: Vec<Option<Recent>>,
     /// A program has few signatures.
-    known: FxHashMap<Arc<Program>, SmallVec<[(Signature, State); 2]>>,
+    known: HashMap<Arc<Program>, SmallVec<[(Signature, State); 2]>>,
 }
 
 /// One device's kernels.
@@ -95,7 +95,7 @@ fn slot(program: &Arc<Program>, signature: Signature) -> usize {
 impl Library {
     pub fn new(context: Context, arch: Arch) -> Library {
         let recent = (0..RECENT).map(|_| None).collect();
-        let tables = Mutex::new(Tables { recent, known: FxHashMap::default() });
+        let tables = Mutex::new(Tables { recent, known: HashMap::default() });
         Library {
             context,
             arch,

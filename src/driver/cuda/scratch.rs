@@ -10,8 +10,8 @@ use super::context::{Context, check};
 use crate::base::Result;
 use crate::kernel::Ptr;
 use cudarc::driver::sys::{self, CUmemPool_attribute, CUresult, CUstream};
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Bytes of a stream's own region: the partial results of a large reduction fit.
@@ -26,7 +26,7 @@ pub(super) struct Scratch {
     /// Null on devices without memory pools.
     pool: sys::CUmemoryPool,
     /// By stream.
-    regions: Mutex<FxHashMap<u64, Region>>,
+    regions: Mutex<HashMap<u64, Region>>,
     returned: Condvar,
 }
 

@@ -22,10 +22,10 @@ use crate::driver::{
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Fault, Launch, Ptr};
+use foldhash::HashMap;
 use memory::Memory;
 use parking_lot::Mutex;
 use queue::{Command, Event, Goal, Queues, Source};
-use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -71,8 +71,8 @@ pub struct Machine {
     queues: Arc<Queues>,
     /// The memory of every device. It lives here so that it outlives queued work.
     memory: Vec<Mutex<Memory>>,
-    events: Mutex<FxHashMap<EventHandle, Arc<Event>>>,
-    graphs: Mutex<FxHashMap<GraphHandle, Arc<[Step]>>>,
+    events: Mutex<HashMap<EventHandle, Arc<Event>>>,
+    graphs: Mutex<HashMap<GraphHandle, Arc<[Step]>>>,
     pinned: Mutex<BTreeMap<Ptr, u64>>,
     handles: AtomicU64,
     failure: Option<Failure>,

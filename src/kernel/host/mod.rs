@@ -1,6 +1,6 @@
 //! Runs kernel programs on the CPU, for host tensors and emulated devices.
 //!
-//! This module holds what the kinds of programs ([`kinds`](super::kinds)) share. Maps and reductions cut the
+//! This module holds what the kinds of programs (`kinds`) share. Maps and reductions cut the
 //! launch's shape into tiles and run them through `interp`, which interprets the code over chunks of
 //! registers. Operations bring their own loops, made by the macros of [`define`].
 //!

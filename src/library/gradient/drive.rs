@@ -27,7 +27,8 @@ pub(super) fn run(
             Event::Done(found) => return Ok((found, pass.creates())),
             Event::Hook(number, gradient) => {
                 let hook = vm.callbacks.get(number).unwrap_or_default();
-                let result = recorded(vm, pass.creates(), |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
+                let result =
+                    recorded(vm, pass.creates(), |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
                 match result {
                     Value::Tensor(new) => pass.hooked(Some(new)),
                     _ => pass.hooked(None),
@@ -50,11 +51,7 @@ pub(super) fn run(
 }
 
 /// Runs script code with recording on or off.
-pub(super) fn recorded<T>(
-    vm: &mut Vm,
-    enabled: bool,
-    code: impl FnOnce(&mut Vm) -> Result<T>,
-) -> Result<T> {
+pub(super) fn recorded<T>(vm: &mut Vm, enabled: bool, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
     let before = std::mem::replace(&mut vm.rt.recording.enabled, enabled);
     let result = code(vm);
     vm.rt.recording.enabled = before;

@@ -87,7 +87,8 @@ pub(super) fn differentiating(vm: &mut Vm, args: &mut [Value], value: bool) -> R
 }
 
 fn argnum(index: i64) -> Result<usize> {
-    usize::try_from(index).map_err(|_| crate::ops::error::wrong_argument(1, "the number of an argument, from 0"))
+    usize::try_from(index)
+        .map_err(|_| crate::ops::error::wrong_argument(1, "the number of an argument, from 0"))
 }
 
 pub(super) fn jacobian(vm: &mut Vm, args: &mut [Value], second: bool) -> Result<Value> {
@@ -199,12 +200,7 @@ struct Called {
 }
 
 /// Calls a function on arguments whose records are apart.
-fn called(
-    vm: &mut Vm,
-    f: &Value,
-    given: &[Value],
-    argnums: &[usize],
-) -> Result<Called> {
+fn called(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize]) -> Result<Called> {
     let mut args = given.to_vec();
     let (mut edges, mut cut) = (Vec::new(), false);
     for &argnum in argnums {
@@ -236,7 +232,9 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
         return Err(gradient::error::bad_loss("a tensor with one element"));
     };
     if loss.count() != 1 {
-        return Err(gradient::error::bad_loss("a tensor with one element").help("reduce it: `x.sum()` or `x.mean()`"));
+        return Err(
+            gradient::error::bad_loss("a tensor with one element").help("reduce it: `x.sum()` or `x.mean()`")
+        );
     }
     let is_tracked = gradient::requires_gradient(&mut vm.rt, &loss);
     let flat: Vec<Option<Edge>> = edges.iter().flatten().cloned().collect();

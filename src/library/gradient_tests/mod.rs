@@ -19,7 +19,8 @@ use case::{Case, Form, Variant};
 const NOT_REACHED: &[(&str, &str)] = &[("normal", "the example draws around numbers")];
 
 /// Rows whose results depend on floating operands and yet have no gradient, with the reason.
-const WITHOUT_GRADIENTS: &[(&str, &str)] = &[("detach", "its purpose"), ("histogram", "counts, and the edges that it is given")];
+const WITHOUT_GRADIENTS: &[(&str, &str)] =
+    &[("detach", "its purpose"), ("histogram", "counts, and the edges that it is given")];
 
 /// Where operands are drawn from. A case is checked in each range in which its results are finite.
 const RANGES: [(f64, f64); 4] = [(0.2, 0.9), (1.1, 1.9), (-0.9, -0.2), (-2.0, 2.0)];

@@ -90,7 +90,9 @@ pub fn requires_none(operand: usize, tensor: &Tensor) -> Error {
     let error = Error::new(&NOT_RECORDED, "this tensor requires no gradients");
     let error = error.operand(operand, this_is(tensor.describe()));
     if tensor.dtype().is_float() || tensor.dtype().is_complex() {
-        error.help("make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first")
+        error.help(
+            "make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
+        )
     } else {
         error.help("only floats and complex numbers have gradients; convert with `x.to(f32)`")
     }

@@ -6,10 +6,10 @@
 //! are next used ([`edge_of`]). Source: PyTorch's `CopySlices`,
 //! <https://pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd>
 
+use super::error;
 use super::node::{Input, Node, Step, Varies};
 use super::record::{new_node, stream_of};
 use super::strided::covers;
-use super::error;
 use crate::array::Layout;
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -89,7 +89,8 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
                 let own_form = form_of(&old).unwrap_or_else(|| Varies::of(target));
                 let input = Input { param: 0, element: 0, edge: old, form: own_form, layout: None };
                 let step = Step::Relaid(part, whole.clone());
-                let node = new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
+                let node =
+                    new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
                 (Some(Edge { node, output: 0 }), whole)
             }
             None => (None, Layout::contiguous(&[count])),

@@ -52,8 +52,7 @@ pub(in crate::ops) fn bound(op: &Op, operands: &[MapArg<'_>]) -> SmallVec<[Arg; 
 
 /// An operation that gives new tensors or views.
 fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> Result<Out> {
-    let records = rt.recording.enabled
-        && !matches!(op.gradient, Gradient::Constant | Gradient::Composed);
+    let records = rt.recording.enabled && !matches!(op.gradient, Gradient::Constant | Gradient::Composed);
     let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
     if inputs.is_empty() {
         let out = match op.gradient {
@@ -220,7 +219,8 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         saved.args.push(arg);
     }
     if keeps.results > 0 {
-        let keep = |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
+        let keep =
+            |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
         saved.results = results.iter().enumerate().map(keep).collect();
     }
     saved.versions = saved.watched().map(Tensor::version).collect();
@@ -260,8 +260,15 @@ pub(super) fn new_node(
         let device = outputs.first().map(|form| form.device)?;
         rt.current_stream(device).ok()
     });
-    let node: Arc<dyn Any + Send + Sync> =
-        Arc::new(Node { id, span: rt.span, step, inputs, outputs, stream, state: Mutex::new(State::default()) });
+    let node: Arc<dyn Any + Send + Sync> = Arc::new(Node {
+        id,
+        span: rt.span,
+        step,
+        inputs,
+        outputs,
+        stream,
+        state: Mutex::new(State::default()),
+    });
     if let Some(log) = &mut rt.recording.log {
         log.push(node.clone());
     }
@@ -343,7 +350,8 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let target = args.tensor(0)?;
     let value = args.opt_tensor(2);
     let tracked = rt.recording.enabled
-        && (family::edge(rt, target).is_some() || value.is_some_and(|value| family::edge(rt, value).is_some()));
+        && (family::edge(rt, target).is_some()
+            || value.is_some_and(|value| family::edge(rt, value).is_some()));
     if !tracked {
         let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
         target.note_write(rt.span);
@@ -414,7 +422,8 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
         (None, true) => {
             rt.recording.used = true;
             let log = rt.recording.log.take();
-            let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
+            let node =
+                new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
             rt.recording.log = log;
             let mut mark = tensor.mark();
             mark.at = tensor.family(&mark, |family| {
@@ -476,7 +485,12 @@ pub fn detach(rt: &Runtime, tensor: &Tensor) -> Tensor {
 
 /// Records results of script code whose gradient the caller computes ([`super::Event::Script`]): `operands`
 /// in, `results` out, which must be fresh.
-pub fn script_node(rt: &mut Runtime, number: Arc<u64>, operands: &[Tensor], results: &[Tensor]) -> Vec<Tensor> {
+pub fn script_node(
+    rt: &mut Runtime,
+    number: Arc<u64>,
+    operands: &[Tensor],
+    results: &[Tensor],
+) -> Vec<Tensor> {
     let args = [Arg::Tensors(operands.to_vec())];
     let mut found = inputs(rt, &Args(&args));
     for input in &mut found {

@@ -11,6 +11,7 @@ use crate::base::{Remark, Result, this_is};
 use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{MapFn, PART_ALIGN, Pack};
 use crate::plan::flush::{address, address_to_read};
+use crate::plan::transfer::Transfer;
 use crate::plan::{Runtime, error};
 use crate::plan::{Submission, SubmittedView};
 use crate::stream::Stream;
@@ -450,7 +451,7 @@ impl Runtime {
                 let dst = address(target.storage(), target.layout(), size, stream)?;
                 // Lost results are found by the tickets of the device's own streams.
                 let written = (carrier == Carrier::Target).then(|| target.storage());
-                self.queue_copy(name, stream, (dst, src), bytes, kind, written)?;
+                self.queue_copy(name, stream, Transfer { dst, src, bytes, kind }, written)?;
             }
         }
         for (i, Way { at, stream, other }) in ways.iter().enumerate() {

@@ -111,7 +111,7 @@ impl Runtime {
                     return rt.folded("all_reduce", &all, folding);
                 }
             };
-            rt.over_links("all_reduce", &links, &call, Pattern::AllReduce(folding.fold), &x, x.shape())
+            rt.over_links("all_reduce", &links, &call, Pattern::AllReduce(folding.fold), (&x, x.shape()))
         })
     }
 
@@ -166,7 +166,7 @@ impl Runtime {
             match route {
                 Route::Alone => rt.contiguous_copy(&x),
                 Route::Links(links) => {
-                    rt.over_links("broadcast", &links, &call, Pattern::Broadcast(src), &x, x.shape())
+                    rt.over_links("broadcast", &links, &call, Pattern::Broadcast(src), (&x, x.shape()))
                 }
                 Route::Hosts => {
                     let mine = rt.world().is_some_and(|world| world.rank == src);
@@ -212,7 +212,7 @@ impl Runtime {
                     return rt.folded("reduce_scatter", &parts, folding);
                 }
             };
-            rt.over_links("reduce_scatter", &links, &call, Pattern::ReduceScatter(folding.fold), &x, &shape)
+            rt.over_links("reduce_scatter", &links, &call, Pattern::ReduceScatter(folding.fold), (&x, &shape))
         })
     }
 
@@ -225,7 +225,7 @@ impl Runtime {
             equal_part(NAME, &x, rt.world().map_or(1, |world| world.size))?;
             match route {
                 Route::Alone => rt.contiguous_copy(&x),
-                Route::Links(links) => rt.over_links(NAME, &links, &call, Pattern::AllToAll, &x, x.shape()),
+                Route::Links(links) => rt.over_links(NAME, &links, &call, Pattern::AllToAll, (&x, x.shape())),
                 Route::Hosts => {
                     let bytes = rt.read(&x)?;
                     let parts = rt.group()?.round(&call, Wants::Part, &bytes)?;
@@ -364,7 +364,7 @@ impl Runtime {
         let size = self.world().map_or(1, |world| world.size);
         let whole = match route {
             Route::Links(links) => {
-                self.over_links(name, &links, call, Pattern::AllGather, x, &whole_shape(size, x.shape())?)?
+                self.over_links(name, &links, call, Pattern::AllGather, (x, &whole_shape(size, x.shape())?))?
             }
             Route::Alone | Route::Hosts => {
                 let bytes = self.read(x)?;
@@ -410,8 +410,7 @@ impl Runtime {
         links: &Arc<dyn Communicator>,
         call: &str,
         pattern: Pattern,
-        x: &Tensor,
-        shape: &[usize],
+        (x, shape): (&Tensor, &[usize]),
     ) -> Result<Tensor> {
         let out = self.empty(shape, x.dtype(), x.device())?;
         self.compare(call)?;

@@ -9,7 +9,7 @@ use crate::base::Result;
 use crate::device::Device;
 use crate::driver::{DeviceId, Driver, EventHandle};
 use crate::stream::Stream;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,16 +31,16 @@ pub(super) enum Clock {
 pub(super) struct Virtual {
     host: u64,
     /// The time at which each stream becomes free.
-    free: FxHashMap<(DeviceId, u32), u64>,
+    free: HashMap<(DeviceId, u32), u64>,
     /// The completion time of each event's latest record.
-    events: FxHashMap<(DeviceId, EventHandle), u64>,
+    events: HashMap<(DeviceId, EventHandle), u64>,
 }
 
 pub(super) struct Real {
     began: Instant,
-    bases: FxHashMap<DeviceId, Base>,
+    bases: HashMap<DeviceId, Base>,
     pending: VecDeque<Pending>,
-    spare: FxHashMap<DeviceId, Vec<EventHandle>>,
+    spare: HashMap<DeviceId, Vec<EventHandle>>,
 }
 
 /// A device event with a known time on the host's clock.
@@ -67,9 +67,9 @@ impl Clock {
             true => Clock::Virtual(Virtual::default()),
             false => Clock::Real(Real {
                 began: Instant::now(),
-                bases: FxHashMap::default(),
+                bases: HashMap::default(),
                 pending: VecDeque::new(),
-                spare: FxHashMap::default(),
+                spare: HashMap::default(),
             }),
         }
     }

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::driver::{Compiled, DeviceId, EventHandle, Work};
 use crate::kernel::{Launch, Program};
 use crate::plan::Runtime;
+use crate::plan::submit::Call;
 use crate::stream::{Event, Stream};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -177,8 +178,7 @@ impl Runtime {
         device: &Device,
         stream: &Stream,
         launch: &Launch,
-        name: &'static str,
-        traced: Traced,
+        (name, traced): (&'static str, Traced),
     ) {
         let Program { kind, label } = &*launch.program;
         let name = match kind.is_fused() && !label.is_empty() {
@@ -202,10 +202,9 @@ impl Runtime {
         started: Started,
         device: &Device,
         stream: &Stream,
-        (kind, name): (ActionKind, Cow<'static, str>),
-        bytes: u64,
-        work: Work<'_>,
+        call: Call<'_>,
     ) {
+        let Call { shown: (kind, name), bytes, work, .. } = call;
         let (spans, shape) = (SmallVec::from_iter((!self.span.is_none()).then_some(self.span)), Dims::new());
         let action = Action { row: row_of(stream), kind, name, start: 0, end: 0, spans, shape, bytes };
         self.trace_after(started, device, stream, action, work);

@@ -1,6 +1,6 @@
 //! A timeline of a session's work: launches, copies, waits, ranges and memory.
 //!
-//! A [`Trace`] exists while a profile is open, and costs nothing otherwise. With real time, each piece of
+//! A `Trace` exists while a profile is open, and costs nothing otherwise. With real time, each piece of
 //! work lies between two events of its stream. With virtual time (`clock`), a model of the work advances a
 //! clock per stream, so that the same script gives the same timeline, byte for byte. Knows no file and no
 //! source text: spans become lines when a [`Recording`] is shown (`chrome`).
@@ -20,7 +20,7 @@ use crate::base::Span;
 use crate::driver::DeviceId;
 use crate::plan::Listing;
 use clock::Clock;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -119,7 +119,7 @@ pub(super) struct Trace {
     open: usize,
     dropped: u64,
     /// Each device's allocated bytes when last recorded.
-    allocated: FxHashMap<DeviceId, u64>,
+    allocated: HashMap<DeviceId, u64>,
     /// Open nested ranges: name, start, source.
     ranges: Vec<(String, u64, Span)>,
     /// Open overlapping ranges: number, name, start, source.
@@ -133,7 +133,7 @@ impl Trace {
             clock: Clock::new(is_virtual),
             open: 0,
             dropped: 0,
-            allocated: FxHashMap::default(),
+            allocated: HashMap::default(),
             ranges: Vec::new(),
             spans: Vec::new(),
         }

@@ -3,7 +3,7 @@
 use super::ActionKind;
 use crate::driver::nvtx;
 use crate::plan::Runtime;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::borrow::Cow;
 
 /// The open ranges of a session.
@@ -12,7 +12,7 @@ pub(super) struct Ranges {
     /// Number of ranges pushed and not popped.
     depth: i64,
     /// From a script's range number to the tool's.
-    started: FxHashMap<u64, u64>,
+    started: HashMap<u64, u64>,
     last: u64,
 }
 

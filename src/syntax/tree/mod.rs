@@ -14,7 +14,7 @@ use super::ast::*;
 use super::error;
 use super::tokens::Comment;
 use crate::base::{Error, Span};
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 use std::rc::Rc;
 
 /// Maximum depth of an expression or statement.
@@ -107,7 +107,7 @@ pub struct Tree<'s> {
     pub errors: Faults,
     /// Whether the thread's work should end.
     pub ended: bool,
-    names: FxHashMap<&'s str, Rc<str>>,
+    names: HashMap<&'s str, Rc<str>>,
     /// Positions of `9223372036854775808` without a preceding `-` so far.
     minimums: Vec<Span>,
     too_deep: bool,
@@ -167,7 +167,7 @@ fn boxed(node: Node<Expr>) -> Box<Expr> {
 impl<'s> Tree<'s> {
     /// A builder for a source whose first byte has the position `base`.
     pub fn new(base: u32, text: &'s str, comments: &'s [Comment]) -> Tree<'s> {
-        let names = FxHashMap::default();
+        let names = HashMap::default();
         let (errors, minimums) = (Faults::default(), Vec::new());
         Tree { base, text, comments, errors, ended: false, names, minimums, too_deep: false }
     }

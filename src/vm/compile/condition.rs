@@ -18,7 +18,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             ExprKind::And(a, b) => self.both(a, b, sense, false, jumps),
             ExprKind::Or(a, b) => self.both(a, b, sense, true, jumps),
             ExprKind::Binary(op, a, b) if self.fuse && is_comparison(*op) => {
-                self.comparison(*op, a, b, expr.span, sense, jumps)
+                self.comparison(*op, (a, b), expr.span, sense, jumps)
             }
             ExprKind::Bool(b) => {
                 if *b == sense {
@@ -59,8 +59,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn comparison(
         &mut self,
         op: Binary,
-        left: &'a Expr,
-        right: &'a Expr,
+        (left, right): (&'a Expr, &'a Expr),
         span: Span,
         sense: bool,
         jumps: &mut Vec<usize>,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 use super::super::bytecode::Op;
 use super::super::error;
@@ -266,7 +266,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn fields(&mut self, fields: &'a [Field], dst: Reg) -> Result<()> {
         let count = u16::try_from(fields.len()).map_err(|_| error::function_size())?;
         let mut names: Vec<Rc<str>> = Vec::with_capacity(fields.len());
-        let mut seen = FxHashSet::default();
+        let mut seen = HashSet::default();
         self.temporary(|c| {
             let base = c.reserve(count)?;
             for (reg, field) in (base..).zip(fields) {
@@ -331,7 +331,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     // The intermediate result takes the first free register.
                     c.reserve(1)?;
                 }
-                c.binary(op, a, right, dead, (left.span, right.span, span), target)?;
+                c.binary(op, (a, right), dead, (left.span, right.span, span), target)?;
                 value = Some(target);
                 c.last().next = if chain.is_empty() { mark } else { dead + 1 };
             }
@@ -343,8 +343,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn binary(
         &mut self,
         op: Binary,
-        a: Reg,
-        right: &'a Expr,
+        (a, right): (Reg, &'a Expr),
         dead: Reg,
         (left_span, right_span, span): (Span, Span, Span),
         dst: Reg,

@@ -5,12 +5,12 @@
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashSet;
+use foldhash::HashSet;
 
 use crate::syntax::ast::*;
 
 /// A set of names.
-pub(super) type NameSet = FxHashSet<Rc<str>>;
+pub(super) type NameSet = HashSet<Rc<str>>;
 
 enum Node<'a> {
     Expr(&'a Expr),

@@ -18,7 +18,7 @@ mod stmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 use super::bytecode::Op;
 use super::error;
@@ -63,9 +63,9 @@ pub struct World<'a> {
     /// The global table; new slots are added, without a value.
     pub globals: &'a mut Vec<Value>,
     /// Natives and constants by name.
-    pub builtins: &'a FxHashMap<Rc<str>, Value>,
+    pub builtins: &'a HashMap<Rc<str>, Value>,
     /// Interned texts of names.
-    pub names: &'a mut rustc_hash::FxHashSet<Rc<str>>,
+    pub names: &'a mut foldhash::HashSet<Rc<str>>,
     /// Which slots are free.
     pub slots: &'a mut super::tidy::Slots,
     /// The source of the unit, which its functions keep alive.
@@ -94,7 +94,7 @@ struct Compiler<'w, 'g, 'a> {
     /// Names assigned anywhere in the unit.
     assigned: NameSet,
     /// Top-level names that live in registers until the unit ends.
-    exported: indexmap::IndexSet<Rc<str>, rustc_hash::FxBuildHasher>,
+    exported: indexmap::IndexSet<Rc<str>, foldhash::fast::RandomState>,
     depth: u32,
     /// Expressions so far.
     steps: u32,
@@ -110,10 +110,10 @@ struct Function<'a> {
     places: Places,
     shapes: Shapes,
     consts: Vec<Value>,
-    const_index: FxHashMap<ConstKey, u32>,
+    const_index: HashMap<ConstKey, u32>,
     protos: Vec<Rc<Proto>>,
     captures: Vec<Capture>,
-    capture_names: FxHashMap<Rc<str>, u16>,
+    capture_names: HashMap<Rc<str>, u16>,
     scopes: Vec<Scope>,
     next: Reg,
     most: Reg,
@@ -307,10 +307,10 @@ impl Function<'_> {
             places: Places::default(),
             shapes: Shapes::default(),
             consts: Vec::new(),
-            const_index: FxHashMap::default(),
+            const_index: HashMap::default(),
             protos: Vec::new(),
             captures: Vec::new(),
-            capture_names: FxHashMap::default(),
+            capture_names: HashMap::default(),
             scopes: Vec::new(),
             next: 1,
             most: 1,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 use super::super::bytecode::Op;
 use super::super::function::{Capture, Named};
@@ -15,7 +15,7 @@ use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
 pub(super) struct Scope {
     locals: Vec<Local>,
     /// The positions of each name in `locals`, built once there are more than a few.
-    index: FxHashMap<Rc<str>, Vec<usize>>,
+    index: HashMap<Rc<str>, Vec<usize>>,
     /// How many of `locals` are visible, while some are hidden.
     shown: Option<usize>,
     from: Reg,
@@ -89,7 +89,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let named = function.places.names.len();
         function.scopes.push(Scope {
             locals: Vec::new(),
-            index: FxHashMap::default(),
+            index: HashMap::default(),
             shown: None,
             from,
             named,

@@ -203,14 +203,14 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn for_loop(&mut self, pattern: &'a Pattern, sequence: &'a Expr, block: &'a Block) -> Result<()> {
         self.open_scope();
         let numbered = self.numbered(pattern, sequence)?;
-        let (base, ranged) = match &sequence.kind {
-            _ if let Some((.., items)) = numbered => {
+        let (base, ranged) = match (&sequence.kind, numbered) {
+            (_, Some((.., items))) => {
                 let base = self.reserve(2)?;
                 self.expr(items, base)?;
                 self.emit_at(Op::ElementsLoop { base }, sequence.span, vec![items.span], u16::MAX);
                 (base, false)
             }
-            ExprKind::Range(start, Some(end), step) => {
+            (ExprKind::Range(start, Some(end), step), None) => {
                 let base = self.range_parts([start.as_deref(), Some(end), step.as_deref()])?;
                 self.emit_at(Op::RangeLoop { base }, sequence.span, vec![sequence.span], u16::MAX);
                 (base, true)

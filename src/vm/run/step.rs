@@ -85,46 +85,46 @@ impl Vm {
                 self.calls.stack[register(from)..register(from + count)].fill_with(Value::default);
             }
 
-            Op::Add { dst, a, b } => self.binary_step(base, at, Binary::Add, dst, a, b)?,
-            Op::Sub { dst, a, b } => self.binary_step(base, at, Binary::Sub, dst, a, b)?,
-            Op::Mul { dst, a, b } => self.binary_step(base, at, Binary::Mul, dst, a, b)?,
-            Op::Div { dst, a, b } => self.binary_step(base, at, Binary::Div, dst, a, b)?,
-            Op::FloorDiv { dst, a, b } => self.binary_step(base, at, Binary::FloorDiv, dst, a, b)?,
-            Op::Mod { dst, a, b } => self.binary_step(base, at, Binary::Mod, dst, a, b)?,
+            Op::Add { dst, a, b } => self.binary_step(base, at, Binary::Add, dst, (a, b))?,
+            Op::Sub { dst, a, b } => self.binary_step(base, at, Binary::Sub, dst, (a, b))?,
+            Op::Mul { dst, a, b } => self.binary_step(base, at, Binary::Mul, dst, (a, b))?,
+            Op::Div { dst, a, b } => self.binary_step(base, at, Binary::Div, dst, (a, b))?,
+            Op::FloorDiv { dst, a, b } => self.binary_step(base, at, Binary::FloorDiv, dst, (a, b))?,
+            Op::Mod { dst, a, b } => self.binary_step(base, at, Binary::Mod, dst, (a, b))?,
             Op::Binary { op, dst, a, b } => {
                 match (arith::BINARY[op as usize], &self.calls.stack[register(b)]) {
                     (op @ (Binary::In | Binary::NotIn), Value::Dict(dict)) => {
                         let found = dict.has(&self.calls.stack[register(a)])?;
                         self.calls.stack[register(dst)] = Value::Bool(found == (op == Binary::In));
                     }
-                    (op, _) => self.binary_step(base, at, op, dst, a, b)?,
+                    (op, _) => self.binary_step(base, at, op, dst, (a, b))?,
                 }
             }
             Op::AddInt { dst, a, value } => {
                 let right = Value::Int(i64::from(value));
-                self.binary_value_step(base, at, Binary::Add, dst, a, right)?;
+                self.binary_value_step(base, at, Binary::Add, dst, (a, right))?;
             }
             Op::SubInt { dst, a, value } => {
                 let right = Value::Int(i64::from(value));
-                self.binary_value_step(base, at, Binary::Sub, dst, a, right)?;
+                self.binary_value_step(base, at, Binary::Sub, dst, (a, right))?;
             }
             Op::AddK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::Add, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::Add, dst, (a, proto.constant(k)))?;
             }
             Op::SubK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::Sub, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::Sub, dst, (a, proto.constant(k)))?;
             }
             Op::MulK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::Mul, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::Mul, dst, (a, proto.constant(k)))?;
             }
             Op::DivK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::Div, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::Div, dst, (a, proto.constant(k)))?;
             }
             Op::FloorDivK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::FloorDiv, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::FloorDiv, dst, (a, proto.constant(k)))?;
             }
             Op::ModK { dst, a, k } => {
-                self.binary_value_step(base, at, Binary::Mod, dst, a, proto.constant(k))?;
+                self.binary_value_step(base, at, Binary::Mod, dst, (a, proto.constant(k)))?;
             }
             Op::Neg { dst, a } => self.unary_step(base, at, Unary::Neg, dst, a)?,
             Op::Not { dst, a } => self.unary_step(base, at, Unary::Not, dst, a)?,

@@ -42,8 +42,7 @@ impl Vm {
         at: usize,
         op: Binary,
         dst: u16,
-        a: u16,
-        b: u16,
+        (a, b): (u16, u16),
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
         let (left, right) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
@@ -76,8 +75,7 @@ impl Vm {
         at: usize,
         op: Binary,
         dst: u16,
-        a: u16,
-        right: Value,
+        (a, right): (u16, Value),
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
         let left = &self.calls.stack[base + a as usize];
