@@ -279,6 +279,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes hours")]
     fn sources_that_nobody_holds_are_forgotten_and_their_places_used_again() {
         let mut map = SourceMap::default();
         let (_, first) = map.add("held", "let x = 1").unwrap();
@@ -302,6 +303,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes hours")]
     fn the_space_of_positions_is_used_again() {
         let mut map = SourceMap::default();
         let text = "x".repeat(64 << 20);
