@@ -42,7 +42,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::RESULT, |b| b.to(0, || b.select(&b.y().gt(0.0), b.g(), 0.0))),
+        gradient: Gradient::Rule(Keeps::RESULT, |b| b.to(0, || b.select(&b.y().le(0.0), 0.0, b.g()))),
         ..Op::BASE
     },
     Op {

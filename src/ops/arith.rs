@@ -263,10 +263,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(maximum([1, 5], [3, 2]), [3, 5]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
-            b.to(0, || b.select(&b.x(0).lt(b.x(1)), 0.0, halved_on_ties(b)));
-            b.to(1, || b.select(&b.x(0).gt(b.x(1)), 0.0, halved_on_ties(b)));
-        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| greater_back(b, 1)),
         ..Op::BASE
     },
     Op {
@@ -277,10 +274,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(minimum([1, 5], [3, 2]), [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
-            b.to(0, || b.select(&b.x(0).gt(b.x(1)), 0.0, halved_on_ties(b)));
-            b.to(1, || b.select(&b.x(0).lt(b.x(1)), 0.0, halved_on_ties(b)));
-        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| smaller_back(b, 1)),
         ..Op::BASE
     },
     Op {
@@ -309,9 +303,10 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            let first = || b.x(0).ge(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
-            b.to(0, || b.select(&first(), b.g(), 0.0));
-            b.to(1, || b.select(&first(), 0.0, b.g()));
+            let first = || b.x(0).gt(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            let tie = || b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, 0.0);
+            b.to(0, || b.select(&first(), b.g(), tie()));
+            b.to(1, || b.select(&first(), 0.0, halved_on_ties(b, &b.x(0), &b.x(1))));
         }),
         ..Op::BASE
     },
@@ -341,9 +336,10 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            let first = || b.x(0).le(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
-            b.to(0, || b.select(&first(), b.g(), 0.0));
-            b.to(1, || b.select(&first(), 0.0, b.g()));
+            let first = || b.x(0).lt(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            let tie = || b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, 0.0);
+            b.to(0, || b.select(&first(), b.g(), tie()));
+            b.to(1, || b.select(&first(), 0.0, halved_on_ties(b, &b.x(0), &b.x(1))));
         }),
         ..Op::BASE
     },
@@ -735,6 +731,20 @@ fn quotient<'a>(b: &'a Back<'_>, mode: &str) -> Var<'a> {
 }
 
 /// Each of two equal operands gets half of the gradient.
-fn halved_on_ties<'a>(b: &'a Back<'_>) -> Var<'a> {
-    b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, b.g())
+fn halved_on_ties<'a>(b: &'a Back<'_>, x: &Var<'a>, other: &Var<'a>) -> Var<'a> {
+    b.select(&x.eq(other), b.g() * 0.5, b.g())
+}
+
+/// The gradient of the greater of the first operand and the one of parameter `other`.
+pub(super) fn greater_back(b: &Back<'_>, other: usize) {
+    let (x, y) = (|| b.x(0), || b.x(other));
+    b.to(0, || b.select(&x().lt(y()), 0.0, halved_on_ties(b, &x(), &y())));
+    b.to(other, || b.select(&x().gt(y()), 0.0, halved_on_ties(b, &x(), &y())));
+}
+
+/// The gradient of the smaller of the first operand and the one of parameter `other`.
+pub(super) fn smaller_back(b: &Back<'_>, other: usize) {
+    let (x, y) = (|| b.x(0), || b.x(other));
+    b.to(0, || b.select(&x().gt(y()), 0.0, halved_on_ties(b, &x(), &y())));
+    b.to(other, || b.select(&x().lt(y()), 0.0, halved_on_ties(b, &x(), &y())));
 }

@@ -1,8 +1,8 @@
 //! Selection between elements: by a condition, by bounds, or by replacing nan and infinities.
 
-use super::arith::{MAXIMUM, MINIMUM};
+use super::arith::{MAXIMUM, MINIMUM, greater_back, smaller_back};
 use super::composed::{call, t};
-use super::gradient::Back;
+use super::gradient::{Back, Var};
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::subscript::fill_where;
@@ -67,7 +67,10 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(clamp([-2.0, 0.5, 3.0], 0, 1), [0.0, 0.5, 1.0]))\n\
                   assert(equal(clamp([-2, 5], max=2), [-2, 2]))",
         run: Run::Primitive(clamp),
-        gradient: Gradient::Rule(Keeps::ALL, clamp_back),
+        gradient: Gradient::Rule(Keeps::ALL, |b| {
+            let given = |bound: usize| b.args().is_given(bound).then_some(bound);
+            bounded_back(b, given(1), given(2));
+        }),
         ..Op::BASE
     },
     Op {
@@ -78,10 +81,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_min([-2.0, 3.0], 0), [0.0, 3.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
-            b.to(0, || b.select(&b.x(0).ge(b.x(1)), b.g(), 0.0));
-            b.to(1, || b.select(&b.x(0).lt(b.x(1)), b.g(), 0.0));
-        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| bounded_back(b, Some(1), None)),
         ..Op::BASE
     },
     Op {
@@ -92,10 +92,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(clamp_max([-2.0, 3.0], 0), [-2.0, 0.0]))",
         run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
-            b.to(0, || b.select(&b.x(0).le(b.x(1)), b.g(), 0.0));
-            b.to(1, || b.select(&b.x(0).gt(b.x(1)), b.g(), 0.0));
-        }),
+        gradient: Gradient::Rule(Keeps::XY, |b| bounded_back(b, None, Some(1))),
         ..Op::BASE
     },
     Op {
@@ -240,33 +237,36 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
 }
 
-/// The gradient of `clamp`: elements at a bound keep theirs; the upper bound takes precedence.
-fn clamp_back(b: &Back<'_>) {
+/// The gradient of `clamp` with bounds in these parameters. An element at a bound has the gradient 0 if the bounds
+/// are numbers, and shares it with a bound that is a tensor; the upper bound takes precedence.
+fn bounded_back(b: &Back<'_>, low: Option<usize>, high: Option<usize>) {
+    let both = |x: Var<'_>, y: Var<'_>| b.op("logical_and", &[x.arg(), y.arg()]);
+    let either = |x: Var<'_>, y: Var<'_>| b.op("logical_or", &[x.arg(), y.arg()]);
     let x = || b.x(0);
-    let given = |bound: usize| b.args().is_given(bound);
-    b.to(0, || {
-        let above = given(1).then(|| x().ge(b.x(1)));
-        let below = given(2).then(|| x().le(b.x(2)));
-        match (above, below) {
-            (Some(above), Some(below)) => b.select(&above.call("logical_and", &[below.arg()]), b.g(), 0.0),
-            (Some(inside), None) | (None, Some(inside)) => b.select(&inside, b.g(), 0.0),
-            (None, None) => b.g(),
+    let tensors = [low, high].into_iter().flatten().any(|bound| b.has_x(bound));
+    match (low, high) {
+        (Some(low), None) if tensors => greater_back(b, low),
+        (None, Some(high)) if tensors => smaller_back(b, high),
+        (Some(low), Some(high)) if tensors => {
+            let is_low = || both(x().lt(b.x(low)), b.x(low).le(b.x(high)));
+            let is_high = || either(x().gt(b.x(high)), b.x(high).lt(b.x(low)));
+            let at = |bound: usize| both(x().eq(b.x(bound)), b.x(low).lt(b.x(high)));
+            let half = |condition: Var<'_>| b.select(&condition, b.g() * 0.5, 0.0);
+            b.to(0, || {
+                let shared = b.select(&either(at(low), at(high)), b.g() * 0.5, b.g());
+                b.select(&either(is_low(), is_high()), 0.0, shared)
+            });
+            b.to(low, || b.select(&is_low(), b.g(), half(at(low))));
+            b.to(high, || b.select(&is_high(), b.g(), half(at(high))));
         }
-    });
-    b.to(1, || {
-        let low = x().lt(b.x(1));
-        let low = match given(2) {
-            true => low.call("logical_and", &[b.x(1).lt(b.x(2)).arg()]),
-            false => low,
-        };
-        b.select(&low, b.g(), 0.0)
-    });
-    b.to(2, || {
-        let high = x().gt(b.x(2));
-        let high = match given(1) {
-            true => high.call("logical_or", &[b.x(2).lt(b.x(1)).arg()]),
-            false => high,
-        };
-        b.select(&high, b.g(), 0.0)
-    });
+        _ => b.to(0, || {
+            let above = low.map(|low| x().gt(b.x(low)));
+            let below = high.map(|high| x().lt(b.x(high)));
+            match (above, below) {
+                (Some(above), Some(below)) => b.select(&both(above, below), b.g(), 0.0),
+                (Some(inside), None) | (None, Some(inside)) => b.select(&inside, b.g(), 0.0),
+                (None, None) => b.g(),
+            }
+        }),
+    }
 }
