@@ -1,11 +1,11 @@
 //! Triangles and diagonals.
 
 use super::folds::SUM;
+use super::gradient::{Back, Var, strided};
 use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
-use super::gradient::{Back, Var, strided};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
@@ -93,7 +93,11 @@ pub static OPS: &[Op] = &[
             b.to(0, || {
                 let (shape, form) = (b.shape(0), b.form(0));
                 let extents = [Arg::Int(shape[0]), Arg::Int(shape[1])];
-                b.g() * b.op("eye", &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat())
+                b.g()
+                    * b.op(
+                        "eye",
+                        &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat(),
+                    )
             });
         }),
         ..Op::BASE

@@ -47,7 +47,9 @@ pub static OPS: &[Op] = &[
                   assert(equal(counts, [1, 2]))\n\
                   assert(equal(unique([[2, 1], [1, 5], [2, 1]], dim=0), [[1, 5], [2, 1]]))",
         run: Run::Primitive(unique),
-        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
+        gradient: Gradient::Missing(
+            "the distinct elements have no gradient; choose them by position: `x[ids]`",
+        ),
         ..Op::BASE
     },
     Op {
@@ -61,7 +63,9 @@ pub static OPS: &[Op] = &[
         example: "let (values, counts) = unique_consecutive(tensor([1, 1, 2, 1]), return_counts=true)\n\
                   assert(equal(values, [1, 2, 1]))\nassert(equal(counts, [2, 1, 1]))",
         run: Run::Primitive(unique_consecutive),
-        gradient: Gradient::Missing("the distinct elements have no gradient; choose them by position: `x[ids]`"),
+        gradient: Gradient::Missing(
+            "the distinct elements have no gradient; choose them by position: `x[ids]`",
+        ),
         ..Op::BASE
     },
     Op {

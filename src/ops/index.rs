@@ -3,14 +3,14 @@
 //! A position in the script is checked at once. A position computed on a device is checked by the kernel, and
 //! the next wait raises the error at the line that launched it.
 
+use super::apply::again;
 use super::folds::{MAX, SUM};
+use super::gradient::{positions, rules};
 use super::params::X;
 use super::scatter::{scatter, scatter_into, scatter_reduce, scattered};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
-use super::apply::again;
-use super::gradient::{positions, rules};
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
@@ -310,8 +310,7 @@ pub static OPS: &[Op] = &[
 ];
 
 /// The forms of `scatter`, which keep different things for their gradients.
-static SCATTER: Op =
-    Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
+static SCATTER: Op = Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
 static SCATTER_SUM: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };
 static SCATTER_REDUCED: Op =

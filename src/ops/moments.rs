@@ -4,11 +4,11 @@
 
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
+use super::gradient::{Back, Var, error::no_rule};
 use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
 use super::signature::{Default, Kind, Param};
-use super::gradient::{Back, Var, error::no_rule};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
 use crate::array::Scalar;
 use crate::base::Result;
@@ -320,7 +320,11 @@ fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
 fn norm_back(b: &Back<'_>) {
     let p = match b.args().get(1) {
         Arg::Str(kind) if kind == "nuc" => {
-            return b.fail(no_rule("norm", b.span(), "the nuclear norm has no gradient; that of \"fro\" has one"));
+            return b.fail(no_rule(
+                "norm",
+                b.span(),
+                "the nuclear norm has no gradient; that of \"fro\" has one",
+            ));
         }
         Arg::Str(_) => 2.0,
         _ => b.args().float(1).unwrap_or(2.0),
@@ -347,7 +351,8 @@ fn norm_back(b: &Back<'_>) {
         }
         if p.is_infinite() {
             let met = size.eq(&norm).call("logical_or", &[size.does("isnan").arg()]);
-            let count = if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
+            let count =
+                if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
             return sign() * b.select(&met, g / count, 0.0);
         }
         let scale = b.select(&norm.eq(0.0), 0.0, g / norm.pow(p - 1.0));

@@ -4,6 +4,7 @@
 //! depends on the shape alone, so results are bit-identical in every run. An empty reduction returns its
 //! identity (a sum 0, a product 1); one without an identity (a maximum) is an error.
 
+use super::apply::again;
 use super::arith::{MAXIMUM, MINIMUM, MUL};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
@@ -12,7 +13,6 @@ use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::apply::again;
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;

@@ -35,7 +35,9 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1, 2, 3]).cumsum(0), [1, 3, 6]))",
         run: Run::Primitive(|rt, args| running(rt, "cumsum", &SUM, args)),
         shape: known::SAME,
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || rules::sums_from_end(&b.g(), b.dim(1, b.g().rank())))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || rules::sums_from_end(&b.g(), b.dim(1, b.g().rank())))
+        }),
         ..Op::BASE
     },
     Op {

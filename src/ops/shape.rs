@@ -1,10 +1,10 @@
 //! Views: the same elements with another shape. Storage is shared and nothing is copied, except by `reshape`,
 //! `flatten` and `contiguous` if the strides do not allow a view.
 
+use super::gradient::{Back, error::no_rule, rules};
 use super::known;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
-use super::gradient::{Back, error::no_rule, rules};
 use super::subscript::Index;
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dims, Dtype, Layout};
@@ -117,7 +117,9 @@ pub static OPS: &[Op] = &[
             Ok(Out::Tensor(swapped(x, a, b)))
         }),
         shape: known::TRANSPOSE,
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("transpose", &[b.arg(1), b.arg(2)]))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().call("transpose", &[b.arg(1), b.arg(2)]))
+        }),
         ..Op::BASE
     },
     Op {
@@ -152,7 +154,9 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(zeros(2, 3, 4).movedim(0, -1).shape == (3, 4, 2))",
         run: Run::Primitive(movedim),
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().call("movedim", &[b.arg(2), b.arg(1)]))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().call("movedim", &[b.arg(2), b.arg(1)]))
+        }),
         ..Op::BASE
     },
     Op {

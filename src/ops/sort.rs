@@ -2,7 +2,9 @@
 //!
 //! Sorting is stable, and nan is greater than every number.
 
+use super::apply::again;
 use super::folds::{MAX, SUM};
+use super::gradient::rules;
 use super::index::as_positions;
 use super::known;
 use super::make::filled;
@@ -13,8 +15,6 @@ use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped, selected};
 use super::signature::{Default, Kind, Param};
-use super::apply::again;
-use super::gradient::rules;
 use super::{Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;

@@ -150,7 +150,10 @@ impl<'a> Back<'a> {
     fn number(&self, param: usize) -> Var<'_> {
         let g = self.g();
         let (Some(g), Some(value)) = (g.tensor, self.args.get(param)) else { return self.var(None) };
-        self.op("full", &[Arg::Ints(Vec::new()), value.clone(), Arg::Dtype(g.dtype()), Arg::Device(g.device())])
+        self.op(
+            "full",
+            &[Arg::Ints(Vec::new()), value.clone(), Arg::Dtype(g.dtype()), Arg::Device(g.device())],
+        )
     }
 
     /// The tensors of a list parameter.
@@ -227,9 +230,8 @@ impl<'a> Back<'a> {
 
     /// The same for an element of a list parameter.
     pub fn form_of(&self, param: usize, element: usize) -> &Varies {
-        let is = |input: &&super::Input| {
-            usize::from(input.param) == param && input.element as usize == element
-        };
+        let is =
+            |input: &&super::Input| usize::from(input.param) == param && input.element as usize == element;
         match self.node.inputs.iter().find(is) {
             Some(input) => &input.form,
             None => &self.node.outputs[0],
@@ -270,9 +272,8 @@ impl<'a> Back<'a> {
         if self.error.borrow().is_some() {
             return;
         }
-        let is = |input: &super::Input| {
-            usize::from(input.param) == param && input.element as usize == element
-        };
+        let is =
+            |input: &super::Input| usize::from(input.param) == param && input.element as usize == element;
         let Some(at) = self.node.inputs.iter().position(is).filter(|&at| (self.wanted)(at)) else { return };
         let value = formula().tensor;
         self.found.borrow_mut()[at] = value;
@@ -406,7 +407,8 @@ impl<'a> Var<'a> {
     /// Calls an operation with this as its first argument.
     pub fn call(&self, name: &str, rest: &[Arg]) -> Var<'a> {
         let Some(tensor) = &self.tensor else { return self.clone() };
-        let args: Vec<Arg> = std::iter::once(Arg::Tensor(tensor.clone())).chain(rest.iter().cloned()).collect();
+        let args: Vec<Arg> =
+            std::iter::once(Arg::Tensor(tensor.clone())).chain(rest.iter().cloned()).collect();
         let tensor = self.back.compute(&mut |rt| composed::call(rt, name, &args));
         Var { back: self.back, tensor }
     }
@@ -606,7 +608,8 @@ impl<'a> Var<'a> {
     /// An operation with a number first: `2.0 - x`.
     fn after(&self, name: &str, number: f64) -> Var<'a> {
         let (Some(op), Some(tensor)) = (table::find(name), &self.tensor) else { return self.clone() };
-        let operands = [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(tensor)];
+        let operands =
+            [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(tensor)];
         let tensor = self.back.compute(&mut |rt| match apply(rt, op, Call::Operands(&operands))? {
             Out::Tensor(tensor) => Ok(tensor),
             _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),

@@ -131,11 +131,7 @@ impl Saved {
 impl Varies {
     /// The form of a tensor.
     pub fn of(tensor: &Tensor) -> Varies {
-        Varies {
-            shape: crate::array::copied(tensor.shape()),
-            dtype: tensor.dtype(),
-            device: tensor.device(),
-        }
+        Varies { shape: crate::array::copied(tensor.shape()), dtype: tensor.dtype(), device: tensor.device() }
     }
 }
 

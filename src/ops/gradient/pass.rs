@@ -164,7 +164,8 @@ impl Pass {
         }
         if let Some(inputs) = &pass.options.inputs {
             let wanted = inputs.iter().filter_map(Node::of).map(|node| node.id).collect();
-            let (needed, others) = leading_to(edges.iter().map(|(edge, _)| edge), wanted, pass.options.create);
+            let (needed, others) =
+                leading_to(edges.iter().map(|(edge, _)| edge), wanted, pass.options.create);
             pass.needed = Some(needed);
             if pass.options.create == Create::IfUseful {
                 pass.options.create = if others { Create::Yes } else { Create::No };
@@ -234,7 +235,8 @@ impl Pass {
                 self.current = None;
                 continue;
             };
-            let hook = node.state.lock().hooks.get(current.next_hook).map(|(output, ticket)| (*output, **ticket));
+            let hook =
+                node.state.lock().hooks.get(current.next_hook).map(|(output, ticket)| (*output, **ticket));
             if let Some((output, number)) = hook {
                 current.next_hook += 1;
                 current.hooked = output as usize;
@@ -420,15 +422,13 @@ impl Pass {
     ) -> Result<Vec<Option<Tensor>>> {
         let (args, results) = self.unpack(node, reference)?;
         let wanted = |at: usize| node.inputs.get(at).is_some_and(|input| self.wants(input));
-        let parts = Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
+        let parts =
+            Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
         run_rule(rt, parts, |b| match &node.step {
             Step::Op(op) => by_rule(b, node, op),
             Step::Argument | Step::Copied => b.to(0, || b.g()),
             Step::Relaid(from, to) => {
-                b.to(0, || {
-                    let args = [b.g().arg(), strided::encoded(to), strided::encoded(from)];
-                    b.call(&strided::MOVE, &args)
-                });
+                b.to(0, || strided::relaid(b, from, to));
             }
             Step::Written(whole, part) => {
                 let layouts = [strided::encoded(whole), strided::encoded(part)];
@@ -440,11 +440,7 @@ impl Pass {
     }
 
     /// The kept arguments and results of a node. Frees them, unless the record is retained.
-    fn unpack(
-        &self,
-        node: &Node,
-        reference: &NodeRef,
-    ) -> Result<Kept> {
+    fn unpack(&self, node: &Node, reference: &NodeRef) -> Result<Kept> {
         let Step::Op(_) = node.step else { return Ok(Default::default()) };
         let mut state = node.state.lock();
         let Some(saved) = &state.saved else {
@@ -469,13 +465,14 @@ impl Pass {
             Some(alias)
         };
         let results = saved.results.iter().enumerate().map(own).collect();
-        let freed: Option<Saved> = match self.options.retain || self.creates() || saved.tensors().next().is_none() {
-            true => None,
-            false => {
-                state.consumed = self.span;
-                state.saved.take()
-            }
-        };
+        let freed: Option<Saved> =
+            match self.options.retain || self.creates() || saved.tensors().next().is_none() {
+                true => None,
+                false => {
+                    state.consumed = self.span;
+                    state.saved.take()
+                }
+            };
         drop(state);
         drop(freed);
         Ok((args, results))
@@ -647,7 +644,8 @@ fn leading_to<'e>(
             // The pass must reach it, which is an error.
             Step::Unrecorded => drop(needed.insert(node.id)),
             Step::Argument if is_wanted && create == Create::IfUseful => {
-                let is_leaf = |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
+                let is_leaf =
+                    |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
                 useful |= !node.inputs.iter().all(is_leaf);
                 order.push(reference);
                 continue;

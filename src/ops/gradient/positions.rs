@@ -2,8 +2,8 @@
 
 use super::{Back, Var};
 use crate::array::broadcast;
-use crate::ops::subscript::{INDEX, Index, SPREAD};
 use crate::ops::Arg;
+use crate::ops::subscript::{INDEX, Index, SPREAD};
 
 /// `take`, and `take_along_dim` without a dimension: positions in the flattened tensor.
 pub fn taken(b: &Back<'_>) {
@@ -42,9 +42,14 @@ pub fn embedding(b: &Back<'_>) {
             rows = b.select(&ids.eq(padding).unsqueeze(-1), 0.0, rows);
         }
         let zeros = b.zeros_of(1);
-        let add = |zeros: &Var<'_>, rows: &Var<'_>| b.op("index_add", &[zeros.arg(), Arg::Int(0), ids.arg(), rows.arg()]);
+        let add = |zeros: &Var<'_>, rows: &Var<'_>| {
+            b.op("index_add", &[zeros.arg(), Arg::Int(0), ids.arg(), rows.arg()])
+        };
         if b.args().flag(5) {
-            let ones = b.op("ones", &[Arg::Ints(ids.shape()), Arg::Dtype(rows.dtype()), Arg::Device(b.form(1).device)]);
+            let ones = b.op(
+                "ones",
+                &[Arg::Ints(ids.shape()), Arg::Dtype(rows.dtype()), Arg::Device(b.form(1).device)],
+            );
             let counts = add(&zeros.call("select", &[Arg::Int(1), Arg::Int(0)]), &ones);
             rows = rows / counts.call("index_select", &[Arg::Int(0), ids.arg()]).unsqueeze(-1);
         }
@@ -102,7 +107,8 @@ pub fn reduced(b: &Back<'_>) {
         let ids = b.x(2);
         let ones = b.g().does("ones_like");
         let start = if own { ones.clone() } else { ones.zeros_like() };
-        let each = b.op("ones", &[Arg::Ints(ids.shape()), Arg::Dtype(ones.dtype()), Arg::Device(b.result(0).device)]);
+        let each = b
+            .op("ones", &[Arg::Ints(ids.shape()), Arg::Dtype(ones.dtype()), Arg::Device(b.result(0).device)]);
         let counts = start.call("scatter_add", &[b.arg(1), ids.arg(), each.arg()]);
         b.g() / counts.call("clamp_min", &[Arg::Int(1)])
     };

@@ -89,7 +89,8 @@ pub fn running(b: &Back<'_>) {
 
 /// The gradient of `cumprod` by products of all ranges, of which there are as many as the square of the length.
 fn of_others_running<'a>(b: &'a Back<'_>, x: &Var<'a>, g: &Var<'a>, dim: i64) -> Var<'a> {
-    let moved = |x: &Var<'a>, from: i64, to: i64| x.call("movedim", &[Arg::Ints(vec![from]), Arg::Ints(vec![to])]);
+    let moved =
+        |x: &Var<'a>, from: i64, to: i64| x.call("movedim", &[Arg::Ints(vec![from]), Arg::Ints(vec![to])]);
     let (x, g) = (moved(x, dim, -1), moved(g, dim, -1));
     let mut shape = x.shape();
     let length = shape.last().copied().unwrap_or(1);

@@ -15,7 +15,9 @@ use crate::tensor::Tensor;
 pub static MOVE: Op = Op {
     name: "strided",
     run: Run::Primitive(|rt, args| moved(rt, args).map(Out::Tensor)),
-    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&MOVE, &[b.g().arg(), b.arg(2), b.arg(1)]))),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+        b.to(0, || b.call(&MOVE, &[b.g().arg(), b.arg(2), b.arg(1)]))
+    }),
     ..Op::BASE
 };
 
@@ -23,7 +25,9 @@ pub static MOVE: Op = Op {
 pub static ERASE: Op = Op {
     name: "erase",
     run: Run::Primitive(|rt, args| erased(rt, args).map(Out::Tensor)),
-    gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.call(&ERASE, &[b.g().arg(), b.arg(1), b.arg(2)]))),
+    gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+        b.to(0, || b.call(&ERASE, &[b.g().arg(), b.arg(1), b.arg(2)]))
+    }),
     ..Op::BASE
 };
 
@@ -42,7 +46,8 @@ pub(super) fn view_back<'a>(b: &'a Back<'_>, view: Arg, from: &Layout) -> Var<'a
 }
 
 fn erased(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
-    let of = |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
+    let of =
+        |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
     let (x, whole, part) = (args.tensor(0)?, of(1)?, of(2)?);
     let memory = rt.empty(&[whole.count()], x.dtype(), x.device())?;
     let result = memory.with_layout(whole);
@@ -58,6 +63,33 @@ pub fn move_between(rt: &mut Runtime, x: &Tensor, from: &Layout, to: &Layout) ->
         Out::Tensor(tensor) => Ok(tensor),
         _ => Err(error::wrong_argument(0, "a tensor")),
     }
+}
+
+/// The gradient of memory in the layout `from`, of which a view has the layout `to`. One of them may be complex
+/// and the other its parts.
+pub fn relaid<'a>(b: &'a Back<'_>, from: &Layout, to: &Layout) -> Var<'a> {
+    let (own, seen) = (b.form(0).dtype, b.result(0).dtype);
+    let moved =
+        |g: Var<'_>, to: &Layout, from: &Layout| b.call(&MOVE, &[g.arg(), encoded(to), encoded(from)]);
+    match own.is_complex() {
+        _ if own == seen => moved(b.g(), to, from),
+        true if own.real() == seen => moved(b.g(), to, &in_parts(from)).does("clone").does("view_as_complex"),
+        false if own == seen.real() => moved(b.g().does("view_as_real"), &in_parts(to), from),
+        _ => {
+            b.fail(super::error::no_rule(b.name(), b.span(), ""));
+            b.g()
+        }
+    }
+}
+
+/// The layout of the real and imaginary parts of complex numbers.
+fn in_parts(layout: &Layout) -> Layout {
+    let mut parts = layout.clone();
+    parts.strides.iter_mut().for_each(|stride| *stride *= 2);
+    parts.shape.push(2);
+    parts.strides.push(1);
+    parts.offset *= 2;
+    parts
 }
 
 /// A layout as an argument: shape, strides, offset.
@@ -84,7 +116,8 @@ pub fn covers(layout: &Layout, count: usize) -> bool {
 
 fn moved(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     let x = args.tensor(0)?;
-    let of = |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
+    let of =
+        |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
     let (mut from, mut to): (Layout, Layout) = (of(1)?, of(2)?);
     if from == to {
         return Ok(x.clone());
@@ -143,16 +176,17 @@ fn summed_over_repeats(rt: &mut Runtime, x: &Tensor, layout: &Layout) -> Result<
 }
 
 fn zeros(rt: &mut Runtime, length: usize, like: &Tensor) -> Result<Tensor> {
-    let args = [
-        Arg::Ints(vec![length as i64]),
-        Arg::Dtype(like.dtype()),
-        Arg::Device(like.device()),
-    ];
+    let args = [Arg::Ints(vec![length as i64]), Arg::Dtype(like.dtype()), Arg::Device(like.device())];
     crate::ops::composed::call(rt, "zeros", &args)
 }
 
 /// The positions that a layout reads, in its order.
-fn positions(rt: &mut Runtime, layout: &Layout, length: usize, device: crate::driver::DeviceId) -> Result<Tensor> {
+fn positions(
+    rt: &mut Runtime,
+    layout: &Layout,
+    length: usize,
+    device: crate::driver::DeviceId,
+) -> Result<Tensor> {
     let all = crate::ops::composed::call(
         rt,
         "arange",
