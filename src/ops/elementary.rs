@@ -764,7 +764,8 @@ fn digamma<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
     let steps = (1..10).fold(y.reciprocal(), |sum, k| sum + (&y + f64::from(k)).reciprocal());
     let far = y + 10.0;
     let square = far.square().reciprocal();
-    let terms = [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
+    let terms =
+        [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
     let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
     let value = far.does("log") - 0.5 / far + series - steps;
     let near = b.select(&low, x - x.does("round"), 0.25) * std::f64::consts::PI;

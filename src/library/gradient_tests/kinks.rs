@@ -98,7 +98,8 @@ fn gradients_at_kinks_are_pytorch_s() {
                 Value::Tensor(gradient) => super::case::numbers(&mut vm.rt, &gradient).unwrap(),
                 _ => Vec::new(),
             };
-            let numbers = expected.trim_matches(['[', ']']).split(", ").map(|text| text.parse::<f64>().unwrap());
+            let numbers =
+                expected.trim_matches(['[', ']']).split(", ").map(|text| text.parse::<f64>().unwrap());
             let wanted: Vec<f64> = numbers.collect();
             let close = |(a, b): (&f64, &f64)| {
                 a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-12 * b.abs().max(1e-3)

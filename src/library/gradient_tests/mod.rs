@@ -156,14 +156,29 @@ fn same_bits(
 /// Further calls of rows whose examples leave out arguments that matter.
 static MORE: &[(&str, &str)] = &[
     ("heaviside", "heaviside(zeros(3), ones(3))"),
-    ("layer_norm", "layer_norm(zeros(2, 3, 4), [3, 4], ones(3, 4), ones(3, 4)); layer_norm(zeros(2, 3), 3, bias=ones(3))"),
+    (
+        "layer_norm",
+        "layer_norm(zeros(2, 3, 4), [3, 4], ones(3, 4), ones(3, 4)); layer_norm(zeros(2, 3), 3, bias=ones(3))",
+    ),
     ("rms_norm", "rms_norm(zeros(2, 3, 4), [3, 4], ones(3, 4)); rms_norm(zeros(2, 3), 3, eps=0.5)"),
-    ("clamp", "let x = zeros(2, 3); clamp(x, ones(3), ones(2, 1)); clamp(x, ones(3)); clamp(x, max=ones(3)); clamp(x, ones(3), 0.5)"),
-    ("masked_fill", "masked_fill(zeros(2, 3), ones(3) > 0, ones(1).sum()); masked_fill(zeros(3), zeros(3) > 0, ones(1).sum())"),
+    (
+        "clamp",
+        "let x = zeros(2, 3); clamp(x, ones(3), ones(2, 1)); clamp(x, ones(3)); clamp(x, max=ones(3)); clamp(x, ones(3), 0.5)",
+    ),
+    (
+        "masked_fill",
+        "masked_fill(zeros(2, 3), ones(3) > 0, ones(1).sum()); masked_fill(zeros(3), zeros(3) > 0, ones(1).sum())",
+    ),
     ("fill", "zeros(2, 3).fill(ones(1).sum())"),
     ("softmax", "softmax(zeros(2, 3), 0); softmax(zeros(1).sum(), 0); softmax(zeros(2, 3), -1, dtype=f64)"),
-    ("log_softmax", "log_softmax(zeros(2, 3), 0); log_softmax(zeros(1).sum(), 0); log_softmax(zeros(2, 3), -1, dtype=f64)"),
-    ("where", "where(tensor([true, false, true]), zeros(2, 3), zeros(2, 1)); where(tensor([true, false]), 1, zeros(2))"),
+    (
+        "log_softmax",
+        "log_softmax(zeros(2, 3), 0); log_softmax(zeros(1).sum(), 0); log_softmax(zeros(2, 3), -1, dtype=f64)",
+    ),
+    (
+        "where",
+        "where(tensor([true, false, true]), zeros(2, 3), zeros(2, 1)); where(tensor([true, false]), 1, zeros(2))",
+    ),
     ("logit", "logit(zeros(3), 0.3)"),
     ("pow", "pow(zeros(2, 3), zeros(3)); zeros(3) ** -2; zeros(3) ** 0.5; zeros(3) ** 1.7"),
     ("atan2", "atan2(2.0, ones(3)); atan2(ones(3), 2.0)"),
@@ -173,21 +188,54 @@ static MORE: &[(&str, &str)] = &[
     ("div", "5 / ones(3); ones(3) / 5"),
     ("complex", "complex(ones(2, 3), ones(3)); complex(1.0, ones(3))"),
     ("polar", "polar(ones(2, 3), ones(3)); polar(1.0, ones(3))"),
-    ("copy_", "zeros(2, 3).copy_(ones(3)); zeros(3).copy_(ones(1, dtype=f64) on cpu); zeros(3)[1..].copy_(ones(1))"),
+    (
+        "copy_",
+        "zeros(2, 3).copy_(ones(3)); zeros(3).copy_(ones(1, dtype=f64) on cpu); zeros(3)[1..].copy_(ones(1))",
+    ),
     ("elu", "elu(ones(3), 0.3)"),
     ("hardtanh", "hardtanh(ones(3), -0.5, 0.5)"),
     ("softplus", "softplus(ones(3), 2.0, 1.0)"),
-    ("fft.fft", "fft.fft(ones(3, 5), 3, 0, \"ortho\"); fft.fft(ones(5), 8, norm=\"forward\"); fft.fft(ones(5), 3)"),
-    ("fft.ifft", "fft.ifft(ones(3, 5), 3, 0, \"ortho\"); fft.ifft(ones(5), 8, norm=\"forward\"); fft.ifft(ones(5), 3)"),
-    ("fft.rfft", "fft.rfft(ones(3, 5), 4, 0, \"ortho\"); fft.rfft(ones(5), 8, norm=\"forward\"); fft.rfft(ones(5), 3)"),
-    ("fft.irfft", "fft.irfft(ones(3, 5), 4, 0, \"ortho\"); fft.irfft(ones(5), 12, norm=\"forward\"); fft.irfft(ones(5), 3); fft.irfft(ones(5), 1)"),
-    ("fft.hfft", "fft.hfft(ones(3, 5), 4, 0, \"ortho\"); fft.hfft(ones(5), 12, norm=\"forward\"); fft.hfft(ones(5), 3)"),
-    ("fft.ihfft", "fft.ihfft(ones(3, 5), 4, 0, \"ortho\"); fft.ihfft(ones(5), 8, norm=\"forward\"); fft.ihfft(ones(5), 3)"),
-    ("fft.fftn", "fft.fftn(ones(2, 3, 4), [4, 2], [0, 2], \"ortho\"); fft.fftn(ones(2, 1, 2, 2, 3), norm=\"forward\"); fft.fftn(ones(2, 3), s=[-1, 2])"),
+    (
+        "fft.fft",
+        "fft.fft(ones(3, 5), 3, 0, \"ortho\"); fft.fft(ones(5), 8, norm=\"forward\"); fft.fft(ones(5), 3)",
+    ),
+    (
+        "fft.ifft",
+        "fft.ifft(ones(3, 5), 3, 0, \"ortho\"); fft.ifft(ones(5), 8, norm=\"forward\"); fft.ifft(ones(5), 3)",
+    ),
+    (
+        "fft.rfft",
+        "fft.rfft(ones(3, 5), 4, 0, \"ortho\"); fft.rfft(ones(5), 8, norm=\"forward\"); fft.rfft(ones(5), 3)",
+    ),
+    (
+        "fft.irfft",
+        "fft.irfft(ones(3, 5), 4, 0, \"ortho\"); fft.irfft(ones(5), 12, norm=\"forward\"); fft.irfft(ones(5), 3); fft.irfft(ones(5), 1)",
+    ),
+    (
+        "fft.hfft",
+        "fft.hfft(ones(3, 5), 4, 0, \"ortho\"); fft.hfft(ones(5), 12, norm=\"forward\"); fft.hfft(ones(5), 3)",
+    ),
+    (
+        "fft.ihfft",
+        "fft.ihfft(ones(3, 5), 4, 0, \"ortho\"); fft.ihfft(ones(5), 8, norm=\"forward\"); fft.ihfft(ones(5), 3)",
+    ),
+    (
+        "fft.fftn",
+        "fft.fftn(ones(2, 3, 4), [4, 2], [0, 2], \"ortho\"); fft.fftn(ones(2, 1, 2, 2, 3), norm=\"forward\"); fft.fftn(ones(2, 3), s=[-1, 2])",
+    ),
     ("fft.ifftn", "fft.ifftn(ones(2, 3, 4), [4, 2], [0, 2], \"ortho\")"),
-    ("fft.rfftn", "fft.rfftn(ones(2, 3, 4), [4, 3], [2, 0], \"ortho\"); fft.rfftn(ones(2, 1, 2, 2, 3)); fft.rfftn(ones(2, 3), s=[2, -1])"),
-    ("fft.irfftn", "fft.irfftn(ones(2, 3, 4), [4, 3], [2, 0], \"ortho\"); fft.irfftn(ones(2, 1, 2, 2, 3)); fft.irfftn(ones(2, 3), s=[2, 5])"),
-    ("to", "ones(3).to(f16); ones(3).to(cpu, f64); ones(3).to(c64); ones(3, dtype=c64).to(f32); ones(3).to(ones(1) on cuda:1)"),
+    (
+        "fft.rfftn",
+        "fft.rfftn(ones(2, 3, 4), [4, 3], [2, 0], \"ortho\"); fft.rfftn(ones(2, 1, 2, 2, 3)); fft.rfftn(ones(2, 3), s=[2, -1])",
+    ),
+    (
+        "fft.irfftn",
+        "fft.irfftn(ones(2, 3, 4), [4, 3], [2, 0], \"ortho\"); fft.irfftn(ones(2, 1, 2, 2, 3)); fft.irfftn(ones(2, 3), s=[2, 5])",
+    ),
+    (
+        "to",
+        "ones(3).to(f16); ones(3).to(cpu, f64); ones(3).to(c64); ones(3, dtype=c64).to(f32); ones(3).to(ones(1) on cuda:1)",
+    ),
 ];
 
 /// Operations that are no row of a table, with scripts that call them.

@@ -10,7 +10,7 @@ use super::error;
 use super::node::{Input, Node, Step, Varies};
 use super::record::{new_node, stream_of};
 use super::strided::covers;
-use crate::array::Layout;
+use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::{Edge, Mark, Tensor};
@@ -32,10 +32,10 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     }
     let (edge, whole) = current?;
     let own = tensor.layout().clone();
-    let edge = if whole == own {
+    let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
+    let edge = if whole == own && form.dtype == tensor.dtype() {
         edge
     } else {
-        let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
         let input = Input { param: 0, element: 0, edge, form, layout: None };
         let outputs = SmallVec::from_iter([Varies::of(tensor)]);
         let step = Step::Relaid(whole, own);
@@ -53,6 +53,10 @@ pub(super) fn is_continuous(tensor: &Tensor) -> bool {
 /// The form of the result that an edge refers to.
 pub(super) fn form_of(edge: &Edge) -> Option<Varies> {
     Node::of(edge)?.outputs.get(edge.output as usize).cloned()
+}
+
+fn dtype_of(edge: &Edge) -> Option<Dtype> {
+    form_of(edge).map(|form| form.dtype)
 }
 
 /// Rejects a write in place to a leaf that requires gradients, or to a view of one.
@@ -81,12 +85,18 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
             return Ok(());
         }
         let (old, whole) = match base {
-            Some((old, whole)) if covers(&whole, count) => (Some(old), whole),
-            // The record of a part of the memory: extend it to the whole.
+            Some((old, whole)) if covers(&whole, count) && dtype_of(&old) == Some(target.dtype()) => {
+                (Some(old), whole)
+            }
+            // The record of a part of the memory, or of complex numbers that are written as real ones: extend it
+            // to the whole in the written dtype.
             Some((old, part)) => {
                 let whole = Layout::contiguous(&[count]);
                 let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
                 let own_form = form_of(&old).unwrap_or_else(|| Varies::of(target));
+                if own_form.dtype.real() != target.dtype().real() {
+                    return Err(error::other_dtype_written(target));
+                }
                 let input = Input { param: 0, element: 0, edge: old, form: own_form, layout: None };
                 let step = Step::Relaid(part, whole.clone());
                 let node =
@@ -98,9 +108,6 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
         let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
         let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
         if let Some(edge) = old {
-            if form_of(&edge).is_some_and(|form| form.dtype != target.dtype()) {
-                return Err(error::other_dtype_written(target));
-            }
             inputs.push(Input { param: 0, element: 0, edge, form: form.clone(), layout: None });
         }
         if let Some(edge) = new {

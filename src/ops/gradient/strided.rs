@@ -65,6 +65,33 @@ pub fn move_between(rt: &mut Runtime, x: &Tensor, from: &Layout, to: &Layout) ->
     }
 }
 
+/// The gradient of memory in the layout `from`, of which a view has the layout `to`. One of them may be complex
+/// and the other its parts.
+pub fn relaid<'a>(b: &'a Back<'_>, from: &Layout, to: &Layout) -> Var<'a> {
+    let (own, seen) = (b.form(0).dtype, b.result(0).dtype);
+    let moved =
+        |g: Var<'_>, to: &Layout, from: &Layout| b.call(&MOVE, &[g.arg(), encoded(to), encoded(from)]);
+    match own.is_complex() {
+        _ if own == seen => moved(b.g(), to, from),
+        true if own.real() == seen => moved(b.g(), to, &in_parts(from)).does("clone").does("view_as_complex"),
+        false if own == seen.real() => moved(b.g().does("view_as_real"), &in_parts(to), from),
+        _ => {
+            b.fail(super::error::no_rule(b.name(), b.span(), ""));
+            b.g()
+        }
+    }
+}
+
+/// The layout of the real and imaginary parts of complex numbers.
+fn in_parts(layout: &Layout) -> Layout {
+    let mut parts = layout.clone();
+    parts.strides.iter_mut().for_each(|stride| *stride *= 2);
+    parts.shape.push(2);
+    parts.strides.push(1);
+    parts.offset *= 2;
+    parts
+}
+
 /// A layout as an argument: shape, strides, offset.
 pub fn encoded(layout: &Layout) -> Arg {
     let shape = layout.shape.iter().map(|&extent| extent as i64);
