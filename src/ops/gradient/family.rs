@@ -82,7 +82,8 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
         }
         let (old, whole) = match base {
             Some((old, whole)) if covers(&whole, count) => (Some(old), whole),
-            // The record of a part of the memory: extend it to the whole.
+            // The record of a part of the memory, or of complex numbers whose parts are written: extend it to the
+            // whole, in the target's dtype.
             Some((old, part)) => {
                 let whole = Layout::contiguous(&[count]);
                 let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
@@ -98,9 +99,6 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
         let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
         let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
         if let Some(edge) = old {
-            if form_of(&edge).is_some_and(|form| form.dtype != target.dtype()) {
-                return Err(error::other_dtype_written(target));
-            }
             inputs.push(Input { param: 0, element: 0, edge, form: form.clone(), layout: None });
         }
         if let Some(edge) = new {

@@ -428,10 +428,7 @@ impl Pass {
             Step::Op(op) => by_rule(b, node, op),
             Step::Argument | Step::Copied => b.to(0, || b.g()),
             Step::Relaid(from, to) => {
-                b.to(0, || {
-                    let args = [b.g().arg(), strided::encoded(to), strided::encoded(from)];
-                    b.call(&strided::MOVE, &args)
-                });
+                b.to(0, || strided::relaid_back(b, from, to));
             }
             Step::Written(whole, part) => {
                 let layouts = [strided::encoded(whole), strided::encoded(part)];
