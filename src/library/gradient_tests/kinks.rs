@@ -81,6 +81,23 @@ static KINKS: &[(&str, &[&str], &[&str])] = &[
     ("lgamma(x)", &["[0.5, 1.0, 3.5, -0.5, 30.0, 0.0]"], &["[-1.9635100260214229, -0.5772156649015328, 1.103156640645243, 0.03648997397857639, 3.384438132685525, -inf]"]),
 ];
 
+/// Complex memory that is written through one of its parts, and parts of memory that is written.
+#[test]
+fn parts_of_complex_memory_keep_their_gradients() {
+    let mut vm = vm(true);
+    for (script, expected) in [
+        ("let r = w.real; w.mul_(2); r.sum().backward()", [2.0, 0.0, 2.0, 0.0]),
+        ("w.real.mul_(3); w.imag.mul_(5); (w.real + w.imag).sum().backward()", [3.0, 5.0, 3.0, 5.0]),
+        ("view_as_real(w).mul_(3); w.imag.sum().backward()", [0.0, 3.0, 0.0, 3.0]),
+        ("w.real[1] = 7.0; view_as_real(w).sum().backward()", [1.0, 1.0, 0.0, 1.0]),
+    ] {
+        let setup = "let z = complex([1.0, 2.0], [3.0, 4.0]).requires_grad_(); let w = z * 1";
+        vm.eval("<parts>", &format!("{setup}\n{script}"), Mode::Input).unwrap_or_else(|e| panic!("{script}: {e:?}"));
+        let Value::Tensor(found) = vm.eval("<gradient>", "z.grad", Mode::Input).unwrap() else { panic!("{script}") };
+        assert_eq!(super::case::numbers(&mut vm.rt, &found).unwrap(), expected, "{script}");
+    }
+}
+
 #[test]
 fn gradients_at_kinks_are_pytorch_s() {
     let mut failures = Vec::new();

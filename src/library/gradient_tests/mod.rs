@@ -287,7 +287,6 @@ fn gradients_are_those_of_central_differences_2() {
 }
 
 #[test]
-#[ignore = "rows of other files are being stated"]
 fn every_row_states_its_gradient() {
     let rows = table::all().chain(OTHERS.iter().map(|(op, _)| *op));
     let unstated: Vec<&str> =
