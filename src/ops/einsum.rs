@@ -7,7 +7,7 @@
 use super::composed::{call, expand, ints, permute, reshape, t};
 use super::signature::{Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
-use crate::array::Dims;
+use crate::array::{Dims, Dtype};
 use crate::base::{Result, this_is};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -220,7 +220,9 @@ fn summed(rt: &mut Runtime, term: Term, kept: &dyn Fn(&Label) -> bool) -> Result
     if dims.is_empty() {
         return Ok(term);
     }
-    let tensor = call(rt, "sum", &[t(&term.tensor), ints(&dims)])?;
+    // Integers keep their dtype.
+    let dtype = if term.tensor.dtype() == Dtype::Bool { Dtype::I64 } else { term.tensor.dtype() };
+    let tensor = call(rt, "sum", &[t(&term.tensor), ints(&dims), Arg::Bool(false), Arg::Dtype(dtype)])?;
     let labels = term.labels.into_iter().filter(kept).collect();
     Ok(Term { tensor, labels })
 }

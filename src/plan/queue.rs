@@ -441,7 +441,9 @@ impl Runtime {
         push_made(&mut group.nodes, || Node {
             reg,
             storage: Some(target.storage_ref()),
-            view: (!target.is_first()).then(|| Box::new(target.layout().clone())),
+            // The storage's first tensor needs none, unless it has got another layout (`unsqueeze_`).
+            view: (!std::ptr::eq(target.layout(), target.storage_ref().first_layout()))
+                .then(|| Box::new(target.layout().clone())),
             dtype: target.dtype(),
             name,
             span: self.span,
