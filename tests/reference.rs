@@ -44,6 +44,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("complex", "Complex numbers"),
             ("fft", "Fourier transforms"),
             ("places", "Moving, reading and inspecting"),
+            ("gradients", "Gradients"),
             ("assertions", "Assertions on a device"),
             ("tensor-attributes", "Attributes of tensors"),
         ],

@@ -240,7 +240,7 @@ fn every_module_of_the_library_is_part_of_the_program() {
     let table = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/library/modules.rs"));
     let table = table.unwrap();
     for path in files("stdlib", &["rnl"]) {
-        let file = path.file_name().unwrap().to_str().unwrap();
-        assert!(table.contains(&format!("stdlib/{file}")), "src/library/modules.rs does not name {file}");
+        let file = shown(&path);
+        assert!(table.contains(&file), "src/library/modules.rs does not name {file}");
     }
 }

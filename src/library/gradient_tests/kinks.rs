@@ -92,8 +92,11 @@ fn parts_of_complex_memory_keep_their_gradients() {
         ("w.real[1] = 7.0; view_as_real(w).sum().backward()", [1.0, 1.0, 0.0, 1.0]),
     ] {
         let setup = "let z = complex([1.0, 2.0], [3.0, 4.0]).requires_grad_(); let w = z * 1";
-        vm.eval("<parts>", &format!("{setup}\n{script}"), Mode::Input).unwrap_or_else(|e| panic!("{script}: {e:?}"));
-        let Value::Tensor(found) = vm.eval("<gradient>", "z.grad", Mode::Input).unwrap() else { panic!("{script}") };
+        vm.eval("<parts>", &format!("{setup}\n{script}"), Mode::Input)
+            .unwrap_or_else(|e| panic!("{script}: {e:?}"));
+        let Value::Tensor(found) = vm.eval("<gradient>", "z.grad", Mode::Input).unwrap() else {
+            panic!("{script}")
+        };
         assert_eq!(super::case::numbers(&mut vm.rt, &found).unwrap(), expected, "{script}");
     }
 }

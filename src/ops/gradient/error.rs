@@ -145,6 +145,14 @@ pub fn leaf_written(tensor: &Tensor, is_view: bool) -> Error {
         .help("update it inside `with no_grad() { .. }`, or compute a new tensor")
 }
 
+/// A recorded write through a view of another dtype.
+#[cold]
+pub fn other_dtype_written(tensor: &Tensor) -> Error {
+    Error::new(&LEAF_WRITTEN, "a recorded tensor is written through a view of another dtype")
+        .operand(0, this_is(tensor.describe()))
+        .help("write through a view of the tensor's own dtype, or into a copy")
+}
+
 /// The record was freed by an earlier pass.
 #[cold]
 pub fn consumed(name: &str, span: Span, pass: Span) -> Error {

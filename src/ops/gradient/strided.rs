@@ -45,25 +45,6 @@ pub(super) fn view_back<'a>(b: &'a Back<'_>, view: Arg, from: &Layout) -> Var<'a
     g / b.call(&MOVE, &[ones.arg(), flat, own])
 }
 
-/// The gradient of memory that is read in another layout; complex memory may be read as its parts.
-pub(super) fn relaid_back<'a>(b: &'a Back<'_>, from: &Layout, to: &Layout) -> Var<'a> {
-    let moved = |g: Var<'a>, from: &Layout, to: &Layout| b.call(&MOVE, &[g.arg(), encoded(from), encoded(to)]);
-    match (b.form(0).dtype.is_complex(), b.result(0).dtype.is_complex()) {
-        (true, false) => moved(b.g(), to, &parts(from)).does("clone").does("view_as_complex"),
-        (false, true) => moved(b.g().does("view_as_real"), &parts(to), from),
-        _ => moved(b.g(), to, from),
-    }
-}
-
-/// A layout of complex numbers, as pairs of their parts.
-fn parts(layout: &Layout) -> Layout {
-    Layout {
-        shape: layout.shape.iter().copied().chain([2]).collect(),
-        strides: layout.strides.iter().map(|stride| stride * 2).chain([1]).collect(),
-        offset: layout.offset * 2,
-    }
-}
-
 fn erased(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     let of =
         |index| args.ints(index).and_then(decoded).ok_or_else(|| error::wrong_argument(index, "a layout"));
