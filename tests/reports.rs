@@ -185,7 +185,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ),
         (
             "zeros(2).sum().backward()",
-            "E0214 no value has a method `backward`; help: there are no gradients yet: write the gradient out as an expression",
+            "E0380 this tensor requires no gradients; help: make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
         ),
         (
             "zeros(3).sum(axis=0)",
