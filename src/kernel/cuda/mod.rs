@@ -9,6 +9,7 @@
 
 pub(super) mod element;
 pub(super) mod index;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
 pub(crate) mod interpret;
 pub(super) mod operand;
 pub(super) mod radix;
