@@ -422,7 +422,11 @@ fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
         let Ok(job) = job else { return };
         let working = WORKING.read();
         if !*working {
-            return;
+            // The end of a thread destroys NVRTC's data of that thread, which must not happen during the exit.
+            drop(working);
+            loop {
+                std::thread::park();
+            }
         }
         // A job that panics has ended its waits; the thread goes on with the next one.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
