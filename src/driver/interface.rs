@@ -71,6 +71,21 @@ pub struct Compiled {
     pub was_kept: bool,
 }
 
+/// Counts of a device's kernels since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KernelStats {
+    /// Distinct programs, each with one layout of its operands.
+    pub programs: u64,
+    /// Programs compiled; the others came from the cache on disk, or were only interpreted.
+    pub compiled: u64,
+    /// Launches that the ready-made kernel interpreted.
+    pub interpreted: u64,
+    /// Launches of programs.
+    pub launches: u64,
+    /// Launches that waited for the compiler.
+    pub waits: u64,
+}
+
 /// Drives one device. All methods can be called from any thread.
 ///
 /// Work is queued on streams and runs later: in order within a stream, in any order across streams. A method
@@ -177,7 +192,7 @@ pub trait Driver: Send + Sync {
     /// Queues a program.
     fn launch(&self, launch: &Launch, stream: StreamHandle) -> Result<()>;
     /// True when `launch` of this program would not have to compile first. Otherwise starts compiling in the
-    /// background; meanwhile the planner launches the program's single instructions.
+    /// background; meanwhile the planner launches the groups of a chain.
     fn prepared(&self, launch: &Launch) -> bool;
     /// Compiles and loads what a launch needs, so that queueing it is fast; without a launch, what fills and
     /// pauses need. For profiles: compiling does not count as a launch's time.
@@ -193,6 +208,10 @@ pub trait Driver: Send + Sync {
     /// The programs compiled, or loaded from the disk, since the last call.
     fn take_compiled(&self) -> Vec<Compiled> {
         Vec::new()
+    }
+    /// Counts of this device's kernels; zeros for a device that compiles none.
+    fn kernel_stats(&self) -> KernelStats {
+        KernelStats::default()
     }
     /// True when one program may reduce this many rows of this length and use the results
     /// ([`Rows`](crate::kernel::Rows)) in the order of [`Reduce`](crate::kernel::Reduce).

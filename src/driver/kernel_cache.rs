@@ -334,7 +334,7 @@ fn read_up_to(path: &Path, most: u64) -> Option<Vec<u8>> {
 }
 
 /// The 128-bit FNV-1a hash.
-fn hash(bytes: &[u8]) -> u128 {
+pub(super) fn hash(bytes: &[u8]) -> u128 {
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58du128;
     bytes
         .iter()

@@ -23,7 +23,7 @@ pub mod nvtx;
 pub use emu::{Orders, Schedule};
 pub use failure::Failure;
 pub use id::DeviceId;
-pub use interface::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle, Work};
+pub use interface::{Compiled, CopyKind, Driver, EventHandle, KernelStats, Properties, StreamHandle, Work};
 
 /// The byte that fresh memory is overwritten with: 0xff (nan in every float dtype) in debug builds and with
 /// `RUNNEL_POISON`, otherwise none.

@@ -4,9 +4,9 @@
 //! executors and profiles use programs only through this trait. Only code that builds a program names its
 //! kind.
 
+use super::Launch;
 use super::cuda::{CudaSource, Queue, Signature};
 use super::host::FaultSlot;
-use super::{Launch, Map, Reduce};
 use crate::array::Dtype;
 use crate::base::Result;
 use foldhash::fast::FixedState;
@@ -34,11 +34,6 @@ pub trait Kind: Identity + Debug + Send + Sync {
     /// that submitted it.
     fn is_fused(&self) -> bool {
         false
-    }
-    /// The elementwise code of a program and the reduction at its end. The planner launches them one
-    /// instruction at a time while the program's kernel compiles.
-    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
-        None
     }
     /// Writes the lines of [`Launch::listing`].
     fn list(&self, launch: &Launch, text: &mut String) {
@@ -101,6 +96,12 @@ pub trait Kind: Identity + Debug + Send + Sync {
     fn source(&self, signature: Signature) -> CudaSource;
     /// Queues a launch whose source has been compiled and loaded.
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()>;
+    /// Queues a launch through the ready-made kernel that interprets programs, with the same bits; false when
+    /// this program cannot be interpreted, and nothing is queued.
+    fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        let _ = (launch, queue);
+        Ok(false)
+    }
     /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and a workspace of the stream.
     fn multiplies(&self) -> bool {
         false

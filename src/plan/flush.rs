@@ -212,8 +212,7 @@ impl Runtime {
         failed.and(done.map_err(|e| e.locate(&crate::base::Site::of(span))))
     }
 
-    /// Launches a program. While a fused program still compiles, its instructions run one by one. The written
-    /// storages carry the ticket, and are lost if the driver refuses the launch. On a captured stream the
+    /// Launches a program. The written storages carry the ticket, and are lost if the driver refuses the launch. On a captured stream the
     /// launch is recorded instead, and compiled when the capture ends.
     pub(super) fn launch(
         &mut self,
@@ -264,15 +263,7 @@ impl Runtime {
 
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
         self.records.launches += 1;
-        let driver = device.driver();
-        // A launch with one instruction cannot be split.
-        let parts = launch.program.kind.instructions();
-        if parts.is_some_and(|(map, reduce)| map.instrs.len() + usize::from(reduce.is_some()) > 1)
-            && !driver.prepared(launch)
-        {
-            return super::unfused::run(&mut self.programs, device, stream, launch);
-        }
-        driver.launch(launch, stream.handle())
+        device.driver().launch(launch, stream.handle())
     }
 }
 

@@ -41,7 +41,6 @@ mod streams;
 mod submit;
 pub mod trace;
 mod transfer;
-mod unfused;
 mod warnings;
 
 pub use abandon::Began;

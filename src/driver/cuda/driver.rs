@@ -4,16 +4,17 @@ use super::blas::Blas;
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::graph::Graphs;
-use super::library::{Library, Loaded};
+use super::library::{self, Library, Loaded};
 use super::mapping::Mapping;
 use super::memory::Peers;
 use super::nvrtc::Arch;
 use super::probe;
 use super::queue::Queue;
+use super::ready::{self, Wanted};
 use super::scratch::Scratch;
 use crate::base::Result;
 use crate::driver::graph::{GraphHandle, Step};
-use crate::driver::{Compiled, CopyKind, Driver, EventHandle, Properties, StreamHandle};
+use crate::driver::{Compiled, CopyKind, Driver, EventHandle, KernelStats, Properties, StreamHandle};
 use crate::kernel::cuda::Queue as _;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{self, Fault, Launch, Ptr};
@@ -83,7 +84,13 @@ pub(super) fn device_handle(index: u32) -> Result<CUdevice> {
 impl CudaDriver {
     fn new(index: u32) -> Result<CudaDriver> {
         let device = device_handle(index)?;
-        let context = Context::retain(device)?;
+        let context = std::thread::scope(|scope| {
+            let warm_up = std::thread::Builder::new().spawn_scoped(scope, library::warm_up);
+            if warm_up.is_err() {
+                library::warm_up();
+            }
+            Context::retain(device)
+        })?;
         context.enter()?;
         let properties = describe(device)?;
         let arch = Arch { major: properties.major, minor: properties.minor };
@@ -122,7 +129,11 @@ impl CudaDriver {
         if kind.multiplies() {
             self.with_blas(stream, |_| Ok(()))?;
         }
-        self.library.get(launch, kind.signature(launch)).map(drop)
+        match self.library.get(launch, kind.signature(launch)) {
+            // The launch itself finds out whether it can be interpreted.
+            Err(_) if ready::wanted() != Wanted::Never && self.library.ready().is_some() => Ok(()),
+            got => got.map(drop),
+        }
     }
 
     /// Queues a pause.
@@ -135,12 +146,15 @@ impl CudaDriver {
         if let Some(own) = self.own.get() {
             return Ok(own);
         }
+        if let Some(ready) = self.library.ready() {
+            return Ok(self.own.get_or_init(|| ready));
+        }
         let text = concat!(
             include_str!("../../../kernels/prelude.cuh"),
             "\n",
             include_str!("../../../kernels/device.cu")
         );
-        let own = self.library.compile(text, &["fill64", "pause"], "device")?;
+        let own = self.library.compile(text, &ready::ENTRIES[..2], "device")?;
         Ok(self.own.get_or_init(|| own))
     }
 
@@ -300,7 +314,18 @@ impl Driver for CudaDriver {
     }
     fn prepared(&self, launch: &Launch) -> bool {
         // An empty launch has no signature and needs no kernel.
-        launch.shape.contains(&0) || self.library.prepared(launch, launch.program.kind.signature(launch))
+        if launch.shape.contains(&0) {
+            return true;
+        }
+        let signature = launch.program.kind.signature(launch);
+        match self.library.find(launch, signature) {
+            Ok(Some(_)) => true,
+            Ok(None) => {
+                self.library.compile_later(&launch.program, signature);
+                false
+            }
+            Err(_) => false,
+        }
     }
     fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
         self.enter()?;
@@ -314,6 +339,9 @@ impl Driver for CudaDriver {
     }
     fn take_compiled(&self) -> Vec<Compiled> {
         self.library.take_compiled()
+    }
+    fn kernel_stats(&self) -> KernelStats {
+        self.library.counts.stats()
     }
     fn takes_rows(&self, rows: usize, length: usize) -> bool {
         kernel::takes_rows(rows, length)

@@ -2,20 +2,23 @@
 //!
 //! A launch looks up its kernels by the address of its program first, then among equal programs. The small
 //! table of addresses keeps its programs alive, so an address always denotes the same program. The caller or
-//! the background thread of the process compiles missing kernels.
+//! a background thread of the process compiles missing kernels.
 
 use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
+use super::ready;
 use crate::base::{Error, Result};
-use crate::driver::Compiled;
+use crate::driver::{Compiled, KernelStats};
 use crate::kernel::cuda::Signature;
+use crate::kernel::cuda::interpret::MOST_SHARED;
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use foldhash::HashMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
@@ -65,8 +68,34 @@ pub(super) struct Library {
     nothing: Arc<Loaded>,
     tables: Mutex<Tables>,
     changed: Condvar,
+    /// The ready-made kernels, once they are needed.
+    ready: OnceLock<Option<Arc<Loaded>>>,
+    pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
+}
+
+/// What [`KernelStats`] reports.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub programs: AtomicU64,
+    pub compiled: AtomicU64,
+    pub interpreted: AtomicU64,
+    pub launches: AtomicU64,
+    pub waits: AtomicU64,
+}
+
+impl Counts {
+    pub fn stats(&self) -> KernelStats {
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        KernelStats {
+            programs: read(&self.programs),
+            compiled: read(&self.compiled),
+            interpreted: read(&self.interpreted),
+            launches: read(&self.launches),
+            waits: read(&self.waits),
+        }
+    }
 }
 
 /// Number of compilations remembered for profiles.
@@ -82,6 +111,12 @@ impl Tables {
         match self.state(program, signature) {
             Some(slot) => *slot = state,
             None => self.known.entry(program.clone()).or_default().push((signature, state)),
+        }
+    }
+
+    fn forget(&mut self, program: &Arc<Program>, signature: Signature) {
+        if let Some(states) = self.known.get_mut(program) {
+            states.retain(|(s, _)| *s != signature);
         }
     }
 }
@@ -102,41 +137,26 @@ impl Library {
             nothing: Loaded::nothing(),
             tables,
             changed: Condvar::new(),
+            ready: OnceLock::new(),
+            counts: Counts::default(),
             compiled: Mutex::default(),
         }
     }
 
-    /// Returns the kernels for a launch, and whether that took long: it compiles missing kernels, or waits
-    /// while another thread compiles them.
-    pub fn get(&self, launch: &Launch, signature: Signature) -> Result<(Arc<Loaded>, bool)> {
+    /// Returns the kernels for a launch. Compiles missing kernels, or waits while another thread does.
+    pub fn get(&self, launch: &Launch, signature: Signature) -> Result<Arc<Loaded>> {
+        if let Some(loaded) = self.find(launch, signature)? {
+            return Ok(loaded);
+        }
+        self.counts.waits.fetch_add(1, Relaxed);
         let program = &launch.program;
-        if !program.kind.is_plain() {
-            return Ok((self.nothing.clone(), false));
-        }
-        let at = slot(program, signature);
         let mut tables = self.tables.lock();
-        if let Some(recent) = &tables.recent[at]
-            && Arc::ptr_eq(&recent.program, program)
-            && recent.signature == signature
-        {
-            return Ok((recent.loaded.clone(), false));
-        }
-        let mut waited = false;
         loop {
             match tables.state(program, signature) {
-                Some(State::Ready(loaded)) => {
-                    let loaded = loaded.clone();
-                    tables.recent[at] =
-                        Some(Recent { program: program.clone(), signature, loaded: loaded.clone() });
-                    return Ok((loaded, waited));
-                }
+                Some(State::Ready(loaded)) => return Ok(loaded.clone()),
                 Some(State::Failed(error)) => return Err(error.clone()),
-                Some(State::Compiling) => {
-                    waited = true;
-                    self.changed.wait(&mut tables);
-                }
+                Some(State::Compiling) => self.changed.wait(&mut tables),
                 None => {
-                    waited = true;
                     tables.set(program, signature, State::Compiling);
                     drop(tables);
                     let compiling = Compiling { library: self, program, signature };
@@ -147,36 +167,59 @@ impl Library {
         }
     }
 
-    /// True when `get` would return at once; otherwise starts compiling in the background.
-    pub fn prepared(self: &Arc<Library>, launch: &Launch, signature: Signature) -> bool {
+    /// The kernels for a launch if they are loaded, or in the cache on disk; `None` if they must be compiled, or
+    /// are being compiled.
+    pub fn find(&self, launch: &Launch, signature: Signature) -> Result<Option<Arc<Loaded>>> {
         let program = &launch.program;
         if !program.kind.is_plain() {
-            return true;
+            return Ok(Some(self.nothing.clone()));
         }
+        let at = slot(program, signature);
         {
             let mut tables = self.tables.lock();
-            if let Some(recent) = &tables.recent[slot(program, signature)]
+            if let Some(recent) = &tables.recent[at]
                 && Arc::ptr_eq(&recent.program, program)
                 && recent.signature == signature
             {
-                return true;
+                return Ok(Some(recent.loaded.clone()));
             }
             match tables.state(program, signature) {
-                Some(State::Compiling) => return false,
-                Some(_) => return true,
+                Some(State::Ready(loaded)) => {
+                    let loaded = loaded.clone();
+                    tables.recent[at] =
+                        Some(Recent { program: program.clone(), signature, loaded: loaded.clone() });
+                    return Ok(Some(loaded));
+                }
+                Some(State::Failed(error)) => return Err(error.clone()),
+                Some(State::Compiling) => return Ok(None),
                 None => tables.set(program, signature, State::Compiling),
             }
         }
+        self.counts.programs.fetch_add(1, Relaxed);
         let compiling = Compiling { library: self, program, signature };
         // The disk cache answers in well under a millisecond.
         let source = program.kind.source(signature);
         let begun = Instant::now();
-        if let Some(image) = nvrtc::cached(&source.text, self.arch) {
-            let loaded = self.load(&image, source.entries);
-            self.note(&program.label, begun, true);
-            compiling.finish(loaded);
-            return true;
+        let Some(image) = nvrtc::cached(&source.text, self.arch) else {
+            compiling.give_up();
+            return Ok(None);
+        };
+        let loaded = self.load(&image, source.entries);
+        self.note(&program.label, begun, true);
+        compiling.finish(loaded.clone());
+        loaded.map(Some)
+    }
+
+    /// Compiles in the background what [`Library::find`] did not find.
+    pub fn compile_later(self: &Arc<Library>, program: &Arc<Program>, signature: Signature) {
+        {
+            let mut tables = self.tables.lock();
+            if tables.state(program, signature).is_some() {
+                return;
+            }
+            tables.set(program, signature, State::Compiling);
         }
+        let compiling = Compiling { library: self, program, signature };
         let (library, job_program) = (Arc::downgrade(self), program.clone());
         let sent = in_background(Box::new(move || {
             if let Some(library) = library.upgrade() {
@@ -187,9 +230,27 @@ impl Library {
         match sent {
             // The job has a guard of its own.
             true => std::mem::forget(compiling),
-            false => compiling.finish(self.build(program, signature)),
+            false => compiling.give_up(),
         }
-        sent
+    }
+
+    /// True when compiled code calls the same functions as the ready-made kernels, to the bit.
+    pub fn ready_is_exact(&self) -> bool {
+        let here = nvrtc::version().ok();
+        here.is_none() || here.as_deref() == ready::find(self.arch).map(|file| file.compiler)
+    }
+
+    /// The ready-made kernels ([`ready::ENTRIES`]); `None` if there are none for this device.
+    pub fn ready(&self) -> Option<Arc<Loaded>> {
+        let load = || {
+            let loaded = self.load(&ready::image(self.arch)?, &ready::ENTRIES).ok()?;
+            let function = *loaded.functions.get(ready::INTERPRET)?;
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the kernel is loaded; every device that Runnel supports has this much shared memory.
+            let result = unsafe { sys::cuFuncSetAttribute(function, attribute, MOST_SHARED as i32) };
+            check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
+        };
+        self.ready.get_or_init(load).clone()
     }
 
     fn set(&self, program: &Arc<Program>, signature: Signature, state: State) {
@@ -220,6 +281,9 @@ impl Library {
             compiled.pop_front();
         }
         let times = (begun, Instant::now());
+        if !was_kept {
+            self.counts.compiled.fetch_add(1, Relaxed);
+        }
         compiled.push_back(Compiled { label: label.to_string(), times, was_kept });
     }
 
@@ -254,6 +318,10 @@ impl Library {
     pub fn release(&self) {
         let mut tables = self.tables.lock();
         tables.recent.clear();
+        if let Some(Some(ready)) = self.ready.get() {
+            // SAFETY: as below.
+            let _ = unsafe { sys::cuModuleUnload(ready.module) };
+        }
         for (_, states) in tables.known.drain() {
             for (_, state) in states {
                 if let State::Ready(loaded) = state
@@ -284,6 +352,13 @@ impl Compiling<'_> {
         self.library.set(self.program, self.signature, state);
         std::mem::forget(self);
     }
+
+    /// Leaves the compilation to another caller.
+    fn give_up(self) {
+        self.library.tables.lock().forget(self.program, self.signature);
+        self.library.changed.notify_all();
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Compiling<'_> {
@@ -295,12 +370,12 @@ impl Drop for Compiling<'_> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Held while a job runs. The exit of the process waits for it: NVRTC's exit handlers must not free the data
+/// Read while a job runs. The exit of the process waits for it: NVRTC's exit handlers must not free the data
 /// of a running compilation.
-static WORKING: Mutex<bool> = Mutex::new(true);
+static WORKING: RwLock<bool> = RwLock::new(true);
 
 extern "C" fn at_exit() {
-    *WORKING.lock() = false;
+    *WORKING.write() = false;
 }
 
 unsafe extern "C" {
@@ -308,30 +383,52 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Passes a job to the background thread; false if there is no such thread.
+/// Prepares NVRTC for [`in_background`]. Takes as long as the first compilation, so drivers call it beside the
+/// creation of their context.
+///
+/// NVRTC registers exit handlers when it compiles for the first time. If the process exits during a compilation,
+/// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it.
+pub(super) fn warm_up() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        nvrtc::warm_up();
+        // SAFETY: the handler is a plain function.
+        let _ = unsafe { atexit(at_exit) };
+    });
+}
+
+/// Most threads that compile.
+const MOST_WORKERS: usize = 4;
+
+/// Passes a job to the background threads; false if there are none.
 fn in_background(job: Job) -> bool {
     static JOBS: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
     let jobs = JOBS.get_or_init(|| {
         let (sender, receiver) = mpsc::channel::<Job>();
-        let work = move || {
-            let mut first = true;
-            for job in receiver {
-                let working = WORKING.lock();
-                if !*working {
-                    return;
-                }
-                // A job that panics has ended its waits; the thread goes on with the next one.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
-                if std::mem::take(&mut first) {
-                    // SAFETY: the handler is a plain function. It is registered after NVRTC's first use, so
-                    // it runs before NVRTC's own handlers.
-                    let _ = unsafe { atexit(at_exit) };
-                }
-            }
-        };
-        // SAFETY: as above; this one covers the first job.
-        let _ = unsafe { atexit(at_exit) };
-        std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(work).ok().map(|_| sender)
+        let receiver = Arc::new(Mutex::new(receiver));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = (0..(cores / 2).clamp(1, MOST_WORKERS)).filter(|_| {
+            let receiver = receiver.clone();
+            std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(move || work(&receiver)).is_ok()
+        });
+        (workers.count() > 0).then_some(sender)
     });
     jobs.as_ref().is_some_and(|sender| sender.send(job).is_ok())
+}
+
+fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
+    loop {
+        let job = jobs.lock().recv();
+        let Ok(job) = job else { return };
+        let working = WORKING.read();
+        if !*working {
+            // The end of a thread destroys NVRTC's data of that thread, which must not happen during the exit.
+            drop(working);
+            loop {
+                std::thread::park();
+            }
+        }
+        // A job that panics has ended its waits; the thread goes on with the next one.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+    }
 }

@@ -25,6 +25,8 @@ mod nccl;
 mod nvrtc;
 mod probe;
 mod queue;
+mod ready;
+mod ready_tests;
 mod scratch;
 mod sources;
 mod stream;

@@ -126,6 +126,16 @@ pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>,
     Ok((image, false))
 }
 
+/// Compiles something small, if NVRTC is here: its first use registers exit handlers.
+pub(super) fn warm_up() {
+    const TEXT: &str = r#"extern "C" __global__ void warm(float* x) { x[threadIdx.x] = sinf(x[0]) / x[1]; }"#;
+    if let Ok(compiler) = compiler()
+        && let Some(arch) = compiler.archs.last()
+    {
+        let _ = compile_now(TEXT, &format!("sm_{arch}"), "warm");
+    }
+}
+
 /// `sm_90` for machine code, `compute_90` for PTX.
 fn target(compiler: &Compiler, arch: Arch) -> String {
     let number = arch.number();

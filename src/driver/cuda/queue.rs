@@ -5,14 +5,17 @@ use super::driver::CudaDriver;
 use super::error;
 use super::fault::FaultSlot;
 use super::library::Loaded;
+use super::ready::{self, Wanted};
 use super::scratch::Lease;
 use crate::base::{Error, Result};
 use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
+use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
 use crate::kernel::{Launch, Ptr, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The queue to which a program kind adds its kernels.
 ///
@@ -41,10 +44,16 @@ impl<'a> Queue<'a> {
         self.loaded = outer;
         result
     }
-}
 
-impl cuda::Queue for Queue<'_> {
-    fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+    /// Queues one of the kernels, with `shared` bytes of shared memory besides its own.
+    fn start(
+        &mut self,
+        entry: usize,
+        grid: (u32, u32, u32),
+        block: u32,
+        shared: u32,
+        words: &[u64],
+    ) -> Result<()> {
         if words.len() > MAX_WORDS {
             return Err(error::program_too_large(words.len()));
         }
@@ -63,7 +72,7 @@ impl cuda::Queue for Queue<'_> {
                 block,
                 1,
                 1,
-                0,
+                shared,
                 self.stream as CUstream,
                 params.as_mut_ptr(),
                 std::ptr::null_mut(),
@@ -72,15 +81,58 @@ impl cuda::Queue for Queue<'_> {
         check(result, "cuLaunchKernel")
     }
 
+    /// Queues a launch through the ready-made interpreter; false if that is not possible.
+    fn interpreted(&mut self, launch: &Launch) -> Result<bool> {
+        let library = &self.driver.library;
+        if ready::wanted() == Wanted::Never {
+            return Ok(false);
+        }
+        let Some(ready) = library.ready() else { return Ok(false) };
+        let done = self.with(ready, |queue| launch.program.kind.interpret(launch, queue))?;
+        library.counts.interpreted.fetch_add(u64::from(done), Relaxed);
+        Ok(done)
+    }
+}
+
+impl cuda::Queue for Queue<'_> {
+    fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
+        self.start(entry, grid, block, 0, words)
+    }
+
+    fn interpret(&mut self, program: &Encoded) -> Result<bool> {
+        if program.varies && !self.driver.library.ready_is_exact() {
+            return Ok(false);
+        }
+        let (grid, block) = ((program.blocks as u32, 1, 1), program.threads as u32);
+        self.start(ready::INTERPRET, grid, block, program.shared as u32, &program.words)?;
+        Ok(true)
+    }
+
     fn launch(&mut self, launch: &Launch) -> Result<()> {
         let kind = &*launch.program.kind;
         if kind.is_empty(launch) {
             return Ok(());
         }
         self.driver.enter()?;
+        let library = &self.driver.library;
+        library.counts.launches.fetch_add(1, Relaxed);
         let signature = kind.signature(launch);
-        let (loaded, waited) = self.driver.library.get(launch, signature)?;
-        if waited && !self.queued {
+        if ready::wanted() == Wanted::Always && self.interpreted(launch)? {
+            return Ok(());
+        }
+        let found = library.find(launch, signature);
+        if let Ok(Some(loaded)) = found {
+            return self.with(loaded, |queue| kind.enqueue(launch, signature, queue));
+        }
+        if self.interpreted(launch)? {
+            // A failure, such as a missing compiler, stays: the program is interpreted from now on.
+            if found.is_ok() {
+                library.compile_later(&launch.program, signature);
+            }
+            return Ok(());
+        }
+        let loaded = library.get(launch, signature)?;
+        if !self.queued {
             self.driver.mark_begin(self.stream)?;
         }
         self.with(loaded, |queue| kind.enqueue(launch, signature, queue))

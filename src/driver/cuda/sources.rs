@@ -68,7 +68,7 @@ static ARGMAX: ReduceFn = ReduceFn {
 };
 
 /// False, with a note, when NVRTC is not on this machine.
-fn nvrtc_is_here() -> bool {
+pub(super) fn nvrtc_is_here() -> bool {
     let here = !nvrtc::arch_list().is_empty();
     if !here {
         super::skip("NVRTC", "NVRTC is not on this machine");

@@ -9,6 +9,8 @@
 
 pub(super) mod element;
 pub(super) mod index;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
+pub(crate) mod interpret;
 pub(super) mod operand;
 pub(super) mod radix;
 
@@ -16,6 +18,7 @@ use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::fft::FftPlan;
 use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
+use interpret::Encoded;
 use std::sync::Arc;
 
 /// The source's dependencies besides its program: vector width, index width, kinds of views.
@@ -57,6 +60,8 @@ pub trait Queue {
     fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
         self.run_grid(entry, (grid, 1, 1), block, words)
     }
+    /// Queues the ready-made kernel over an encoded program; false if compiled code might have other bits here.
+    fn interpret(&mut self, program: &Encoded) -> Result<bool>;
     /// Queues another program.
     fn launch(&mut self, launch: &Launch) -> Result<()>;
     /// Queues a matrix product by the device's library.

@@ -6,6 +6,7 @@ mod einsum;
 mod elementwise;
 mod factory;
 mod index;
+mod interpreted;
 mod matmul;
 mod random;
 mod random_bounds;

@@ -13,9 +13,10 @@ use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
+use crate::kernel::cuda::interpret::encode_map;
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, MapFn, Reduce};
+use crate::kernel::{Kind, Launch, MapFn};
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -258,10 +259,6 @@ impl Kind for Map {
 
     fn is_fused(&self) -> bool {
         true
-    }
-
-    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
-        Some((self, None))
     }
 
     fn list(&self, launch: &Launch, text: &mut String) {
@@ -517,5 +514,10 @@ impl Kind for Map {
         }
         let per_block = (BLOCK * plan.unroll()) as u64;
         queue.run(0, blocks(units.max(1), per_block), BLOCK as u32, &words)
+    }
+
+    fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        let encoded = encode_map(self, launch);
+        encoded.map_or(Ok(false), |encoded| queue.interpret(&encoded))
     }
 }

@@ -5,6 +5,7 @@
 //! adjacent results (columns), whichever are adjacent in memory.
 
 pub(super) mod host;
+mod interpret;
 
 use crate::array::Dtype;
 use crate::base::Result;
@@ -215,10 +216,6 @@ impl Kind for Reduce {
         true
     }
 
-    fn instructions(&self) -> Option<(&Map, Option<&Reduce>)> {
-        Some((&self.map, Some(self)))
-    }
-
     fn list(&self, launch: &Launch, text: &mut String) {
         launch.list_map(text, &self.map);
         let dims = match launch.reduced {
@@ -328,6 +325,10 @@ impl Kind for Reduce {
             queue.run(1, blocks(cut.kept * threads, BLOCK), BLOCK as u32, &words)?;
         }
         Ok(())
+    }
+
+    fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        interpret::enqueue(self, launch, queue)
     }
 }
 

@@ -1,0 +1,88 @@
+//! The kernels that ship with Runnel as machine code: the interpreter of programs (`kernels/interpret.cu`), and
+//! those of `kernels/device.cu`.
+//!
+//! An image of `kernels/ready` is for the devices of one major version from one minor version on. A file holds a
+//! hash of the source, then the compressed image. One whose source is not that of this build is not used.
+
+use super::nvrtc::{self, Arch};
+use crate::kernel::cuda::interpret::{FUNCTIONS, source};
+use std::io::Read;
+use std::sync::OnceLock;
+
+/// The kernels: those of `kernels/device.cu`, and the interpreter.
+pub(super) const ENTRIES: [&str; 3] = ["fill64", "pause", "interpret"];
+
+/// The interpreter among them.
+pub(super) const INTERPRET: usize = 2;
+
+/// An image.
+pub(super) struct File {
+    pub arch: Arch,
+    /// The version of NVRTC that made it.
+    pub compiler: &'static str,
+    pub bytes: &'static [u8],
+}
+
+macro_rules! files {
+    ($($compiler:literal: $($arch:literal = ($major:literal, $minor:literal)),+;)+) => {
+        &[$($(File {
+            arch: Arch { major: $major, minor: $minor },
+            compiler: $compiler,
+            bytes: include_bytes!(concat!("../../../kernels/ready/sm_", $arch, "-", $compiler, ".bin")),
+        }),+),+]
+    };
+}
+
+/// All images. Drivers of CUDA 12 load those of NVRTC 12.
+pub(super) static FILES: &[File] = files! {
+    "12.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0);
+    "13.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0), "100" = (10, 0), "120" = (12, 0);
+};
+
+/// The image for a device: of the same major version as the NVRTC that is here, so that functions have the same
+/// bits; otherwise the oldest.
+pub(super) fn find(arch: Arch) -> Option<&'static File> {
+    let fits = |file: &&File| file.arch.major == arch.major && file.arch.minor <= arch.minor;
+    let here = nvrtc::version().unwrap_or_default();
+    let major = here.split('.').next().unwrap_or_default();
+    let like = |file: &&File| file.compiler.split('.').next() == Some(major);
+    FILES.iter().filter(fits).find(like).or_else(|| FILES.iter().find(fits))
+}
+
+/// Bytes of the hash.
+pub(super) const HEAD: usize = 16;
+
+/// When programs are interpreted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// While their own kernels are not compiled.
+    Meanwhile,
+    Always,
+    Never,
+}
+
+/// `RUNNEL_INTERPRET`: `always` or `never`, for tests and measurements.
+pub(super) fn wanted() -> Wanted {
+    static WANTED: OnceLock<Wanted> = OnceLock::new();
+    *WANTED.get_or_init(|| match std::env::var("RUNNEL_INTERPRET").as_deref() {
+        Ok("always") => Wanted::Always,
+        Ok("never") => Wanted::Never,
+        _ => Wanted::Meanwhile,
+    })
+}
+
+/// The image for a device; `None` if there is none of this build.
+pub(super) fn image(arch: Arch) -> Option<Vec<u8>> {
+    let (head, packed) = find(arch)?.bytes.split_at_checked(HEAD)?;
+    if head != hash(&source(FUNCTIONS)) {
+        return None;
+    }
+    let mut image = Vec::new();
+    flate2::read::DeflateDecoder::new(packed).read_to_end(&mut image).ok()?;
+    Some(image)
+}
+
+/// A hash of a source (FNV-1a).
+pub(super) fn hash(text: &str) -> [u8; HEAD] {
+    crate::driver::kernel_cache::hash(text.as_bytes()).to_le_bytes()
+}

@@ -1,0 +1,609 @@
+//! The code that the ready-made kernel interprets, run by a small model of that kernel and compared with the
+//! host, over random programs.
+
+use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
+use crate::base::Result;
+use crate::kernel::cuda::interpret::{Encoded, FUNCTIONS, Form, Function};
+use crate::kernel::cuda::{Planned, Product, Queue};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{
+    CAST, Instr, Kind, Launch, Map, MapFn, Program, Ptr, Reduce, ReduceFn, Reg, RegMut, Source, Store, View,
+};
+use crate::ops::{arith, compare, logic, make, reduce, select};
+use half::{bf16, f16};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Random numbers (a linear congruential generator).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.roll(all.len())]
+    }
+}
+
+static FUNCTIONS_USED: &[&MapFn] = &[
+    &arith::ADD,
+    &arith::SUB,
+    &arith::MUL,
+    &arith::DIV,
+    &arith::SQUARE,
+    &arith::MAXIMUM,
+    &arith::MINIMUM,
+    &compare::EQ,
+    &logic::XOR,
+    &make::AFFINE,
+    &select::WHERE,
+    &select::CLAMP,
+];
+
+/// The register of an element's bits.
+fn load(dtype: Dtype, bits: u64) -> u64 {
+    match dtype {
+        Dtype::Bool => u64::from(bits as u8 != 0),
+        Dtype::U8 => u64::from(bits as u8),
+        Dtype::I8 => bits as i8 as i64 as u64,
+        Dtype::I16 => bits as i16 as i64 as u64,
+        Dtype::I32 => bits as i32 as i64 as u64,
+        Dtype::F16 => u64::from(f16::from_bits(bits as u16).to_f32().to_bits()),
+        Dtype::BF16 => bits << 16,
+        _ => bits,
+    }
+}
+
+/// The bits of a register that is rounded to the dtype.
+fn store(dtype: Dtype, register: u64) -> u64 {
+    match dtype {
+        Dtype::F16 => u64::from(f16::from_f32(f32::from_bits(register as u32)).to_bits()),
+        Dtype::BF16 => register >> 16 & 0xffff,
+        Dtype::Bool => u64::from(register != 0),
+        _ => register,
+    }
+}
+
+/// A conversion, as the kernel's text says.
+fn convert(from: Class, to: Dtype, bits: u64) -> u64 {
+    let float = |bits| f32::from_bits(bits as u32);
+    let as_f64 = match from {
+        Class::F32 => f64::from(float(bits)),
+        Class::F64 => f64::from_bits(bits),
+        _ => bits as i64 as f64,
+    };
+    let as_f32 = match from {
+        Class::F32 => float(bits),
+        Class::F64 => f64::from_bits(bits) as f32,
+        _ => bits as i64 as f32,
+    };
+    let as_i64 = if from == Class::I64 { bits as i64 } else { as_f64 as i64 };
+    match to {
+        Dtype::Bool if from == Class::I64 => u64::from(bits != 0),
+        Dtype::Bool => u64::from(as_f64 != 0.0),
+        Dtype::F16 => u64::from(f16::from_f32(as_f32).to_f32().to_bits()),
+        Dtype::BF16 => u64::from(bf16::from_f32(as_f32).to_f32().to_bits()),
+        Dtype::F32 => u64::from(as_f32.to_bits()),
+        Dtype::F64 => as_f64.to_bits(),
+        whole => load(whole, as_i64 as u64),
+    }
+}
+
+fn call(f: &MapFn, classes: &[Class], arguments: &[u64], result: Class) -> u64 {
+    let (mut f32s, mut f64s, mut i64s) = ([0f32; 4], [0f64; 4], [0i64; 4]);
+    for (i, &bits) in arguments.iter().enumerate() {
+        (f32s[i], f64s[i], i64s[i]) = (f32::from_bits(bits as u32), f64::from_bits(bits), bits as i64);
+    }
+    let register = |(i, class): (usize, &Class)| match class {
+        Class::F32 => Reg::F32(&f32s[i..=i]),
+        Class::F64 => Reg::F64(&f64s[i..=i]),
+        _ => Reg::I64(&i64s[i..=i]),
+    };
+    let registers: Vec<Reg<'_>> = classes.iter().enumerate().map(register).collect();
+    let (mut x, mut y, mut z) = ([0f32], [0f64], [0i64]);
+    match result {
+        Class::F32 => (f.host)(&registers, RegMut::F32(&mut x)),
+        Class::F64 => (f.host)(&registers, RegMut::F64(&mut y)),
+        _ => (f.host)(&registers, RegMut::I64(&mut z)),
+    }
+    match result {
+        Class::F32 => u64::from(x[0].to_bits()),
+        Class::F64 => y[0].to_bits(),
+        _ => z[0] as u64,
+    }
+}
+
+/// A function of the kernel over registers.
+fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
+    let Function { form, class, result, text } = *function;
+    let number = |bits: u64| match class {
+        Class::F32 => f64::from(f32::from_bits(bits as u32)),
+        _ => f64::from_bits(bits),
+    };
+    if form == Form::Wins {
+        let [x, y] = [arguments[0], arguments[1]];
+        let earlier = (arguments[3] as i64) < arguments[2] as i64;
+        let (nan, better, equal) = match class {
+            Class::I64 => ([false; 2], y as i64 > x as i64, x == y),
+            _ => ([number(x).is_nan(), number(y).is_nan()], number(y) > number(x), number(x) == number(y)),
+        };
+        assert_eq!(text, "b > a");
+        return u64::from(if nan[1] { !nan[0] || earlier } else { !nan[0] && (better || equal && earlier) });
+    }
+    let conversion = Dtype::REAL.into_iter().find(|&to| {
+        to.class() == result
+            && text
+                == if to == Dtype::Bool {
+                    "to_bool(a)".to_string()
+                } else if class == result {
+                    format!("round_{to}(a)")
+                } else {
+                    let name = ["f32", "f64", "i64"]
+                        [[Class::F32, Class::F64, Class::I64].iter().position(|c| *c == result).unwrap()];
+                    format!("round_{to}(to_{name}(a))")
+                }
+    });
+    if let Some(to) = conversion {
+        return convert(class, to, arguments[0]);
+    }
+    let add = text == "a + b" || text == "(i64)((u64)a + (u64)b)";
+    let is = |f: &&&MapFn| f.cuda.of(class) == text && f.select == (form == Form::Select);
+    let f = if add {
+        &arith::ADD
+    } else if text == "a * b" {
+        &arith::MUL
+    } else {
+        FUNCTIONS_USED.iter().find(is).unwrap_or_else(|| panic!("{text}"))
+    };
+    let mut classes = function.arguments();
+    classes.resize(usize::from(f.arity), class);
+    call(f, &classes, &arguments[..classes.len()], result)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Unit {
+    first: u64,
+    within: u64,
+    count: u64,
+}
+
+/// One block of the kernel.
+struct Block<'a> {
+    words: &'a [u64],
+    functions: &'a [Function<'static>],
+    threads: usize,
+    shared: Vec<u8>,
+}
+
+impl Block<'_> {
+    fn part(&self, word: usize, at: usize) -> usize {
+        (self.words[word] >> (16 * at) & 0xffff) as usize
+    }
+
+    /// The place of element `j` of an operand, in bytes.
+    fn at(&self, operand: u64, thread: usize, j: usize, size: usize) -> usize {
+        let index = (operand & 0x1ff) as usize;
+        let (slot, step) = match operand & 0x200 {
+            0 => (index * self.threads + thread, self.threads),
+            _ => (self.part(1, 2) * self.threads + index, 0),
+        };
+        if size == 4 { 16 * slot + 4 * j } else { 16 * (slot + (j >> 1) * step) + 8 * (j & 1) }
+    }
+
+    fn get(&self, operand: u64, thread: usize, j: usize, class: Class) -> u64 {
+        let size = if class == Class::F32 { 4 } else { 8 };
+        let at = self.at(operand, thread, j, size);
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(&self.shared[at..at + size]);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn set(&mut self, operand: u64, thread: usize, j: usize, class: Class, bits: u64) {
+        let size = if class == Class::F32 { 4 } else { 8 };
+        let at = self.at(operand, thread, j, size);
+        self.shared[at..at + size].copy_from_slice(&bits.to_le_bytes()[..size]);
+    }
+
+    fn address(&self, dims: [usize; 2], view: usize, size: u64, position: u64) -> u64 {
+        let (base, mode) = (self.words[view], self.words[view + 1]);
+        let mut rest = position;
+        let offset = match mode & 3 {
+            0 => position,
+            1 => 0,
+            _ => (0..dims[1]).rev().fold(0u64, |sum, d| {
+                let extent = self.words[dims[0] + 2 * d];
+                let coordinate = rest % extent;
+                rest /= extent;
+                sum.wrapping_add(coordinate.wrapping_mul(self.words[view + 2 + d]))
+            }),
+        };
+        let address = base.wrapping_add(offset.wrapping_mul(size));
+        // What the kernel would load with one instruction.
+        if mode & 4 != 0 && position.is_multiple_of(4) {
+            assert_eq!(address % (4 * size).min(16), 0, "the mode of a view");
+        }
+        address
+    }
+
+    fn execute(&mut self, code: [usize; 2], dims: [usize; 2], unit: Unit, thread: usize) {
+        for pc in code[0]..code[1] {
+            let word = self.words[pc];
+            let (op, d) = (word & 0x3fff, word >> 14 & 0x3ff);
+            let operands = [24, 34, 44, 54].map(|shift| word >> shift & 0x3ff);
+            if op >= 0x2000 {
+                let dtype = Dtype::REAL[(op - 0x2000) as usize / 2];
+                let size = dtype.size();
+                assert_eq!(1 << (operands[1] & 7), size);
+                for j in 0..4u64 {
+                    let there = j < unit.count;
+                    let position = if unit.count == 0 { 0 } else { unit.first + if there { j } else { 0 } };
+                    let address = self.address(dims, operands[0] as usize, size as u64, position);
+                    if op & 1 == 0 {
+                        let mut bytes = [0u8; 8];
+                        // SAFETY: the test's views.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), size)
+                        };
+                        self.set(
+                            d,
+                            thread,
+                            j as usize,
+                            dtype.class(),
+                            load(dtype, u64::from_le_bytes(bytes)),
+                        );
+                    } else if there {
+                        let bits = store(dtype, self.get(d, thread, j as usize, dtype.class()));
+                        // SAFETY: as above.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(
+                                bits.to_le_bytes().as_ptr(),
+                                address as *mut u8,
+                                size,
+                            )
+                        };
+                    }
+                }
+                continue;
+            }
+            let wide = if matches!(op, 1 | 3 | 5) { Class::F32 } else { Class::I64 };
+            let away = (unit.count as usize, thread + unit.count as usize / 4);
+            let values: [u64; 4] = std::array::from_fn(|j| match op {
+                0 => unit.first + j as u64,
+                1 | 2 => self.get(operands[usize::from((j as u64) < unit.count)], thread, j, wide),
+                3 | 4 if away.0 >= 4 => self.get(operands[0], away.1, j, wide),
+                3 | 4 => self.get(operands[0], thread, (j + away.0) & 3, wide),
+                5 | 6 => self.get(operands[0], thread, j, wide),
+                7 => unit.within + j as u64,
+                _ => {
+                    let f = &self.functions[op as usize - 8];
+                    let classes = [f.arguments(), vec![f.class; 4]].concat();
+                    let arguments: [u64; 4] =
+                        std::array::from_fn(|i| self.get(operands[i] & 0x3ff, thread, j, classes[i]));
+                    function(f, &arguments)
+                }
+            });
+            let class = if op < 8 { wide } else { self.functions[op as usize - 8].result };
+            values.iter().enumerate().for_each(|(j, &bits)| self.set(d, thread, j, class, bits));
+        }
+    }
+
+    fn phase(&self, word: usize) -> ([usize; 2], [usize; 2]) {
+        ([self.part(word, 0), self.part(word, 1)], [self.part(word, 2), self.part(word, 3)])
+    }
+
+    fn run(&mut self, block: u64, blocks: u64) {
+        let words = self.words;
+        for i in 0..self.part(1, 1) {
+            let number = words[self.part(1, 0) + i].to_le_bytes();
+            let at = 16 * (self.part(1, 2) * self.threads + i);
+            self.shared[at..at + 8].copy_from_slice(&number);
+            self.shared[at + 8..at + 16].copy_from_slice(&number);
+        }
+        let (main, init, tree, last) = (self.phase(2), self.phase(3), self.phase(4), self.phase(5));
+        let (threads, lanes) = (self.threads as u64, words[6]);
+        if lanes == 0 {
+            for thread in 0..threads {
+                let mut first = (block * threads + thread) * 4;
+                while first < words[0] {
+                    let unit = Unit { first, within: 0, count: (words[0] - first).min(4) };
+                    self.execute(main.0, main.1, unit, thread as usize);
+                    first += blocks * threads * 4;
+                }
+            }
+            return;
+        }
+        let each = (lanes / 4).max(1);
+        let place = |thread: u64| (block * (threads / each) + thread / each, thread % each * 4);
+        for thread in 0..threads {
+            self.execute(init.0, init.1, Unit::default(), thread as usize);
+            let (segment, lane) = place(thread);
+            let begin = segment % words[9] * words[8];
+            let left = if segment < words[0] { (words[7] - begin).min(words[8]) } else { 0 };
+            let mut round = 0;
+            while round < words[8] && round < words[7] {
+                let at = round + lane;
+                let count = left.saturating_sub(at).min(4);
+                let first = segment / words[9] * words[7] + begin + at;
+                self.execute(main.0, main.1, Unit { first, within: begin + at, count }, thread as usize);
+                round += lanes;
+            }
+        }
+        let mut half = lanes / 2;
+        while half > 0 {
+            for thread in (0..threads).filter(|&thread| half < 4 || place(thread).1 < half) {
+                self.execute(tree.0, tree.1, Unit { count: half, ..Unit::default() }, thread as usize);
+            }
+            half /= 2;
+        }
+        for thread in 0..threads {
+            let (segment, lane) = place(thread);
+            let count = u64::from(lane == 0 && segment < words[0]);
+            self.execute(last.0, last.1, Unit { first: segment, within: 0, count }, thread as usize);
+        }
+    }
+}
+
+/// Runs what is queued at once.
+struct Model {
+    functions: Vec<Function<'static>>,
+    scratch: Vec<Vec<u64>>,
+}
+
+impl Queue for Model {
+    fn run_grid(&mut self, _: usize, _: (u32, u32, u32), _: u32, _: &[u64]) -> Result<()> {
+        unreachable!()
+    }
+    fn interpret(&mut self, program: &Encoded) -> Result<bool> {
+        for block in 0..program.blocks {
+            let shared = vec![0xee; program.shared];
+            let words = &program.words;
+            Block { words, functions: &self.functions, threads: program.threads, shared }
+                .run(block, program.blocks);
+        }
+        Ok(true)
+    }
+    fn launch(&mut self, _: &Launch) -> Result<()> {
+        unreachable!()
+    }
+    fn multiply(&mut self, _: &Product) -> Result<()> {
+        unreachable!()
+    }
+    fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
+        unreachable!()
+    }
+    fn clear(&mut self, _: Ptr, _: u64) -> Result<()> {
+        unreachable!()
+    }
+    fn scratch(&mut self, bytes: u64) -> Result<Ptr> {
+        self.scratch.push(vec![0; bytes as usize / 8 + 2]);
+        let at = self.scratch.last().unwrap().as_ptr() as u64;
+        Ok(at.next_multiple_of(16))
+    }
+    fn fault_record(&self) -> u64 {
+        0
+    }
+    fn fault_stamp(&self, _: u32) -> u64 {
+        0
+    }
+}
+
+/// Memory of a view, with a margin that aligns it.
+#[derive(Clone)]
+struct Memory {
+    dtype: Dtype,
+    strides: Strides,
+    offset: usize,
+    bytes: Vec<u128>,
+}
+
+impl Memory {
+    fn new(dice: &mut Dice, dtype: Dtype, shape: &[usize], strides: Strides) -> Memory {
+        let reach: usize = shape.iter().zip(&strides).map(|(n, s)| (n - 1) * s.unsigned_abs()).sum();
+        let below: usize = shape
+            .iter()
+            .zip(&strides)
+            .filter(|(_, s)| **s < 0)
+            .map(|(n, s)| (n - 1) * s.unsigned_abs())
+            .sum();
+        let offset = below + dice.pick(&[0, 0, 0, 1, 4]);
+        let count = (reach + offset + 4) * dtype.size();
+        let mut memory = Memory { dtype, strides, offset, bytes: vec![0; count / 16 + 1] };
+        for at in 0..count / dtype.size() {
+            let value = dice.pick(&[0.0, -0.0, 1.0, 0.5, -3.0, 7.25, f64::NAN, f64::INFINITY, 100.0, -2.0]);
+            let value = if dice.roll(3) == 0 { value } else { dice.roll(2000) as f64 / 64.0 - 10.0 };
+            let bits = store(dtype, convert(Class::F64, dtype, value.to_bits())).to_le_bytes();
+            let start = memory.bytes.as_mut_ptr().cast::<u8>();
+            // SAFETY: within the memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bits.as_ptr(), start.add(at * dtype.size()), dtype.size())
+            };
+        }
+        memory
+    }
+
+    fn view(&mut self) -> View {
+        let ptr = self.bytes.as_mut_ptr() as u64 + (self.offset * self.dtype.size()) as u64;
+        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+    }
+}
+
+fn strides(dice: &mut Dice, shape: &[usize], broadcast: bool) -> Strides {
+    let mut strides = contiguous_strides(shape);
+    match dice.roll(5) {
+        0 => strides.iter_mut().for_each(|s| *s *= 2),
+        1 => strides.iter_mut().for_each(|s| *s = -*s),
+        2 if shape.len() > 1 => {
+            let mut turned: Dims = shape.into();
+            turned.reverse();
+            strides = contiguous_strides(&turned);
+            strides.reverse();
+        }
+        3 if broadcast => strides.iter_mut().for_each(|s| *s *= (dice.roll(2)) as isize),
+        _ => {}
+    }
+    strides
+}
+
+fn program(dice: &mut Dice, loads: &[Dtype]) -> Map {
+    let source = |(view, &dtype): (usize, &Dtype)| Source::Load { view: view as u16, dtype };
+    let mut map = Map { sources: loads.iter().enumerate().map(source).collect(), ..Map::default() };
+    map.sources.push(Source::Number { slot: 0, dtype: Dtype::F32 });
+    map.sources.push(Source::Number { slot: 1, dtype: Dtype::I64 });
+    map.sources.push(Source::Position);
+    for _ in 0..dice.roll(14) {
+        let total = map.sources.len() + map.instrs.len();
+        let mut reg = || dice.roll(total) as u16;
+        let args = [reg(), reg(), reg()];
+        let class = map.dtype(args[0]).class();
+        let f = dice.pick(FUNCTIONS_USED);
+        let condition = (0..total as u16).find(|&r| map.dtype(r).class() == Class::I64);
+        let like: Vec<u16> =
+            args.iter().map(|&r| if map.dtype(r).class() == class { r } else { args[0] }).collect();
+        let dtype = map.dtype(args[0]);
+        let instr = match condition {
+            _ if f.cuda.of(class).is_empty() || dice.roll(4) == 0 => Instr {
+                f: &CAST,
+                args: [args[0]].into_iter().collect(),
+                class,
+                dtype: dice.pick(&Dtype::REAL),
+            },
+            Some(condition) if f.select => {
+                Instr { f, args: [condition, like[1], like[2]].into_iter().collect(), class, dtype }
+            }
+            _ => {
+                let args = like.into_iter().chain([args[0]]).take(usize::from(f.arity)).collect();
+                let dtype = if std::ptr::eq(f, &compare::EQ) { Dtype::Bool } else { dtype };
+                Instr { f, args, class, dtype }
+            }
+        };
+        map.instrs.push(instr);
+    }
+    map
+}
+
+fn same(a: &Memory, b: &Memory) -> bool {
+    let count = 16 * a.bytes.len() / a.dtype.size();
+    let bits = |m: &Memory, at: usize| {
+        let mut bytes = [0u8; 8];
+        let start = m.bytes.as_ptr().cast::<u8>();
+        // SAFETY: within the memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(start.add(at * m.dtype.size()), bytes.as_mut_ptr(), m.dtype.size())
+        };
+        u64::from_le_bytes(bytes)
+    };
+    // A nan's payload is not part of the semantics.
+    let is_nan = |bits| match a.dtype.class() {
+        Class::F32 => f32::from_bits(load(a.dtype, bits) as u32).is_nan(),
+        Class::F64 => f64::from_bits(bits).is_nan(),
+        _ => false,
+    };
+    (0..count).all(|at| {
+        let (x, y) = (bits(a, at), bits(b, at));
+        x == y || is_nan(x) && is_nan(y)
+    })
+}
+
+fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory], seed: u64) {
+    let mut copies = memory.to_vec();
+    let launch = |memory: &mut [Memory]| Launch {
+        program: Arc::new(Program::new(kind)),
+        shape: shape.into(),
+        views: memory.iter_mut().map(Memory::view).collect(),
+        numbers: SmallVec::from_slice(&[u64::from(0.75f32.to_bits()), 5]),
+        reduced,
+        axis: 0,
+        limit: 0,
+        tag: 0,
+    };
+    let lines = FUNCTIONS.lines().map(|line| Function::read(line).unwrap());
+    let mut model = Model { functions: lines.collect(), scratch: Vec::new() };
+    assert!(kind.interpret(&launch(memory), &mut model).unwrap(), "{kind:?}");
+    // SAFETY: the views lie in the copies.
+    unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
+    for (at, (got, want)) in memory.iter().zip(&copies).enumerate() {
+        assert!(same(got, want), "seed {seed}, view {at} ({}), shape {shape:?}: {kind:?}", got.dtype);
+    }
+}
+
+#[test]
+fn interpreted_maps_have_the_bits_of_the_host() {
+    for seed in 0..300 {
+        let mut dice = Dice(seed);
+        let shapes: [&[usize]; 8] = [&[], &[1], &[7], &[520], &[3, 8], &[5, 1, 6], &[2, 3, 4, 5], &[30, 44]];
+        let shape = dice.pick(&shapes);
+        let loads: Vec<Dtype> = (0..1 + dice.roll(3)).map(|_| dice.pick(&Dtype::REAL)).collect();
+        let mut map = program(&mut dice, &loads);
+        let mut memory: Vec<Memory> = Vec::new();
+        for &dtype in &loads {
+            let strides = strides(&mut dice, shape, true);
+            memory.push(Memory::new(&mut dice, dtype, shape, strides));
+        }
+        let total = map.sources.len() + map.instrs.len();
+        for _ in 0..1 + dice.roll(3) {
+            let reg = dice.roll(total) as u16;
+            map.stores.push(Store { reg, view: memory.len() as u16 });
+            let strides = strides(&mut dice, shape, false);
+            memory.push(Memory::new(&mut dice, map.dtype(reg), shape, strides));
+        }
+        check(&map, shape, 0, &mut memory, seed);
+    }
+}
+
+#[test]
+fn interpreted_reductions_have_the_bits_of_the_host() {
+    let folds: [&'static ReduceFn; 5] = [
+        &crate::ops::folds::SUM,
+        &crate::ops::folds::MEAN,
+        &crate::ops::folds::MAX,
+        &reduce::PROD,
+        &reduce::ARGMAX,
+    ];
+    for seed in 0..60 {
+        let mut dice = Dice(seed ^ 0xabcd);
+        let shapes: [(&[usize], usize); 9] = [
+            (&[7], 1),
+            (&[5, 3], 1),
+            (&[4, 0], 1),
+            (&[3, 70], 1),
+            (&[2, 6, 3, 9], 2),
+            (&[2, 1000], 1),
+            (&[9000], 1),
+            (&[2, 5001], 1),
+            (&[40, 2], 1),
+        ];
+        let (shape, reduced) = dice.pick(&shapes);
+        let loads: Vec<Dtype> = (0..1 + dice.roll(2)).map(|_| dice.pick(&Dtype::REAL)).collect();
+        let f = dice.pick(&folds);
+        let mut map = program(&mut dice, &loads);
+        let total = map.sources.len() + map.instrs.len();
+        let known = |reg: &u16| map.dtype(*reg).class() != Class::I64 || !f.mean;
+        let value = (0..total as u16).rev().find(known).unwrap_or(loads.len() as u16);
+        let dtype = map.dtype(value);
+        let extents: Vec<usize> = shape.iter().map(|&n| n.max(1)).collect();
+        let mut memory: Vec<Memory> = Vec::new();
+        for &load in &loads {
+            let strides = strides(&mut dice, shape, true);
+            memory.push(Memory::new(&mut dice, load, &extents, strides));
+        }
+        if dice.roll(2) == 0 {
+            map.stores.push(Store { reg: value, view: memory.len() as u16 });
+            let strides = strides(&mut dice, shape, false);
+            memory.push(Memory::new(&mut dice, dtype, &extents, strides));
+        }
+        let kept = &extents[..shape.len() - reduced];
+        let out = memory.len() as u16;
+        // Products and sums of small integers may have any whole dtype, like those of operations.
+        let to = if dtype.class() == Class::I64 && !f.indexed { Dtype::I64 } else { dtype };
+        for dtype in [to, Dtype::I64] {
+            let strides = strides(&mut dice, kept, false);
+            memory.push(Memory::new(&mut dice, dtype, kept, strides));
+        }
+        let out_index = f.indexed.then_some(out + 1);
+        let fold =
+            Reduce { map, value, f, dtype: to, out, out_index, store_value: dice.roll(3) > 0 || !f.indexed };
+        check(&fold, shape, reduced, &mut memory, seed);
+    }
+}
