@@ -68,6 +68,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => dispatch(cli),
         Err(error) => usage(&error, &given),
     };
+    crate::engine::prepare_exit();
     ExitCode::from(match outcome {
         Outcome::Done => 0,
         Outcome::Failed => 1,

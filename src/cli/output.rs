@@ -203,7 +203,10 @@ impl State {
         self.end = Some(end);
         match &self.stop {
             Some(stop) => stop.store(true, Ordering::Relaxed),
-            None => std::process::exit(i32::from(end == End::Failed)),
+            None => {
+                crate::engine::prepare_exit();
+                std::process::exit(i32::from(end == End::Failed))
+            }
         }
     }
 }

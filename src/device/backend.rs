@@ -48,6 +48,12 @@ static BACKENDS: &[Entry] = &[
     Entry { name: "emu", asked_by: Backend::Emu, look: emulated },
 ];
 
+/// Ends the background work of all backends: the process is about to exit.
+pub fn prepare_exit() {
+    #[cfg(feature = "cuda")]
+    cuda::prepare_exit();
+}
+
 /// The backend that the configuration selects, and a notice for the user if there is one.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     let auto = config.backend == Backend::Auto;

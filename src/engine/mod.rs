@@ -406,6 +406,13 @@ pub fn codes() -> Vec<&'static Code> {
     rooms.concat()
 }
 
+/// Waits for background work that must not run while the process exits: kernels being compiled. Dropping an engine does
+/// the same for its devices, so only a program that exits without dropping its engines, or whose scripts leak tensors,
+/// needs to call it. Devices can compile nothing in the background afterwards.
+pub fn prepare_exit() {
+    crate::device::prepare_exit();
+}
+
 /// Finds errors in a source without running it, and warnings about likely mistakes. The source is added to
 /// `sources`.
 pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {

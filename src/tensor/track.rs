@@ -129,14 +129,16 @@ impl Tensor {
 }
 
 impl StorageRef {
-    /// If only nodes refer to the storage, gives the recorded write that it holds, which then can reach
-    /// nothing but itself.
-    pub(crate) fn unreachable_write(&self) -> Option<Edge> {
+    /// If only nodes refer to the storage, gives the records that it holds, which then can reach nothing but
+    /// themselves: those of the last write and of its first tensor.
+    pub(crate) fn unreachable_records(&self) -> Option<[Option<Edge>; 2]> {
         // This reference is one more holder.
         if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {
             return None;
         }
-        self.0.track()?.family.lock().current.take().map(|(edge, _)| edge)
+        let track = self.0.track()?;
+        let written = track.family.lock().current.take().map(|(edge, _)| edge);
+        Some([written, track.mark.lock().edge.take()])
     }
 }
 

@@ -384,6 +384,7 @@ impl Driver for CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
+        self.library.close();
         // After a sticky error every call fails; the end of the process then cleans up.
         if self.wait_all().is_err() {
             return;

@@ -18,7 +18,7 @@ use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
@@ -73,6 +73,8 @@ pub(super) struct Library {
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
+    /// The device goes: queued compilations are dropped.
+    closed: AtomicBool,
 }
 
 /// What [`KernelStats`] reports.
@@ -140,6 +142,7 @@ impl Library {
             ready: OnceLock::new(),
             counts: Counts::default(),
             compiled: Mutex::default(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -222,7 +225,7 @@ impl Library {
         let compiling = Compiling { library: self, program, signature };
         let (library, job_program) = (Arc::downgrade(self), program.clone());
         let sent = in_background(Box::new(move || {
-            if let Some(library) = library.upgrade() {
+            if let Some(library) = library.upgrade().filter(|library| !library.closed.load(Relaxed)) {
                 let compiling = Compiling { library: &library, program: &job_program, signature };
                 compiling.finish(library.build(&job_program, signature));
             }
@@ -314,6 +317,13 @@ impl Library {
         }
     }
 
+    /// Drops queued compilations and waits for those under way. NVRTC's exit handlers destroy its data, so none may
+    /// run when the process exits.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+        drop(WORKING.write());
+    }
+
     /// Unloads everything. The device must be idle, and no kernel may be launched afterwards.
     pub fn release(&self) {
         let mut tables = self.tables.lock();
@@ -375,6 +385,11 @@ type Job = Box<dyn FnOnce() + Send>;
 static WORKING: RwLock<bool> = RwLock::new(true);
 
 extern "C" fn at_exit() {
+    prepare_exit();
+}
+
+/// Waits for compilations under way and begins no more: the process is about to exit.
+pub(super) fn prepare_exit() {
     *WORKING.write() = false;
 }
 
@@ -387,7 +402,8 @@ unsafe extern "C" {
 /// creation of their context.
 ///
 /// NVRTC registers exit handlers when it compiles for the first time. If the process exits during a compilation,
-/// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it.
+/// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it. NVRTC
+/// may register more later; [`Library::close`] does not depend on their order.
 pub(super) fn warm_up() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {

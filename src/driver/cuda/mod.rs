@@ -31,6 +31,11 @@ mod scratch;
 mod sources;
 mod stream;
 
+/// Ends the background work of all devices: the process is about to exit.
+pub fn prepare_exit() {
+    library::prepare_exit();
+}
+
 /// Tests on a real device, next to the other suites that need special hardware.
 #[cfg(test)]
 #[path = "../../../tests/gpu/mod.rs"]

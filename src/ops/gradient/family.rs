@@ -151,9 +151,9 @@ fn remember(rt: &mut Runtime, target: &Tensor) {
     let mut unreachable = Vec::new();
     rt.recording.written.retain(|storage| match storage.upgrade() {
         None => false,
-        Some(storage) => match storage.unreachable_write() {
-            Some(edge) => {
-                unreachable.push(edge);
+        Some(storage) => match storage.unreachable_records() {
+            Some(records) => {
+                unreachable.push(records);
                 false
             }
             None => true,
