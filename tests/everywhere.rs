@@ -82,6 +82,13 @@ fn receiver(of: &str) -> &'static [&'static str] {
         "plan_cache" => &["cuda.cufft_plan_cache()"],
         "error" => &["(try { [][0] } catch e { e })"],
         "range" => &["span"],
+        "hook" => &["ones(2, requires_grad=true).register_hook(|g| g)"],
+        "gradient_function" => &[
+            "grad(|x| (x * x).sum())",
+            "jacobian(|x| x * x)",
+            "hessian(|x| (x * x).sum())",
+            "vjp(|x| x * x, ones(2))[1]",
+        ],
         // Objects that only a longer script makes.
         "graphed" | "profile" | "progress" => &[],
         other => panic!("add a value of the type `{other}` here"),
@@ -213,6 +220,15 @@ fn everything() -> Vec<Vec<String>> {
         &["(|| { let copy = numbers.copy()\n copy[5..10] = numbers\n copy[.. by 2] = span })()"],
         &["match numbers { [] => 1, [a, ..b] => 2 }", "match shared { other => 1 }"],
         &["print(numbers, text, shared)", "(|x, *rest| rest)(..numbers)", "(..fields, ..fields)"],
+        &[
+            "(|| { let x = vector.to(f32).requires_grad_()\n (x * x).sum().backward() })()",
+            "(|| { let x = ones(2, requires_grad=true)\n let y = x\n for i in span { y = y * x }\n y })()",
+            "(|| { let x = ones(2, requires_grad=true)\n let y = x\n for i in 0..20000 { y = y * x }\n y.sum().backward() })()",
+            "(|| { let x = ones(1, device=cpu, requires_grad=true)\n while true { (x * x).backward() } })()",
+            "jacobian(|x| x * x)(host)",
+            "hessian(|x| (x * x).sum())(square)",
+            "value_and_grad(|all| sum(map(|x| (x * x).sum(), all)))(map(|x| ones(2), 0..20000))",
+        ],
         &["map(|x| [x], span)", "(|| { let all = map(|x| [x], numbers)\n all = none })()"],
         &[
             "read(folder ++ \"/large.txt\")",
@@ -354,16 +370,6 @@ fn hold(bound: Bound) {
             }
             if bound == Bound::Interrupt {
                 go.send(()).unwrap();
-            }
-            if let Ok(path) = std::env::var("EVTRACE") {
-                use std::io::Write;
-                let rss = std::fs::read_to_string("/proc/self/statm").unwrap();
-                writeln!(
-                    std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap(),
-                    "{} {call}",
-                    rss.split(" ").nth(1).unwrap().parse::<u64>().unwrap() / 256
-                )
-                .unwrap();
             }
             let start = Instant::now();
             let result = lab.eval(&format!("let result = {call}\ncuda.synchronize()"));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Limits on live objects of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Tensors with their own memory or pending work; views do not count.
+    /// Tensors with their own memory or pending work, and recorded operations; views do not count.
     pub tensors: Option<usize>,
     /// Events.
     pub events: Option<usize>,
@@ -85,6 +85,16 @@ impl Runtime {
             self.flush()?;
         }
         ticket(&self.quota.tensors, self.quota.limits.tensors, "tensors")
+    }
+
+    /// A ticket for a record of an operation, which counts as a tensor; `None` without a limit.
+    pub(crate) fn record_ticket(&self) -> Option<Arc<()>> {
+        self.quota.limits.tensors.map(|_| self.quota.tensors.clone())
+    }
+
+    /// Rejects another record when the limit on tensors is reached. Errors: E1009.
+    pub(crate) fn check_records(&self) -> Result<()> {
+        ticket(&self.quota.tensors, self.quota.limits.tensors, "tensors").map(drop)
     }
 
     /// An event that counts towards the session's limit. Errors: E1009.

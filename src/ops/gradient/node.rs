@@ -29,6 +29,8 @@ pub struct Node {
     pub outputs: SmallVec<[Varies; 1]>,
     /// The stream on which the operation ran.
     pub stream: Option<Arc<Stream>>,
+    /// Counts towards the session's limit on tensors.
+    pub counted: Option<Arc<()>>,
     /// What changes after the recording.
     pub state: Mutex<State>,
 }

@@ -10,6 +10,7 @@ use super::record::recording;
 use super::{Gradient, error, strided};
 use crate::array::Dtype;
 use crate::base::{Result, Span};
+use crate::driver::error::paced;
 use crate::ops::{Arg, Args, Call, Op, apply, composed, table};
 use crate::plan::Runtime;
 use crate::stream::Stream;
@@ -220,6 +221,8 @@ impl Pass {
 
     fn advanced(&mut self, rt: &mut Runtime) -> Result<Event> {
         loop {
+            // A pass may go through millions of records.
+            paced(16)?;
             let Some(current) = &mut self.current else {
                 match self.ready.pop() {
                     Some(Ready(id, node)) => self.begin(rt, id, node)?,

@@ -65,6 +65,7 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
         }
         return Ok(out);
     }
+    rt.check_records()?;
     let out = unrecorded(rt, |rt| apply::run(rt, op, call))?;
     let is_unrecorded = |input: &Input| is_step(&input.edge, |step| matches!(step, Step::Unrecorded));
     if inputs.iter().all(is_unrecorded) {
@@ -267,6 +268,7 @@ pub(super) fn new_node(
         inputs,
         outputs,
         stream,
+        counted: rt.record_ticket(),
         state: Mutex::new(State::default()),
     });
     if let Some(log) = &mut rt.recording.log {
