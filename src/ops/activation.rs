@@ -476,7 +476,7 @@ static GELU_TANH: MapFn = MapFn {
 };
 
 /// `exp(a - b)`, where `b` is the maximum of the row.
-static SOFTMAX_TERM: MapFn = MapFn {
+pub(super) static SOFTMAX_TERM: MapFn = MapFn {
     name: "softmax_term",
     arity: 2,
     select: false,
@@ -565,7 +565,7 @@ fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 }
 
 /// The accumulation dtype for rows: `f32` for halves.
-fn wide(dtype: Dtype) -> Dtype {
+pub(super) fn wide(dtype: Dtype) -> Dtype {
     if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
 }
 

@@ -72,6 +72,12 @@ fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
     tensor.dtype().is_float() && tensor.dtype() != Dtype::F64 && tensor.dtype() != dtype
 }
 
+/// The dtype of the result of an operation that computes halves in `f32` itself: `f32` inside `autocast`.
+pub(super) fn wide_result(rt: &Runtime, x: &Tensor) -> Dtype {
+    let casts = rt.settings.autocast.is_some() && x.device() != DeviceId::Cpu;
+    if casts && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
+}
+
 /// Applies an operation with converted operands; `None` if nothing is to be converted.
 pub(super) fn apply_cast(
     rt: &mut Runtime,

@@ -454,14 +454,14 @@ fn linear_back(b: &Back<'_>) {
         return product_back(b);
     }
     b.to(0, || b.g().matmul(&b.x(1).conj()));
-    b.to(1, || {
-        let rows = |x: Var<'_>| {
-            let width = x.shape().last().copied().unwrap_or(1);
-            let height = x.shape().iter().rev().skip(1).product();
-            x.reshape(&[height, width]).arg()
-        };
-        b.op("matmul", &[b.op("t", &[rows(b.g())]).arg(), rows(b.x(0).conj())])
-    });
+    b.to(1, || b.op("matmul", &[b.op("t", &[rows(b.g())]).arg(), rows(b.x(0).conj())]));
+}
+
+/// All but the last dimension as one, as an argument.
+fn rows(x: Var<'_>) -> Arg {
+    let width = x.shape().last().copied().unwrap_or(1);
+    let height = x.shape().iter().rev().skip(1).product();
+    x.reshape(&[height, width]).arg()
 }
 
 /// The gradients of `a @ b`: `g @ b^H` and `a^H @ g`, with vectors as a row and a column.
@@ -484,6 +484,11 @@ fn product_back(b: &Back<'_>) {
     });
     b.to(1, || {
         let other = if left == 1 { b.x(0).unsqueeze(0) } else { b.x(0) };
+        if left > 2 && right <= 2 {
+            // One product over all rows, without a sum of products afterwards.
+            let found = b.op("matmul", &[b.op("t", &[rows(other.conj())]).arg(), rows(g())]);
+            return if right == 1 { found.call("squeeze", &[Arg::Ints(vec![-1])]) } else { found };
+        }
         let found = other.adjoint().matmul(&g());
         if right == 1 { found.call("squeeze", &[Arg::Ints(vec![-1])]) } else { found }
     });

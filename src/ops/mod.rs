@@ -34,6 +34,7 @@ pub mod inspect;
 pub mod join;
 pub mod known;
 pub mod logic;
+pub mod losses;
 mod make;
 mod map;
 pub mod matmul;

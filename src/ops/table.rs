@@ -16,6 +16,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("complex", super::complex::OPS),
     ("choosing", super::select::OPS),
     ("activations", super::activation::OPS),
+    ("activations", super::losses::OPS),
     ("reductions", super::reduce::OPS),
     ("reductions", super::moments::OPS),
     ("reductions", super::statistics::OPS),

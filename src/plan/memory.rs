@@ -184,6 +184,19 @@ impl Runtime {
         Ok(())
     }
 
+    /// True when this handle and queued work alone refer to a tensor's memory, all of which the tensor covers.
+    pub fn is_sole_holder(&self, tensor: &Tensor) -> bool {
+        let storage = tensor.storage();
+        let layout = tensor.layout();
+        if !layout.is_contiguous() || layout.bytes(tensor.dtype()) != storage.bytes() {
+            return false;
+        }
+        let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages);
+        let queued = queued.filter(|held| held.is(storage)).count();
+        let handles = if tensor.is_first() { 1 } else { tensor.handles() };
+        handles == 1 && tensor.storage_holders() == queued + 1
+    }
+
     /// True when work of a queue reads memory that only queues refer to.
     fn holds_last(&self, at: usize) -> bool {
         let mut held: HashMap<usize, usize> = HashMap::default();

@@ -185,6 +185,12 @@ impl Tensor {
         }
     }
 
+    /// The number of handles of this tensor.
+    #[doc(hidden)]
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// True when both handles refer to the same object (`x.to(x.device)` returns `x` itself).
     #[doc(hidden)]
     pub fn same(&self, other: &Tensor) -> bool {

@@ -1,7 +1,7 @@
 //! Script values that records of gradients refer to: hooks, rules, checkpoints.
 //!
-//! A record may be dropped on any thread, so it holds a ticket and not the value. A value is released some
-//! time after its ticket.
+//! A record may be dropped on any thread, so it holds a ticket and not the value. A value is released after its
+//! ticket: at the end of a backward pass or of an input, or when many values are kept.
 
 use super::value::Value;
 use foldhash::HashMap;
@@ -23,13 +23,21 @@ impl Callbacks {
     /// Keeps a value for as long as its ticket is alive.
     pub fn keep(&mut self, value: Value) -> Ticket {
         if self.entries.len() >= self.search_at {
-            self.entries.retain(|_, (ticket, _)| ticket.strong_count() > 0);
+            drop(self.released());
             self.search_at = 64.max(2 * self.entries.len());
         }
         self.next += 1;
         let ticket = Arc::new(self.next);
         self.entries.insert(self.next, (Arc::downgrade(&ticket), value));
         ticket
+    }
+
+    /// Removes the values whose tickets are gone.
+    pub fn released(&mut self) -> Vec<Value> {
+        self.entries
+            .extract_if(|_, (ticket, _)| ticket.strong_count() == 0)
+            .map(|(_, (_, value))| value)
+            .collect()
     }
 
     /// The value of a ticket.

@@ -317,8 +317,21 @@ impl Vm {
     /// Submits pending tensor work, so that its errors surface now, with errors of host code that could not
     /// be raised.
     pub fn flush(&mut self) -> Result<()> {
+        self.release_callbacks();
         self.rt.flush()?;
         guard::take().map_or(Ok(()), Err)
+    }
+
+    /// Drops script values that only dropped records referred to.
+    pub fn release_callbacks(&mut self) {
+        loop {
+            // Dropping one may release others.
+            let released = self.callbacks.released();
+            if released.is_empty() {
+                return;
+            }
+            self.let_go(released);
+        }
     }
 }
 

@@ -20,6 +20,12 @@ pub(super) fn run(
     targets: Vec<Target>,
     options: Options,
 ) -> Result<(Vec<Option<Tensor>>, bool)> {
+    let result = drive(vm, targets, options);
+    vm.release_callbacks();
+    result
+}
+
+fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Option<Tensor>>, bool)> {
     let mut pass = Pass::start(&mut vm.rt, targets, options)?;
     loop {
         vm.charge(1)?;

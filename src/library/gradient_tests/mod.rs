@@ -180,6 +180,10 @@ static MORE: &[(&str, &str)] = &[
         "where(tensor([true, false, true]), zeros(2, 3), zeros(2, 1)); where(tensor([true, false]), 1, zeros(2))",
     ),
     ("logit", "logit(zeros(3), 0.3)"),
+    (
+        "softmax_cross_entropy",
+        "softmax_cross_entropy(zeros(3, 4), tensor([0, -100, 3])); softmax_cross_entropy(zeros(2, 4, 3), ones(2, 3).to(i64), 1); softmax_cross_entropy(zeros(4), tensor(2), 0, 1)",
+    ),
     ("pow", "pow(zeros(2, 3), zeros(3)); zeros(3) ** -2; zeros(3) ** 0.5; zeros(3) ** 1.7"),
     ("atan2", "atan2(2.0, ones(3)); atan2(ones(3), 2.0)"),
     ("xlogy", "xlogy(2.0, ones(3)); xlogy(ones(3), 2.0)"),

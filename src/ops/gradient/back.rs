@@ -7,6 +7,7 @@
 use super::node::{Node, Varies};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, Result};
+use crate::driver::DeviceId;
 use crate::ops::{Arg, Args, Call, Op, Out, apply, composed, table};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -29,6 +30,8 @@ pub struct Back<'a> {
 pub struct Var<'a> {
     back: &'a (dyn Compute + 'a),
     tensor: Option<Tensor>,
+    /// A number argument, of the gradient's dtype and device. As a second operand it stays a number.
+    number: Option<(Arg, Dtype, DeviceId)>,
 }
 
 /// Computes parts of a formula.
@@ -82,7 +85,7 @@ pub(super) fn run_rule(
 
 impl<'a> Back<'a> {
     fn var(&self, tensor: Option<Tensor>) -> Var<'_> {
-        Var { back: self, tensor }
+        Var { back: self, tensor, number: None }
     }
 
     /// Keeps the first error.
@@ -146,14 +149,9 @@ impl<'a> Back<'a> {
         matches!(self.args.get(param), Some(Arg::Tensor(_)))
     }
 
-    /// A number argument as a tensor without dimensions, of the gradient's dtype.
     fn number(&self, param: usize) -> Var<'_> {
-        let g = self.g();
-        let (Some(g), Some(value)) = (g.tensor, self.args.get(param)) else { return self.var(None) };
-        self.op(
-            "full",
-            &[Arg::Ints(Vec::new()), value.clone(), Arg::Dtype(g.dtype()), Arg::Device(g.device())],
-        )
+        let (Some(g), Some(value)) = (self.g().tensor, self.args.get(param)) else { return self.var(None) };
+        Var { back: self, tensor: None, number: Some((value.clone(), g.dtype(), g.device())) }
     }
 
     /// The tensors of a list parameter.
@@ -275,7 +273,7 @@ impl<'a> Back<'a> {
         let is =
             |input: &super::Input| usize::from(input.param) == param && input.element as usize == element;
         let Some(at) = self.node.inputs.iter().position(is).filter(|&at| (self.wanted)(at)) else { return };
-        let value = formula().tensor;
+        let value = formula().made();
         self.found.borrow_mut()[at] = value;
     }
 
@@ -376,12 +374,26 @@ impl Operand for Arg {
 impl<'a> Var<'a> {
     /// As an argument of an operation.
     pub fn arg(&self) -> Arg {
-        self.tensor.clone().map_or(Arg::None, Arg::Tensor)
+        match &self.number {
+            Some((number, ..)) => number.clone(),
+            None => self.tensor.clone().map_or(Arg::None, Arg::Tensor),
+        }
     }
 
-    /// The tensor; `None` after an error.
+    /// The tensor; `None` for a number and after an error.
     pub fn get(&self) -> Option<&Tensor> {
         self.tensor.as_ref()
+    }
+
+    /// The tensor; of a number one without dimensions.
+    fn made(&self) -> Option<Tensor> {
+        let Some((number, dtype, device)) = &self.number else { return self.tensor.clone() };
+        let args = [Arg::Ints(Vec::new()), number.clone(), Arg::Dtype(*dtype), Arg::Device(*device)];
+        self.back.compute(&mut |rt| composed::call(rt, "full", &args))
+    }
+
+    fn next(&self, tensor: Option<Tensor>) -> Var<'a> {
+        Var { back: self.back, tensor, number: None }
     }
 
     /// The number of dimensions.
@@ -396,27 +408,27 @@ impl<'a> Var<'a> {
 
     /// The number of elements.
     pub fn count(&self) -> usize {
-        self.tensor.as_ref().map_or(0, Tensor::count)
+        self.tensor.as_ref().map_or(usize::from(self.number.is_some()), Tensor::count)
     }
 
     /// The dtype; `f32` after an error.
     pub fn dtype(&self) -> Dtype {
-        self.tensor.as_ref().map_or(Dtype::F32, Tensor::dtype)
+        match &self.number {
+            Some((_, dtype, _)) => *dtype,
+            None => self.tensor.as_ref().map_or(Dtype::F32, Tensor::dtype),
+        }
     }
 
     /// Calls an operation with this as its first argument.
     pub fn call(&self, name: &str, rest: &[Arg]) -> Var<'a> {
-        let Some(tensor) = &self.tensor else { return self.clone() };
-        let args: Vec<Arg> =
-            std::iter::once(Arg::Tensor(tensor.clone())).chain(rest.iter().cloned()).collect();
-        let tensor = self.back.compute(&mut |rt| composed::call(rt, name, &args));
-        Var { back: self.back, tensor }
+        let Some(tensor) = self.made() else { return self.clone() };
+        let args: Vec<Arg> = std::iter::once(Arg::Tensor(tensor)).chain(rest.iter().cloned()).collect();
+        self.run(name, &args)
     }
 
     /// Calls an operation with other arguments.
     pub fn run(&self, name: &str, args: &[Arg]) -> Var<'a> {
-        let tensor = self.back.compute(&mut |rt| composed::call(rt, name, args));
-        Var { back: self.back, tensor }
+        self.next(self.back.compute(&mut |rt| composed::call(rt, name, args)))
     }
 
     /// Calls an operation without further arguments: `x.does("exp")`.
@@ -426,7 +438,7 @@ impl<'a> Var<'a> {
 
     fn with(&self, name: &str, other: Arg) -> Var<'a> {
         if let Arg::None = other {
-            return Var { back: self.back, tensor: None };
+            return self.next(None);
         }
         self.call(name, &[other])
     }
@@ -529,9 +541,12 @@ impl<'a> Var<'a> {
 
     /// Converted to a dtype.
     pub fn to(&self, dtype: Dtype) -> Var<'a> {
-        match &self.tensor {
-            Some(tensor) if tensor.dtype() == dtype => self.clone(),
-            _ => self.call("to", &[Arg::Dtype(dtype)]),
+        match &self.number {
+            Some((number, _, device)) => {
+                Var { back: self.back, tensor: None, number: Some((number.clone(), dtype, *device)) }
+            }
+            None if self.dtype() == dtype => self.clone(),
+            None => self.call("to", &[Arg::Dtype(dtype)]),
         }
     }
 
@@ -607,13 +622,13 @@ numbers_first!(Add add "add", Sub sub "sub", Mul mul "mul", Div div "div");
 impl<'a> Var<'a> {
     /// An operation with a number first: `2.0 - x`.
     fn after(&self, name: &str, number: f64) -> Var<'a> {
-        let (Some(op), Some(tensor)) = (table::find(name), &self.tensor) else { return self.clone() };
+        let (Some(op), Some(tensor)) = (table::find(name), self.made()) else { return self.clone() };
         let operands =
-            [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(tensor)];
+            [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(&tensor)];
         let tensor = self.back.compute(&mut |rt| match apply(rt, op, Call::Operands(&operands))? {
             Out::Tensor(tensor) => Ok(tensor),
             _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
         });
-        Var { back: self.back, tensor }
+        self.next(tensor)
     }
 }

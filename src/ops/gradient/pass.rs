@@ -397,13 +397,8 @@ impl Pass {
             Some(before) if is_leaf => composed::call(rt, "add", &[t(&before), t(gradient)]),
             // The stored tensor must not share its memory: scripts may write it in place.
             _ if self.creates() => Ok(gradient.clone()),
-            _ => {
-                let alone = gradient.storage_holders() <= 2 && gradient.is_first();
-                match alone && gradient.layout().is_contiguous() {
-                    true => Ok(gradient.clone()),
-                    false => composed::call(rt, "clone", &[t(gradient)]),
-                }
-            }
+            _ if rt.is_sole_holder(gradient) => Ok(gradient.clone()),
+            _ => composed::call(rt, "clone", &[t(gradient)]),
         }
     }
 

@@ -51,6 +51,10 @@ pub(super) const LANES: u64 = 256;
 const SEGMENTS: u64 = 1 << 16;
 /// Most segments of one result: one block combines them in a few microseconds.
 const MOST_SEGMENTS: u64 = 1 << 14;
+/// A result of at most this many elements is one segment.
+const ONE_SEGMENT: u64 = 4096;
+/// The least elements of a segment otherwise.
+const LEAST_SEGMENT: u64 = 512;
 /// With more results than this, each result is one segment.
 const MANY: u64 = 12_288;
 /// First words of the parameter; see the template.
@@ -83,7 +87,8 @@ impl Cut {
     fn new(kept: u64, reduced: u64) -> Cut {
         let wanted = if kept > MANY { 1 } else { SEGMENTS.div_ceil(kept.max(1)).min(MOST_SEGMENTS) };
         let share = reduced.div_ceil(wanted).max(1).next_power_of_two();
-        let segment = share.max(4096).min(reduced.max(1));
+        let least = if reduced > ONE_SEGMENT { LEAST_SEGMENT } else { ONE_SEGMENT };
+        let segment = share.max(least).min(reduced.max(1));
         let segments = reduced.div_ceil(segment).max(1);
         Cut { kept, reduced, segment, segments, lanes: reduced.clamp(1, LANES).next_power_of_two() }
     }

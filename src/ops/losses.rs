@@ -1,0 +1,94 @@
+//! Losses whose gradient is not that of their parts.
+
+use super::activation::{SOFTMAX_TERM, wide};
+use super::composed::{call, t, to};
+use super::folds::{MAX, SUM};
+use super::gradient::Back;
+use super::params::X;
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, autocast, dims, error};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::plan::{MapArg, Reduction, Runtime};
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[Op {
+    name: "softmax_cross_entropy",
+    doc: "Gives `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
+          of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; where it \
+          is `ignore_index`, the loss is 0. Of halves, sums and `logsumexp` are `f32`. `nn.cross_entropy` has weights and means. \
+          Source: `torch.nn.functional.cross_entropy` with `reduction=\"none\"`.",
+    search: &["loss", "classes", "negative log likelihood", "logits"],
+    params: &[
+        X,
+        Param::new("target", Kind::Tensor),
+        Param::or("dim", Kind::Int, Default::Int(-1)),
+        Param::or("ignore_index", Kind::Int, Default::Int(-100)),
+    ],
+    form: Form::FUNCTION,
+    example: "let x = tensor([[2.0, 0.0], [0.0, 1.0]])\n\
+              let found = softmax_cross_entropy(x, tensor([0, -100]))\n\
+              assert(allclose(found.loss, [0.1269280, 0.0]))\n\
+              assert(allclose(found.logsumexp, logsumexp(x, 1)))",
+    run: Run::Primitive(cross_entropy),
+    gradient: Gradient::Rule(Keeps { operands: 0b11, across: false, results: 0b10 }, cross_entropy_back),
+    ..Op::BASE
+}];
+
+fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "softmax_cross_entropy";
+    let (x, target) = (args.tensor(0)?, args.tensor(1)?);
+    if !x.dtype().is_float() {
+        return Err(error::floats_alone(NAME, 0, x));
+    }
+    let dim = dims::one(2, args.int(2)?, x.rank())?;
+    let rows = x.shape().iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, n)| n);
+    if x.rank() == 0 || !rows.eq(target.shape().iter()) {
+        let help =
+            format!("`target` has the shape of `x` ({:?}) without dimension {dim}", x.shape().as_slice());
+        return Err(error::wrong_tensor(1, "another shape", target, &help));
+    }
+    if !target.dtype().is_int() {
+        return Err(error::wrong_tensor(1, "integers", target, "classes are numbers from 0"));
+    }
+    let (dtype, wide) = (autocast::wide_result(rt, x), wide(x.dtype()));
+    let greatest = rt.reduce(x, Reduction::new(NAME, &MAX, &[dim], wide, wide).keepdim(true))?;
+    let element = [MapArg::Tensor(x), MapArg::Tensor(&greatest)];
+    let powers = rt.map(NAME, &SOFTMAX_TERM, &element, wide, wide)?;
+    let sum = rt.reduce(&powers, Reduction::new(NAME, &SUM, &[dim], wide, wide).keepdim(true))?;
+    drop(powers);
+    let log = call(rt, "log", &[t(&sum)])?;
+    let logsumexp = call(rt, "add", &[t(&log), t(&greatest)])?;
+    let class = call(rt, "unsqueeze", &[t(target), Arg::Int(dim as i64)])?;
+    let counts = call(rt, "ne", &[t(&class), args.0[3].clone()])?;
+    let class = call(rt, "where", &[t(&counts), t(&class), Arg::Int(0)])?;
+    let class = to(rt, &class, Dtype::I64)?;
+    let picked = call(rt, "gather", &[t(x), Arg::Int(dim as i64), t(&class)])?;
+    let picked = to(rt, &picked, wide)?;
+    let loss = call(rt, "sub", &[t(&logsumexp), t(&picked)])?;
+    let loss = call(rt, "where", &[t(&counts), t(&loss), Arg::Int(0)])?;
+    let loss = to(rt, &loss, dtype)?;
+    let mut row = |x| call(rt, "squeeze", &[t(x), Arg::Ints(vec![dim as i64])]);
+    Ok(Out::Record(&["loss", "logsumexp"], vec![row(&loss)?, row(&logsumexp)?]))
+}
+
+/// `softmax(x)`, and 1 less at the class, times the gradient of the row's loss.
+fn cross_entropy_back(b: &Back<'_>) {
+    b.to(0, || {
+        let (x, target) = (b.x(0), b.x(1));
+        let dim = b.dim(2, x.rank());
+        let wide = wide(x.dtype());
+        let mut shape = vec![1; x.rank()];
+        shape[dim as usize] = x.shape()[dim as usize];
+        let device = b.form(0).device;
+        let classes = b.op(
+            "arange",
+            &[Arg::Int(shape[dim as usize]), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)],
+        );
+        let hit = classes.reshape(&shape).eq(&target.unsqueeze(dim));
+        let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
+        let g = b.select(&target.eq(b.arg(3)), 0.0, b.g()).to(wide).unsqueeze(dim);
+        let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };
+        p * g_of_p - b.select(&hit, g, 0.0)
+    });
+}
