@@ -48,6 +48,14 @@ const SCRIPTS: &[&str] = &[
     "with device(cuda:1) { x = ones(2) }",
     "lent.read(1)",
     "lent.many",
+    "let x = ones(3, requires_grad=true)\nx",
+    "(exp(x) * x[0..2].sum()).sum()",
+    "with no_grad() { x.mul_(2) }",
+    "x.register_hook(|g| { throw \"no\" })",
+    "let y = x * 2\ny[0] = x[1]\ny.mean()",
+    "checkpoint(|x| x.sin(), x).sum()",
+    "grad(|x| (x ** 3).sum())(x)",
+    "x.to(cuda:1).sum()",
 ];
 
 /// The state of a host object.
@@ -207,7 +215,7 @@ impl World {
             }
             3 => self.get(at, choices),
             4 | 5 => self.make(at, choices),
-            6 | 7 => self.read(at, choices),
+            6 => self.read(at, choices),
             8 => {
                 // A script may change tensors it receives.
                 let Some(kept) = self.tensors.back_mut() else { return };
@@ -291,8 +299,9 @@ impl World {
                     judge(engine, ran);
                 }
             }
-            19 | 20 => self.lend(at, choices),
+            19 => self.lend(at, choices),
             21 => self.foreign(at, choices),
+            7 | 20 => self.differentiate(at, choices),
             22 => self.move_away(at, choices),
             _ => match choices.below(6) {
                 0 => drop(self.tensors.pop_front()),
@@ -427,6 +436,40 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Calls for gradients, of any tensors.
+    fn differentiate(&mut self, at: usize, choices: &mut Choices<'_>) {
+        if self.tensors.is_empty() {
+            return;
+        }
+        let (first, second) = (choices.below(self.tensors.len()), choices.below(self.tensors.len()));
+        let (kept, other) = (&self.tensors[first], &self.tensors[second]);
+        let (tensor, given) = (kept.tensor.clone(), other.tensor.clone());
+        let (own, both) = (kept.engine == at, kept.engine == at && other.engine == at);
+        let session = &mut self.engines[at];
+        let kind = choices.below(8);
+        let owned = if matches!(kind, 3 | 5) { both } else { own };
+        let outcome = match kind {
+            0 => session.requires_grad(&tensor).map(drop),
+            1 => session.set_requires_grad(&tensor, choices.below(4) > 0),
+            2 => session.set_grad(&tensor, None),
+            3 => session.set_grad(&tensor, Some(&given)),
+            4 => session.backward(&tensor, None),
+            5 => session.backward(&tensor, Some(&given)),
+            6 => session.grad(&tensor).map(|found| {
+                if let Some(found) = found {
+                    assert_eq!(found.shape(), tensor.shape());
+                    self.keep(at, found, None);
+                }
+            }),
+            _ => session.no_grad(|session| session.detach(&tensor)).map(|apart| self.keep(at, apart, None)),
+        };
+        if !owned {
+            assert_eq!(code(outcome), Some("E0965"));
+            return;
+        }
+        judge(&mut self.engines[at], outcome);
     }
 
     fn run_program(&mut self, at: usize, choices: &mut Choices<'_>) {

@@ -8,6 +8,7 @@ use crate::array::{Dtype, Layout, Strides, contiguous_strides, element_count};
 use crate::base::Result;
 use crate::base::guard::{self, Owned};
 use crate::driver::DeviceId;
+use crate::ops::gradient;
 use crate::stream::{Foreign, Stream};
 use crate::tensor::{Memory, Storage, Tensor};
 use std::ffi::c_void;
@@ -226,7 +227,8 @@ impl Engine {
     /// # Errors
     ///
     /// Errors of the work that computes the tensor; E0965 for a tensor or stream of another engine; E0820
-    /// while that work is captured into a graph.
+    /// while that work is captured into a graph; E0388 for a tensor that requires gradients
+    /// ([`Engine::detach`]).
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -248,6 +250,7 @@ impl Engine {
         let id = tensor.device();
         let backend = self.vm.within(|vm| {
             check_own(vm, tensor)?;
+            gradient::refuse(&mut vm.rt, "export_dlpack", 0, tensor)?;
             consumer.map_or(Ok(()), |stream| check_own_stream(vm, stream))?;
             vm.flush()?;
             vm.rt.lend(tensor, consumer)?;

@@ -29,6 +29,7 @@ mod convert;
 pub mod error;
 mod foreign;
 mod function;
+mod gradient;
 mod held;
 mod native_type;
 mod program;

@@ -22,7 +22,7 @@ pub mod device;
 mod dict;
 pub mod docs;
 pub(crate) mod files;
-mod gradient;
+pub(crate) mod gradient;
 mod input;
 mod io;
 mod iterable;
