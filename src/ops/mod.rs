@@ -13,6 +13,7 @@ mod args;
 pub mod arith;
 pub mod assertion;
 mod autocast;
+pub mod comm;
 pub mod compare;
 pub mod complex;
 mod composed;

@@ -46,6 +46,7 @@ mod warnings;
 pub use abandon::Began;
 #[cfg(feature = "dist")]
 pub use collective::Folding;
+pub use collective::coalesced;
 #[cfg(test)]
 pub use collective::tests as collective_tests;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};

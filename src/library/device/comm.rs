@@ -4,8 +4,7 @@ use super::device_of;
 use super::streams::stream_of;
 use crate::base::{Error, ErrorKind, Result, this_is};
 use crate::driver::DeviceId;
-use crate::ops::arith::ADD;
-use crate::ops::collective;
+use crate::ops::comm;
 use crate::ops::dims;
 use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::error;
@@ -44,11 +43,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
             }
             if args[1].is_none() {
                 let targets = tensors(vm, &args[2], 2)?;
-                collective(&mut vm.rt).broadcast_into(&tensor, &targets).map_err(at(2, "these tensors"))?;
+                comm::broadcast_into(&mut vm.rt, &tensor, &targets).map_err(at(2, "these tensors"))?;
                 return Ok(tuple(targets));
             }
             let devices = devices(vm, &args[1], 1)?;
-            collective(&mut vm.rt).broadcast(&tensor, &devices).map(tuple).map_err(at(1, "these devices"))
+            comm::broadcast(&mut vm.rt, &tensor, &devices).map(tuple).map_err(at(1, "these devices"))
         },
     },
     NativeDef {
@@ -62,8 +61,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, args| {
             let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2], 2)?);
             let devices = devices(vm, &args[1], 1)?;
-            let copies = collective(&mut vm.rt)
-                .broadcast_coalesced(&list, &devices, buffer)
+            let copies = comm::broadcast_coalesced(&mut vm.rt, &list, &devices, buffer)
                 .map_err(at(0, "these tensors"))?;
             Ok(Value::tuple(copies.into_iter().map(tuple).collect()))
         },
@@ -78,8 +76,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let inputs = tensors(vm, &args[0], 0)?;
             let destination =
                 device_of(vm, &args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
-            collective(&mut vm.rt)
-                .reduce_add(&ADD, &inputs, destination)
+            comm::reduce_add(&mut vm.rt, &inputs, destination)
                 .map(Value::Tensor)
                 .map_err(at(0, "these tensors"))
         },
@@ -101,8 +98,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let destination =
                 device_of(vm, &args[1], vm.rt.current_cuda()).map_err(at(1, "this destination"))?;
             let buffer = buffer(&args[2], 2)?;
-            vm.rt
-                .reduce_add_coalesced(&ADD, &lists, destination, buffer)
+            comm::reduce_add_coalesced(&mut vm.rt, &lists, destination, buffer)
                 .map(tuple)
                 .map_err(at(0, "these tensors"))
         },
@@ -143,13 +139,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let rank = list.first().map_or(1, Tensor::rank);
             let dim = dim_of(&args[1], 1, rank)?;
             if let Value::Tensor(out) = &args[3] {
-                collective(&mut vm.rt).gather_into(&list, out, dim).map_err(at(0, "these tensors"))?;
+                comm::gather_into(&mut vm.rt, &list, out, dim).map_err(at(0, "these tensors"))?;
                 return Ok(args[3].clone());
             }
             let destination =
                 device_of(vm, &args[2], vm.rt.current_cuda()).map_err(at(2, "this destination"))?;
-            collective(&mut vm.rt)
-                .gather(&list, dim, destination)
+            comm::gather(&mut vm.rt, &list, dim, destination)
                 .map(Value::Tensor)
                 .map_err(at(0, "these tensors"))
         },
@@ -181,7 +176,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         let targets = tensors(vm, &args[5], 5)?;
         let places: Vec<DeviceId> = targets.iter().map(Tensor::device).collect();
         on_streams(vm, &streams, &places, |vm| {
-            collective(&mut vm.rt).scatter_into(&tensor, &targets, dim).map_err(at(5, "these tensors"))
+            comm::scatter_into(&mut vm.rt, &tensor, &targets, dim).map_err(at(5, "these tensors"))
         })?;
         return Ok(tuple(targets));
     }
@@ -225,7 +220,7 @@ fn scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         }
     };
     let scattered = on_streams(vm, &streams, &devices, |vm| {
-        collective(&mut vm.rt).scatter(&tensor, &devices, &extents, dim).map_err(at(1, "these devices"))
+        comm::scatter(&mut vm.rt, &tensor, &devices, &extents, dim).map_err(at(1, "these devices"))
     });
     scattered.map(tuple)
 }

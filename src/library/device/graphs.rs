@@ -8,7 +8,7 @@ use crate::driver::DeviceId;
 use crate::library::tree;
 use crate::ops::error::wrong_argument;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::ops::{Arg, Args, Call, apply, table};
+use crate::ops::{Arg, Args, Call, apply, gradient, table};
 use crate::plan::{Graph, GraphPool};
 use crate::stream::Stream;
 use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Vm, compare};
@@ -157,6 +157,7 @@ fn own_arguments(vm: &mut Vm, value: &Value, id: DeviceId) -> Result<Value> {
         value,
         &mut |vm, leaf| match leaf {
             Value::Tensor(tensor) if tensor.device() == id => {
+                gradient::refuse(&mut vm.rt, "cuda.graphed", 2, tensor)?;
                 Ok(Value::Tensor(vm.rt.contiguous_copy(tensor)?))
             }
             Value::Tensor(_) => {
@@ -230,6 +231,7 @@ fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()
     for (fixed, given) in ours.iter().zip(&theirs) {
         match (fixed, given) {
             (Value::Tensor(fixed), Value::Tensor(given)) => {
+                gradient::refuse(&mut vm.rt, "a function of `cuda.graphed`", index, given)?;
                 if fixed.shape() != given.shape() || fixed.dtype() != given.dtype() {
                     return differs(&format!("a tensor like the captured one, {}", fixed.describe()));
                 }

@@ -4,8 +4,17 @@ use crate::base::{Code, Error, ErrorKind, Place, Result, Span, this_is};
 use crate::tensor::Tensor;
 
 /// Every code of this file.
-pub static CODES: &[&Code] =
-    &[&NOT_RECORDED, &BAD_GRADIENT, &LEAF_WRITTEN, &CONSUMED, &OVERWRITTEN, &NO_RULE, &NAN_FOUND, &UNUSED];
+pub static CODES: &[&Code] = &[
+    &NOT_RECORDED,
+    &BAD_GRADIENT,
+    &LEAF_WRITTEN,
+    &CONSUMED,
+    &OVERWRITTEN,
+    &NO_RULE,
+    &NAN_FOUND,
+    &UNUSED,
+    &LOST,
+];
 
 static NOT_RECORDED: Code = Code {
     id: "E0380",
@@ -82,6 +91,18 @@ static UNUSED: Code = Code {
     page: "`autograd.grad` was asked for the gradient of a tensor that the outputs do not depend on. If that is \
            intended, pass `allow_unused=true`, which gives `none` for it.",
     example: "let x = ones(2, requires_grad=true)\nlet w = ones(2, requires_grad=true)\nautograd.grad(x.sum(), [w])",
+};
+
+static LOST: Code = Code {
+    id: "E0388",
+    kind: ErrorKind::Value,
+    title: "a gradient would be lost",
+    page: "Operations between processes, functions of `cuda.graphed` and exports to other libraries are not \
+           recorded. A tensor that requires gradients would be cut off there, and its gradient would be wrong \
+           without an error. If that is intended, pass `x.detach()`, or do it inside `with no_grad() { .. }`. To \
+           train with processes, exchange gradients: `parallel.average`. To train with a graph, put the whole step \
+           with its `backward()` inside.",
+    example: "let x = ones(2, requires_grad=true)\ncuda.graphed(|x| x * 2, [x])",
 };
 
 /// The tensor at an operand requires no gradients.
@@ -163,6 +184,13 @@ pub fn consumed(name: &str, span: Span, pass: Span) -> Error {
         .help("pass `retain_graph=true` to the earlier pass, or compute the value again")
 }
 
+/// What a script's gradient keeps was freed by an earlier pass.
+#[cold]
+pub fn consumed_rule() -> Error {
+    Error::new(&CONSUMED, "the record of `custom_gradient` was freed by an earlier backward pass")
+        .help("pass `retain_graph=true` to the earlier pass, or compute the value again")
+}
+
 /// A kept tensor was written in place.
 #[cold]
 pub fn overwritten(name: &str, span: Span, written: Span) -> Error {
@@ -239,6 +267,14 @@ pub fn unrecorded(span: Span) -> Error {
     Error::new(&NO_RULE, "this depends on a gradient that was computed without a record")
         .at(span, "computed here, with respect to tensors made with `requires_grad=true`")
         .help("use `autograd.grad(.., create_graph=true)`, or differentiate a function that contains both")
+}
+
+/// A tensor that requires gradients is passed to code that does not record them.
+#[cold]
+pub fn lost(name: &str, operand: usize, tensor: &Tensor) -> Error {
+    Error::new(&LOST, format!("`{name}` does not record gradients, and this tensor requires them"))
+        .operand(operand, this_is(tensor.describe()))
+        .help("pass `x.detach()`, or call it inside `with no_grad() { .. }`")
 }
 
 /// An input that the outputs do not depend on.

@@ -25,12 +25,13 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     let mark = tensor.mark();
     let (writes, current) = tensor.family(&mark, |family| (family.writes, family.current.clone()));
     if mark.at == writes && mark.edge.is_some() {
-        return mark.edge;
+        return mark.edge.map(Node::first);
     }
     if writes == 0 {
         return None;
     }
     let (edge, whole) = current?;
+    let edge = Node::first(edge);
     let own = tensor.layout().clone();
     let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
     let edge = if whole == own && form.dtype == tensor.dtype() {
@@ -72,12 +73,13 @@ pub(super) fn check_writable(tensor: &Tensor) -> Result<()> {
 }
 
 /// Makes `new` the record of what `target` holds after a write in place; `None` if that requires no gradients.
-pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> Result<()> {
+/// `fresh`: no other tensor has this record.
+pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fresh: bool) -> Result<()> {
     let mark = target.mark();
     let count = (target.storage().bytes() / target.dtype().size() as u64) as usize;
     let own = target.layout().clone();
     let base = target.family(&mark, |family| family.base());
-    let new = new.map(|edge| as_written(rt, edge, target));
+    let new = new.map(|edge| as_written(rt, edge, target, fresh));
     let current = if covers(&own, count) {
         new.map(|new| (new, own))
     } else {
@@ -129,11 +131,12 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>) -> R
     Ok(())
 }
 
-/// The record of a value that was written to `target`: values are broadcast, converted and moved.
-fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor) -> Edge {
+/// The record of a value that was written to `target`: values are broadcast, converted and moved. Hooks and the
+/// gradient of another tensor's record remain that tensor's.
+fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor, fresh: bool) -> Edge {
     let to = Varies::of(target);
     let Some(form) = form_of(&edge) else { return edge };
-    if form.shape == to.shape && form.dtype == to.dtype && form.device == to.device {
+    if fresh && form.shape == to.shape && form.dtype == to.dtype && form.device == to.device {
         return edge;
     }
     let stream = stream_of(rt, target);

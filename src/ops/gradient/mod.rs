@@ -25,11 +25,11 @@ pub mod strided;
 pub use crate::tensor::Edge;
 pub use back::{Back, Var};
 pub use node::{Input, Node, Step, Varies};
-pub use pass::{Create, Event, Options, Pass, Target};
+pub use pass::{Create, Event, Options, Pass, Target, depends_outside};
 pub use record::{
     Log, add_hook, argument, begin_log, detach, edge_of, end_log, gradient_of, is_leaf, mark_unrecorded,
-    recording, release_kept, remove_hook, require, requires_gradient, restore_kept, retain, script_node,
-    set_gradient,
+    recording, refuse, release_kept, remove_hook, replaced, require, requires_gradient, restore_kept, retain,
+    script_node, set_gradient,
 };
 
 /// How gradients propagate through an operation.

@@ -11,7 +11,7 @@ use crate::tensor::{Edge, Mark, Tensor};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Applies an operation in a session whose tensors may require gradients, and records it if one does.
 pub(in crate::ops) fn apply_recorded(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
@@ -269,6 +269,7 @@ pub(super) fn new_node(
         outputs,
         stream,
         counted: rt.record_ticket(),
+        moved: OnceLock::new(),
         state: Mutex::new(State::default()),
     });
     if let Some(log) = &mut rt.recording.log {
@@ -306,7 +307,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     if let Gradient::Constant = op.gradient {
         let out = unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
         target.note_write(rt.span);
-        family::written(rt, target, None)?;
+        family::written(rt, target, None, true)?;
         return Ok(out);
     }
     // The rule may need the elements from before.
@@ -323,7 +324,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     unrecorded(rt, |rt| rt.assign(name, target, &result))?;
     target.note_write(rt.span);
     let edge = family::edge(rt, &result);
-    family::written(rt, target, edge)?;
+    family::written(rt, target, edge, true)?;
     Ok(Out::Tensor(target.clone()))
 }
 
@@ -342,9 +343,79 @@ fn overwrite(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, source: Option<
     let out = unrecorded(rt, |rt| apply::run(rt, op, Call::Plain(*args)))?;
     target.note_write(rt.span);
     if records {
-        family::written(rt, target, edge)?;
+        family::written(rt, target, edge, false)?;
     }
     Ok(out)
+}
+
+/// Runs code that overwrites `targets` with `sources` and has no row, and records that. `pairs` gives the parts
+/// of targets with the tensors that are written to them.
+///
+/// # Errors
+/// Those of the code; E0382 if a target is a leaf, or a view of one.
+pub(in crate::ops) fn overwriting<T>(
+    rt: &mut Runtime,
+    targets: &[Tensor],
+    sources: &[Tensor],
+    code: impl FnOnce(&mut Runtime) -> Result<T>,
+    pairs: impl FnOnce(&mut Runtime) -> Result<Vec<(Tensor, Tensor)>>,
+) -> Result<T> {
+    if !rt.recording.used {
+        return code(rt);
+    }
+    let records = rt.recording.enabled
+        && targets.iter().chain(sources).any(|tensor| family::edge(rt, tensor).is_some());
+    if records {
+        targets.iter().try_for_each(family::check_writable)?;
+    }
+    let out = unrecorded(rt, code)?;
+    targets.iter().for_each(|target| target.note_write(rt.span));
+    if records {
+        for (target, source) in pairs(rt)? {
+            if let (None, Some(whole)) =
+                (target.mark().family, targets.iter().find(|whole| target.storage_ref().is(whole.storage())))
+            {
+                let family = whole.mark().family;
+                target.set_mark(Mark { family, ..target.mark() });
+            }
+            let edge = family::edge(rt, &source);
+            family::written(rt, &target, edge, false)?;
+        }
+    }
+    Ok(out)
+}
+
+/// A write in place by code that has no row, of values without gradients: what records have kept of the tensor
+/// is gone, and so is its record.
+///
+/// # Errors
+/// E0388 if its gradient would be lost, E0382 for a leaf.
+pub fn replaced<T>(
+    rt: &mut Runtime,
+    name: &str,
+    target: &Tensor,
+    code: impl FnOnce(&mut Runtime) -> Result<T>,
+) -> Result<T> {
+    if rt.recording.used && rt.recording.enabled && family::edge(rt, target).is_some() {
+        family::check_writable(target)?;
+        return Err(error::lost(name, 0, target));
+    }
+    let out = code(rt)?;
+    if rt.recording.used {
+        target.note_write(rt.span);
+    }
+    Ok(out)
+}
+
+/// Rejects a tensor that requires gradients as an operand of code that does not record them.
+///
+/// # Errors
+/// E0388 if it requires gradients and operations are recorded.
+pub fn refuse(rt: &mut Runtime, name: &str, operand: usize, tensor: &Tensor) -> Result<()> {
+    match rt.recording.enabled && requires_gradient(rt, tensor) {
+        true => Err(error::lost(name, operand, tensor)),
+        false => Ok(()),
+    }
 }
 
 /// `x[indices] = value`
@@ -366,7 +437,7 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         target.note_write(rt.span);
         let mark = target.mark();
         part.set_mark(Mark { edge: None, at: 0, family: mark.family });
-        family::written(rt, &part, edge)?;
+        family::written(rt, &part, edge, false)?;
         return Ok(out);
     }
     let inputs = inputs(rt, args);
@@ -379,7 +450,7 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if let Some(node) = node.downcast_ref::<Node>() {
         node.state.lock().saved = Some(saved);
     }
-    family::written(rt, target, Some(Edge { node, output: 0 }))?;
+    family::written(rt, target, Some(Edge { node, output: 0 }), true)?;
     Ok(out)
 }
 
@@ -608,22 +679,33 @@ pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
     }
 }
 
-/// Moves what the records of a second run keep to those of the first one.
-pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) {
-    for (old, new) in first.iter().zip(second) {
-        let Some(old) = old.upgrade() else { continue };
+/// A record that is computed again under the ticket of a checkpoint, as its record of this number.
+pub type Again = (Arc<u64>, usize, Weak<dyn Any + Send + Sync>);
+
+/// Moves what the records of a second run keep to those of the first one. Gives those that belong to checkpoints
+/// inside of it, which must compute the records of the first run again.
+pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) -> Vec<Again> {
+    let mut inside = Vec::new();
+    for (place, new) in first.iter().zip(second) {
+        let Some(old) = place.upgrade() else { continue };
         if let (Some(old), Some(new)) = (old.downcast_ref::<Node>(), new.downcast_ref::<Node>()) {
             let (saved, again) = {
                 let mut state = new.state.lock();
                 (state.saved.take(), state.again.take())
             };
+            // What the second run has computed belongs to the first one, for derivatives of the gradient.
+            let _ = new.moved.set(place.clone());
             let mut state = old.state.lock();
             if state.saved.is_none() && state.consumed.is_none() {
+                if let Some((ticket, number)) = &again {
+                    inside.push((ticket.clone(), *number, place.clone()));
+                }
                 state.saved = saved;
                 state.again = again;
             }
         }
     }
+    inside
 }
 
 impl Drop for Saved {

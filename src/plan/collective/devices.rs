@@ -107,19 +107,10 @@ impl Runtime {
         devices: &[DeviceId],
         buffer: u64,
     ) -> Result<Vec<Vec<Tensor>>> {
-        let Some(&first) = devices.first() else {
-            return Err(error::collective_argument("expected at least one device to broadcast to"));
-        };
-        if let Some((i, tensor)) = tensors.iter().enumerate().find(|(_, t)| t.device() != first) {
-            return Err(error::collective_device(format!(
-                "all tensors must be on `{first}`, the first device, but tensor {i} is on `{}`",
-                tensor.device()
-            ))
-            .element(0, i, this(tensor)));
-        }
+        self.check_coalesced(tensors, devices)?;
         let mut copies = vec![Vec::with_capacity(tensors.len()); devices.len()];
         copies[0] = tensors.to_vec();
-        for group in groups(tensors, buffer, |_, _| true) {
+        for group in coalesced(tensors, buffer, |_, _| true) {
             if let [single] = &tensors[group.clone()] {
                 let (own, rest) = (self.broadcast(single, &devices[1..])?, &mut copies[1..]);
                 rest.iter_mut().zip(own).for_each(|(list, copy)| list.push(copy));
@@ -132,6 +123,24 @@ impl Runtime {
             }
         }
         Ok(copies)
+    }
+
+    /// The conditions of [`Runtime::broadcast_coalesced`].
+    ///
+    /// # Errors
+    /// E0512 for a tensor that is not on the first device.
+    pub fn check_coalesced(&self, tensors: &[Tensor], devices: &[DeviceId]) -> Result<()> {
+        let Some(&first) = devices.first() else {
+            return Err(error::collective_argument("expected at least one device to broadcast to"));
+        };
+        let Some((i, tensor)) = tensors.iter().enumerate().find(|(_, t)| t.device() != first) else {
+            return Ok(());
+        };
+        Err(error::collective_device(format!(
+            "all tensors must be on `{first}`, the first device, but tensor {i} is on `{}`",
+            tensor.device()
+        ))
+        .element(0, i, this(tensor)))
     }
 
     /// The sum of tensors of one shape and dtype on several devices; the result is on the device of one of
@@ -235,7 +244,7 @@ impl Runtime {
         }
         let column = |i: usize| -> Vec<Tensor> { inputs.iter().map(|list| list[i].clone()).collect() };
         let mut sums = Vec::with_capacity(first.len());
-        for group in groups(first, buffer, |a, b| a.dtype() == b.dtype()) {
+        for group in coalesced(first, buffer, |a, b| a.dtype() == b.dtype()) {
             let fits = |i: usize| {
                 let same = |t: &Tensor| {
                     t.shape() == first[i].shape()
@@ -496,7 +505,7 @@ impl Runtime {
 }
 
 /// Ranges of adjacent tensors to pack together: those that fit, up to `buffer` bytes.
-fn groups(
+pub fn coalesced(
     tensors: &[Tensor],
     buffer: u64,
     fits: impl Fn(&Tensor, &Tensor) -> bool,

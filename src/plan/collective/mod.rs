@@ -17,6 +17,7 @@ pub(super) mod shares;
 #[cfg(test)]
 pub mod tests;
 
+pub use devices::coalesced;
 #[cfg(feature = "dist")]
 pub use processes::Folding;
 

@@ -6,8 +6,8 @@ use crate::driver::links::Fold;
 use crate::group::{World, error};
 use crate::library::device::device_of;
 use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
-use crate::ops::collective;
-use crate::plan::Folding;
+use crate::ops::{collective, gradient};
+use crate::plan::{Folding, Runtime};
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
 use std::time::Duration;
@@ -57,59 +57,67 @@ pub(super) fn local_rank(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
 
 /// `dist.all_reduce`
 pub(super) fn all_reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let folding = folding(&args[1])?;
-    collective(&mut vm.rt).all_reduce(&tensor(&args[0])?, folding).map(Value::Tensor)
+    let (x, folding) = (sent(vm, "dist.all_reduce", &args[0])?, folding(&args[1])?);
+    collective(&mut vm.rt).all_reduce(&x, folding).map(Value::Tensor)
 }
 
 /// `dist.all_reduce_`
 pub(super) fn all_reduce_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let folding = folding(&args[1])?;
-    collective(&mut vm.rt).all_reduce_into(&tensor(&args[0])?, folding)?;
+    let (x, folding) = (tensor(&args[0])?, folding(&args[1])?);
+    let code = |rt: &mut Runtime| collective(rt).all_reduce_into(&x, folding);
+    gradient::replaced(&mut vm.rt, "dist.all_reduce_", &x, code)?;
     Ok(args[0].clone())
 }
 
 /// `dist.reduce`
 pub(super) fn reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let (dst, folding) = (peer(vm, "dst", &args[1])?, folding(&args[2])?);
-    let out = collective(&mut vm.rt).reduce_to(&tensor(&args[0])?, dst, folding)?;
+    let x = sent(vm, "dist.reduce", &args[0])?;
+    let out = collective(&mut vm.rt).reduce_to(&x, dst, folding)?;
     Ok(out.map_or(Value::None, Value::Tensor))
 }
 
 /// `dist.broadcast`
 pub(super) fn broadcast(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let src = peer(vm, "src", &args[1])?;
-    collective(&mut vm.rt).broadcast_from(&tensor(&args[0])?, src).map(Value::Tensor)
+    let x = sent(vm, "dist.broadcast", &args[0])?;
+    collective(&mut vm.rt).broadcast_from(&x, src).map(Value::Tensor)
 }
 
 /// `dist.broadcast_`
 pub(super) fn broadcast_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let (x, src) = (tensor(&args[0])?, peer(vm, "src", &args[1])?);
-    let sent = collective(&mut vm.rt).broadcast_from(&x, src)?;
-    vm.rt.assign("broadcast_", &x, &sent)?;
+    gradient::replaced(&mut vm.rt, "dist.broadcast_", &x, |rt| {
+        let sent = collective(rt).broadcast_from(&x, src)?;
+        rt.assign("broadcast_", &x, &sent)
+    })?;
     Ok(args[0].clone())
 }
 
 /// `dist.all_gather`
 pub(super) fn all_gather(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let all = collective(&mut vm.rt).all_gather(&tensor(&args[0])?)?;
+    let x = sent(vm, "dist.all_gather", &args[0])?;
+    let all = collective(&mut vm.rt).all_gather(&x)?;
     Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
 }
 
 /// `dist.reduce_scatter`
 pub(super) fn reduce_scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let folding = folding(&args[1])?;
-    collective(&mut vm.rt).reduce_scatter(&tensor(&args[0])?, folding).map(Value::Tensor)
+    let (x, folding) = (sent(vm, "dist.reduce_scatter", &args[0])?, folding(&args[1])?);
+    collective(&mut vm.rt).reduce_scatter(&x, folding).map(Value::Tensor)
 }
 
 /// `dist.all_to_all_single`
 pub(super) fn all_to_all_single(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    collective(&mut vm.rt).all_to_all(&tensor(&args[0])?).map(Value::Tensor)
+    let x = sent(vm, "dist.all_to_all_single", &args[0])?;
+    collective(&mut vm.rt).all_to_all(&x).map(Value::Tensor)
 }
 
 /// `dist.send`
 pub(super) fn send(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let dst = other(vm, "dst", &args[1])?;
-    collective(&mut vm.rt).send_to(&tensor(&args[0])?, dst)?;
+    let x = sent(vm, "dist.send", &args[0])?;
+    collective(&mut vm.rt).send_to(&x, dst)?;
     Ok(Value::None)
 }
 
@@ -154,6 +162,13 @@ fn tensor(value: &Value) -> Result<Tensor> {
         Value::Tensor(tensor) => Ok(tensor.clone()),
         _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
     }
+}
+
+/// A tensor that other processes get, which must not require gradients.
+fn sent(vm: &mut Vm, name: &str, value: &Value) -> Result<Tensor> {
+    let tensor = tensor(value)?;
+    gradient::refuse(&mut vm.rt, name, 0, &tensor)?;
+    Ok(tensor)
 }
 
 /// The reduction that `op` names.
@@ -206,7 +221,7 @@ fn extents(vm: &mut Vm, value: &Value) -> Result<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::device::{Backend, Config, Machine};
-    use crate::plan::{Runtime, Settings};
+    use crate::plan::Settings;
 
     #[test]
     fn who_runs_a_script_says_whether_it_may_join_others() {
