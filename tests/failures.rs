@@ -28,6 +28,31 @@ const OTHERS: &[(&str, &str)] = &[
         "pinned",
         "let x = zeros(1 << 18, device=cpu, pin_memory=true)\nlet y = x.to(cuda, non_blocking=true)\ny.sum().item()",
     ),
+    (
+        "backward on streams and devices",
+        "let w = ones(4, requires_grad=true)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\n\
+         let y = with stream(s) { exp(w) * w[[0, 0, 2, 3]] }\nlet z = (y.sin() on cuda:1) * 2\n\
+         z[0..2] *= z[2..]\nlet v = comm.gather([z, w.to(cuda:1)], 0, 0).sum() + y.sum()\n\
+         v.backward(retain_graph=true)\nlet g = w.grad.clone()\nv.backward()\nassert(equal(w.grad, g * 2))",
+    ),
+    (
+        "a training step",
+        "let p = (w = ones(3, 2, requires_grad=true), b = zeros(2, requires_grad=true))\nlet x = randn(5, 3)\n\
+         for i in 0..2 {\n(p.w.t() @ x.t() + p.b.unsqueeze(1)).tanh().logsumexp(0).mean().backward()\n\
+         with no_grad() { for w in [p.w, p.b] {\nw.sub_(w.grad)\nw.grad = none\n} }\n}\n\
+         assert(p.w.isfinite().all())",
+    ),
+    (
+        "gradients of gradients",
+        "let f = |x| checkpoint(|x| x.sin() * x, x * 2).sum()\nlet x = arange(3.0)\n\
+         let h = grad(|x| (grad(f)(x) ** 2).sum())(x)\nassert(h.shape == (3,) and hessian(f)(x).shape == (3, 3))",
+    ),
+    (
+        "a training step in a graph",
+        "let w = ones(3, requires_grad=true)\nlet step = cuda.graphed(|x| {\nw.grad = none\n\
+         ((w * x) ** 2).sum().backward()\nwith no_grad() { w.sub_(0.1 * w.grad) }\n}, [ones(3)])\n\
+         step(ones(3) * 2)\nassert(w.isfinite().all())",
+    ),
 ];
 
 /// What examples write with an operator.

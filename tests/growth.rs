@@ -108,6 +108,30 @@ fn engines_do_not_grow_with_what_they_have_run() {
     stays("tensors", 500, |engine, i| {
         engine.eval::<()>(&format!("let x = ones(10) * {i}\nx += 1\nx.sum().item()")).unwrap();
     });
+    stays("training steps", 10_000, |engine, i| {
+        const START: &str = "let (x, y) = (arange(6.0).reshape(3, 2), ones(3, 1))
+            let (w, b) = (full([2, 1], 0.1, requires_grad=true), zeros(1, requires_grad=true))
+            let s = Stream()
+            fn step() {
+                let h = x @ w + b
+                h[0] = h[1] * 2
+                s.wait_stream(cuda.current_stream())
+                let loss = with stream(s) { ((h.tanh() - y) ** 2).mean() }
+                cuda.current_stream().wait_stream(s)
+                loss.backward()
+                with no_grad() { for p in [w, b] {
+                    p.sub_(0.01 * p.grad)
+                    p.grad = none
+                } }
+                if loss.requires_grad { (x @ w).exp() }
+                cuda.memory_allocated()
+            }";
+        if i == 0 {
+            engine.eval::<()>(START).unwrap();
+        }
+        let device: i64 = engine.call("step", ()).unwrap();
+        assert!(device < 64 << 10, "{device} bytes of the device after {i} steps");
+    });
     stays("warnings", 500, |engine, i| {
         let code = format!(
             "let s = Stream()\nlet x = zeros(10)\nwith races(\"warn\") {{ with stream(s) {{ x.add_({i}) }} }}\ncuda.synchronize()"

@@ -224,3 +224,19 @@ fn every_documented_example_runs_with_just_enough_memory() {
     assert!(ran > 300, "only {ran} examples take memory of a device");
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
+
+#[test]
+fn a_report_says_what_records_of_gradients_keep() {
+    let mut engine = builder().build().unwrap();
+    let script =
+        "let w = ones(1 << 18, requires_grad=true)\nlet all = []\nfor i in 0..64 { all.append(exp(w)) }";
+    let error = engine.eval::<()>(script).unwrap_err();
+    assert_eq!(error.code().id, "E0701");
+    assert!(error.message().contains("records of gradients keep "), "{error}");
+    let report = engine.report(&error);
+    assert!(report.contains("from here hold") && report.contains("checkpoint"), "{report}");
+    // The record goes with the tensors, and is no longer spoken of.
+    let script = "all = none\nw = none\nlet kept = []\nwhile true { kept.append(ones(1 << 18)) }";
+    let error = engine.eval::<()>(script).unwrap_err();
+    assert!(!error.message().contains("records"), "{error}");
+}

@@ -1,6 +1,6 @@
 //! One open device: its driver, memory, streams and faults.
 
-use crate::base::{Error, ErrorKind, Result, Span, reclaim};
+use crate::base::{Error, ErrorKind, Result, Span, bytes_text, reclaim};
 use crate::device::PlanCache;
 use crate::driver::{DeviceId, Driver, Properties, StreamHandle, error};
 use crate::kernel::Ptr;
@@ -36,6 +36,8 @@ pub struct Device {
     faults: Faults,
     in_flight: InFlight,
     plans: Mutex<PlanCache>,
+    /// The bytes of tensors that records of gradients keep.
+    recorded: AtomicU64,
     /// The byte that overwrites memory whenever it is allocated.
     poison: OnceLock<u8>,
 }
@@ -93,6 +95,7 @@ impl Device {
             faults: Faults::default(),
             in_flight: InFlight::default(),
             plans: Mutex::default(),
+            recorded: AtomicU64::new(0),
             poison: OnceLock::new(),
         };
         device.note_limit();
@@ -440,6 +443,28 @@ impl Device {
     /// work in flight.
     pub fn blame_if_sticky(&self, e: Error) -> Error {
         if error::is_sticky(&e) { self.blame(e) } else { e }
+    }
+
+    /// Counts bytes that records of gradients begin to keep.
+    pub(crate) fn keep_recorded(&self, bytes: u64) {
+        self.recorded.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that records of gradients no longer keep.
+    pub(crate) fn release_recorded(&self, bytes: u64) {
+        self.recorded.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the error of a request how much memory records of gradients keep.
+    pub(crate) fn blame_records(&self, error: Error) -> Error {
+        let bytes = self.recorded.load(Ordering::Relaxed);
+        if bytes == 0 || !error::is_shortage(&error) {
+            return error;
+        }
+        let message = format!("{}; records of gradients keep {}", error.message(), bytes_text(bytes));
+        error.with_message(message).help(
+            "run `backward()` before more is recorded, record less with `checkpoint` or `no_grad()`, or ask for less",
+        )
     }
 
     /// Called after a wait: the fault that kernels reported since the last call, as an error at the source

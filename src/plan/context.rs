@@ -177,6 +177,11 @@ impl Runtime {
         Ok(self.place(id)?.stream.clone())
     }
 
+    /// The current streams of the devices in use.
+    pub fn current_streams(&self) -> Vec<Arc<Stream>> {
+        self.devices.places.iter().filter_map(|place| place.stream.clone()).collect()
+    }
+
     /// Makes a stream the current one of its device. Does not change the current device.
     pub fn set_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.place(stream.device())?;

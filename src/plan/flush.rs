@@ -372,7 +372,10 @@ impl<'a> Taken<'a> {
     ) -> Result<()> {
         if storage.memory().is_none() {
             let block = device.alloc_with(storage.bytes(), stream, span, effort);
-            let block = block.map_err(|e| device.blame_if_sticky(e).locate(&crate::base::Site::of(span)))?;
+            let block = block.map_err(|e| {
+                let error = device.blame_records(device.blame_if_sticky(e));
+                error.locate(&crate::base::Site::of(span))
+            })?;
             self.0.push((storage, block));
         }
         Ok(())

@@ -144,7 +144,7 @@ impl Runtime {
             self.leave_before(device, bytes, None)?;
         }
         let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
-        block.map_err(|e| device.blame_if_sticky(e).locate(&Site::of(span)))
+        block.map_err(|e| device.blame_records(device.blame_if_sticky(e)).locate(&Site::of(span)))
     }
 
     /// Allocates page-locked host memory.

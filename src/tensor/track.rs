@@ -113,13 +113,19 @@ impl Tensor {
     /// Counts a reference that a node keeps for its rule. A view is kept as an object of its own, so that each
     /// kept reference is one holder of the storage.
     pub(crate) fn kept(&self) -> Tensor {
-        self.0.first().kept.fetch_add(1, Ordering::Relaxed);
+        if self.0.first().kept.fetch_add(1, Ordering::Relaxed) == 0 {
+            let storage = self.storage();
+            storage.owner().keep_recorded(storage.bytes());
+        }
         if self.is_first() { self.clone() } else { self.with_layout(self.layout().clone()) }
     }
 
     /// The reference from [`Tensor::kept`] is released.
     pub(crate) fn release_kept(&self) {
-        self.0.first().kept.fetch_sub(1, Ordering::Relaxed);
+        if self.0.first().kept.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let storage = self.storage();
+            storage.owner().release_recorded(storage.bytes());
+        }
     }
 
     /// The source position of the last write in place.

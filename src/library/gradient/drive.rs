@@ -33,16 +33,17 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
             Event::Done(found) => return Ok((found, pass.creates())),
             Event::Hook(number, gradient) => {
                 let hook = vm.callbacks.get(number).unwrap_or_default();
-                let result =
-                    recorded(vm, pass.creates(), |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
+                let result = beside(vm, &mut pass, |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
                 match result {
                     Value::Tensor(new) => pass.hooked(Some(new)),
                     _ => pass.hooked(None),
                 }
             }
             Event::Script(number, gradients) => {
-                let creates = pass.creates();
-                let answer = recorded(vm, creates, |vm| super::forms::apply_rule(vm, number, gradients))?;
+                let answer = beside(vm, &mut pass, |vm| super::forms::apply_rule(vm, number, gradients))?;
+                if !pass.retains() {
+                    vm.callbacks.set(number, Value::None);
+                }
                 pass.answer(&mut vm.rt, answer)?;
             }
             Event::Again(number) => {
@@ -54,6 +55,14 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
             }
         }
     }
+}
+
+/// Runs script code of a node: on its stream, recorded if the pass is.
+fn beside<T>(vm: &mut Vm, pass: &mut Pass, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
+    let before = pass.enter_stream(&mut vm.rt)?;
+    let result = recorded(vm, pass.creates(), code);
+    before.map_or(Ok(()), |before| vm.rt.set_stream(&before))?;
+    result
 }
 
 /// Runs script code with recording on or off.

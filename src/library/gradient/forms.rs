@@ -28,7 +28,7 @@ enum Kind {
     /// `jacobian`, `hessian`
     Jacobian { argnum: usize, second: bool },
     /// The second result of `vjp`: the outputs, and the records of the operands.
-    Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Vec<Value> },
+    Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Vec<Value>, cut: bool },
     /// `custom_gradient`: the rule.
     Custom(Value),
 }
@@ -122,12 +122,12 @@ pub(super) fn call(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             })
         }
         Kind::Jacobian { argnum, second } => derivatives(vm, &made.function, &given, *argnum, *second),
-        Kind::Back { outputs, edges, operands } => {
+        Kind::Back { outputs, edges, operands, cut } => {
             let cotangents = match given.as_slice() {
                 [one] => one.clone(),
                 _ => Value::tuple(given),
             };
-            pull_back(vm, outputs, &cotangents, edges, operands)
+            pull_back(vm, outputs, &cotangents, edges, operands, *cut)
         }
         Kind::Custom(rule) => custom_call(vm, &made.function, rule, given),
     }
@@ -170,10 +170,10 @@ fn like(vm: &mut Vm, value: &Value, gradients: &mut dyn Iterator<Item = Option<T
 }
 
 /// A value whose tensors have no record.
-fn detached(vm: &mut Vm, value: &Value) -> Result<Value> {
+fn detached(vm: &mut Vm, value: &Value, cut: bool) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if gradient::requires_gradient(&mut vm.rt, tensor) => {
-            Ok(Value::Tensor(gradient::detach(&vm.rt, tensor)))
+            Ok(Value::Tensor(apart_from_record(vm, tensor, cut)))
         }
         other => Ok(other.clone()),
     };
@@ -256,8 +256,8 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
     let (value, aux) = match recorded {
         true => (Value::Tensor(loss), aux),
         false => {
-            let value = detached(vm, &Value::Tensor(loss))?;
-            (value, aux.map(|aux| detached(vm, &aux)).transpose()?)
+            let value = detached(vm, &Value::Tensor(loss), cut)?;
+            (value, aux.map(|aux| detached(vm, &aux, cut)).transpose()?)
         }
     };
     Ok(Found { value, aux, gradients })
@@ -282,22 +282,38 @@ fn pass(
 pub(super) fn vjp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let operands = vm.collect(&args[1])?;
     let argnums: Vec<usize> = (0..operands.len()).collect();
-    let Called { result: outputs, edges, .. } = called(vm, &args[0], &operands, &argnums)?;
-    let edges = edges.into_iter().flatten().collect();
-    let shown = detached_unless_outer(vm, &outputs, &operands)?;
-    let back = function(vm, Kind::Back { outputs, edges, operands }, Value::None);
+    let Called { result: outputs, edges, cut } = called(vm, &args[0], &operands, &argnums)?;
+    let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
+    let shown = detached_unless_outer(vm, &outputs, &edges, cut)?;
+    let back = function(vm, Kind::Back { outputs, edges, operands, cut }, Value::None);
     Ok(Value::tuple(vec![shown, back]))
 }
 
-/// The outputs as the caller sees them: with a record only if an operand has one.
-fn detached_unless_outer(vm: &mut Vm, outputs: &Value, operands: &[Value]) -> Result<Value> {
-    let mut leaves = Vec::new();
-    operands.iter().try_for_each(|operand| tree::leaves(vm, operand, &mut leaves, 0))?;
-    let outer = leaves.iter().any(|leaf| match leaf {
-        Value::Tensor(tensor) => gradient::requires_gradient(&mut vm.rt, tensor),
-        _ => false,
-    });
-    if outer { Ok(outputs.clone()) } else { detached(vm, outputs) }
+/// The outputs as the caller sees them: with a record only if they depend on more than the arguments. `cut`: an
+/// argument is a leaf, on which the dependence is not recorded.
+fn detached_unless_outer(vm: &mut Vm, outputs: &Value, edges: &[Option<Edge>], cut: bool) -> Result<Value> {
+    let own: Vec<Edge> = edges.iter().flatten().cloned().collect();
+    let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
+        Value::Tensor(tensor) if gradient::requires_gradient(&mut vm.rt, tensor) => {
+            match gradient::depends_outside(&mut vm.rt, tensor, &own) {
+                true => Ok(leaf.clone()),
+                false => Ok(Value::Tensor(apart_from_record(vm, tensor, cut))),
+            }
+        }
+        other => Ok(other.clone()),
+    };
+    tree::rebuilt(vm, outputs, &mut leaf, 0)
+}
+
+/// A tensor without its record; with `cut`, marked so that a pass that reaches it is an error.
+fn apart_from_record(vm: &mut Vm, tensor: &Tensor, cut: bool) -> Tensor {
+    if !cut {
+        return gradient::detach(&vm.rt, tensor);
+    }
+    let mut marked = [Some(tensor.clone())];
+    gradient::mark_unrecorded(&mut vm.rt, &mut marked);
+    let [marked] = marked;
+    marked.unwrap_or_else(|| tensor.clone())
 }
 
 fn pull_back(
@@ -306,6 +322,7 @@ fn pull_back(
     cotangents: &Value,
     edges: &[Option<Edge>],
     operands: &[Value],
+    cut: bool,
 ) -> Result<Value> {
     let (mut leaves, mut given) = (Vec::new(), Vec::new());
     tree::leaves(vm, outputs, &mut leaves, 0)?;
@@ -318,10 +335,13 @@ fn pull_back(
             targets.push(Target { tensor: tensor.clone(), gradient: Some(gradient.clone()) });
         }
     }
-    let (found, _) = match targets.is_empty() {
+    let (mut found, recorded) = match targets.is_empty() {
         true => (vec![None; edges.len()], false),
         false => pass(vm, targets, edges, true)?,
     };
+    if cut && !recorded {
+        gradient::mark_unrecorded(&mut vm.rt, &mut found);
+    }
     let mut found = found.into_iter();
     let mut all = Vec::new();
     for operand in operands {
@@ -337,8 +357,9 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         return Err(crate::ops::error::wrong_argument(2, "one tangent for each primal"));
     }
     let argnums: Vec<usize> = (0..operands.len()).collect();
-    let Called { result: outputs, edges, .. } = called(vm, &args[0], &operands, &argnums)?;
-    let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
+    let Called { result: outputs, edges: own, cut } = called(vm, &args[0], &operands, &argnums)?;
+    let own: Vec<Option<Edge>> = own.into_iter().flatten().collect();
+    let edges = &own;
     let mut leaves = Vec::new();
     tree::leaves(vm, &outputs, &mut leaves, 0)?;
     // The gradient is linear in its cotangents; its gradient with respect to them is the derivative.
@@ -381,10 +402,13 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     for cotangent in &cotangents {
         edges.push(cotangent.as_ref().and_then(|tensor| gradient::edge_of(&mut vm.rt, tensor)));
     }
-    let (found, _) = match targets.is_empty() {
+    let (mut found, recorded) = match targets.is_empty() {
         true => (vec![None; edges.len()], false),
         false => pass(vm, targets, &edges, false)?,
     };
+    if cut && !recorded {
+        gradient::mark_unrecorded(&mut vm.rt, &mut found);
+    }
     let mut found = found.into_iter();
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) => match found.next().flatten() {
@@ -394,7 +418,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         _ => Ok(Value::None),
     };
     let derivative = tree::rebuilt(vm, &outputs, &mut leaf, 0)?;
-    let shown = detached_unless_outer(vm, &outputs, &operands)?;
+    let shown = detached_unless_outer(vm, &outputs, &own, cut)?;
     Ok(Value::tuple(vec![shown, derivative]))
 }
 
@@ -410,7 +434,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         }
         false => f.clone(),
     };
-    let Called { result, edges, .. } = called(vm, &f, given, &[argnum])?;
+    let Called { result, edges, cut } = called(vm, &f, given, &[argnum])?;
     let Value::Tensor(y) = result else {
         return Err(gradient::error::bad_loss("a tensor"));
     };
@@ -434,7 +458,10 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
         let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own)])?;
         let targets = vec![Target { tensor: y.clone(), gradient: Some(cotangent) }];
-        let (mut found, _) = pass(vm, targets, &edges, row + 1 < count)?;
+        let (mut found, recorded) = pass(vm, targets, &edges, row + 1 < count)?;
+        if cut && !recorded {
+            gradient::mark_unrecorded(&mut vm.rt, &mut found);
+        }
         rows.push(match found.pop().flatten() {
             Some(gradient) => gradient,
             None => operation(vm, "zeros_like", &[Arg::Tensor(x.clone())])?,
@@ -446,7 +473,8 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
 
 /// Calls the forward function of a `custom_gradient`, and records the call if an argument requires gradients.
 fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Vec<Value>) -> Result<Value> {
-    let result = recorded(vm, false, |vm| vm.callback(forward, &given))?;
+    // Recorded, so that second derivatives know how `saved` depends on the arguments.
+    let result = vm.callback(forward, &given)?;
     let Value::Tuple(pair) = &result else { return Err(gradient::error::bad_custom()) };
     let [value, saved] = pair.items() else { return Err(gradient::error::bad_custom()) };
     let mut outputs = Vec::new();
@@ -483,7 +511,7 @@ pub(super) fn apply_rule(
     gradients: Vec<Option<Tensor>>,
 ) -> Result<Vec<Option<Tensor>>> {
     let value = vm.callbacks.get(number).unwrap_or_default();
-    let Some(applied) = value.as_object::<Applied>() else { return Err(gradient::error::bad_custom()) };
+    let Some(applied) = value.as_object::<Applied>() else { return Err(gradient::error::consumed_rule()) };
     let given = gradients.into_iter().map(|gradient| gradient.map_or(Value::None, Value::Tensor));
     let args: Vec<Value> = std::iter::once(applied.saved.clone()).chain(given).collect();
     let answer = vm.callback(&applied.rule, &args)?;

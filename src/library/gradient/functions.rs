@@ -2,14 +2,17 @@
 
 use super::drive::recorded;
 use super::{edges, keeps, run_pass, tensors};
+use crate::array::Dtype;
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::ops::gradient::{self, Create, Options, Target};
+use crate::plan::Selection;
+use crate::stream::Stream;
 use crate::tensor::{GeneratorState, Tensor};
 use crate::vm::{Object, Value, Vm};
 use std::any::Any;
 use std::cell::RefCell;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 /// The gradients that were given for outputs: `none`, one, or a list with one or `none` per output.
 fn given(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<Option<Tensor>>> {
@@ -79,6 +82,30 @@ pub(super) struct Checkpoint {
     records: RefCell<Vec<Weak<dyn Any + Send + Sync>>>,
     /// The states of the generators before it.
     draws: Vec<(DeviceId, GeneratorState)>,
+    place: Place,
+}
+
+/// Where and how code runs: the device, the streams, automatic conversions.
+struct Place {
+    selection: Selection,
+    streams: Vec<Arc<Stream>>,
+    autocast: Option<Dtype>,
+}
+
+impl Place {
+    fn current(vm: &Vm) -> Place {
+        Place {
+            selection: vm.rt.selection(),
+            streams: vm.rt.current_streams(),
+            autocast: vm.rt.settings.autocast,
+        }
+    }
+
+    fn select(&self, vm: &mut Vm) -> Result<()> {
+        vm.rt.select(self.selection);
+        vm.rt.settings.autocast = self.autocast;
+        self.streams.iter().try_for_each(|stream| vm.rt.set_stream(stream))
+    }
 }
 
 impl Object for Checkpoint {
@@ -101,16 +128,18 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         return vm.callback(&args[0], &given);
     }
     let draws = vm.rt.generator_states();
+    let place = Place::current(vm);
     let outer = gradient::begin_log(&mut vm.rt);
     let result = vm.callback(&args[0], &given);
     let made = gradient::end_log(&mut vm.rt, outer);
     let result = result?;
-    let records = made.iter().map(std::sync::Arc::downgrade).collect();
+    let records = made.iter().map(Arc::downgrade).collect();
     let value = Value::object(Checkpoint {
         function: args[0].clone(),
         args: given,
         records: RefCell::new(records),
         draws,
+        place,
     });
     let ticket = vm.callbacks.keep(value);
     gradient::release_kept(&made, &ticket);
@@ -118,23 +147,33 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 impl Checkpoint {
-    /// Runs the function again, with the same draws, and gives its records to those of the first run.
+    /// Runs the function again, with the same draws, streams and conversions, and gives its records to those of the first run.
     pub(super) fn run_again(&self, vm: &mut Vm) -> Result<()> {
         let now = vm.rt.generator_states();
         vm.rt.set_generator_states(&self.draws);
+        let before = Place::current(vm);
+        self.place.select(vm)?;
         let result = recorded(vm, true, |vm| {
             let outer = gradient::begin_log(&mut vm.rt);
             let result = vm.callback(&self.function, &self.args);
             let made = gradient::end_log(&mut vm.rt, outer);
             result.map(|_| made)
         });
+        before.select(vm)?;
         vm.rt.set_generator_states(&now);
         let second = result?;
         let first = std::mem::take(&mut *self.records.borrow_mut());
         if first.len() != second.len() {
             return Err(gradient::error::checkpoint_differs(first.len(), second.len()));
         }
-        gradient::restore_kept(&first, &second);
+        for (ticket, number, record) in gradient::restore_kept(&first, &second) {
+            let inside = vm.callbacks.get(*ticket).unwrap_or_default();
+            if let Some(inside) = inside.as_object::<Checkpoint>()
+                && let Some(place) = inside.records.borrow_mut().get_mut(number)
+            {
+                *place = record;
+            }
+        }
         *self.records.borrow_mut() = first;
         Ok(())
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A record of one operation: where its gradients go, and what its rule needs.
 ///
@@ -31,6 +31,8 @@ pub struct Node {
     pub stream: Option<Arc<Stream>>,
     /// Counts towards the session's limit on tensors.
     pub counted: Option<Arc<()>>,
+    /// The record of the first run of a checkpoint that this one, of a later run, stands for.
+    pub moved: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// What changes after the recording.
     pub state: Mutex<State>,
 }
@@ -141,6 +143,14 @@ impl Node {
     /// The node of an edge.
     pub fn of(edge: &Edge) -> Option<&Node> {
         edge.node.downcast_ref()
+    }
+
+    /// The edge to the record that another one stands for.
+    pub fn first(edge: Edge) -> Edge {
+        match Node::of(&edge).and_then(|node| node.moved.get()?.upgrade()) {
+            Some(node) => Edge { node, ..edge },
+            None => edge,
+        }
     }
 
     /// The name of what is recorded, for messages.

@@ -76,6 +76,8 @@ pub struct Pass {
     needed: Option<HashSet<u64>>,
     found: Vec<Option<Tensor>>,
     current: Option<Current>,
+    /// The record and the checkpoint that was last run again for it.
+    again: Option<(u64, u64)>,
     used: Vec<Arc<Stream>>,
 }
 
@@ -143,6 +145,7 @@ impl Pass {
             arriving: HashMap::default(),
             needed: None,
             current: None,
+            again: None,
             used: Vec::new(),
         };
         let mut edges = Vec::new();
@@ -169,7 +172,8 @@ impl Pass {
                 leading_to(edges.iter().map(|(edge, _)| edge), wanted, pass.options.create);
             pass.needed = Some(needed);
             if pass.options.create == Create::IfUseful {
-                pass.options.create = if others { Create::Yes } else { Create::No };
+                let given = edges.iter().any(|(_, gradient)| super::edge_of(rt, gradient).is_some());
+                pass.options.create = if others || given { Create::Yes } else { Create::No };
             }
         }
         for (edge, gradient) in edges {
@@ -219,6 +223,23 @@ impl Pass {
         self.options.create == Create::Yes
     }
 
+    /// Selects the stream of the node for which the pass has returned. Gives the current one, for the caller to
+    /// select again; `None` if it is the same.
+    ///
+    /// # Errors
+    /// Those of selecting a stream.
+    pub fn enter_stream(&mut self, rt: &mut Runtime) -> Result<Option<Arc<Stream>>> {
+        let Some(reference) = self.current.as_ref().map(|current| current.node.clone()) else {
+            return Ok(None);
+        };
+        node_of(&reference).map_or(Ok(None), |node| self.enter(rt, node))
+    }
+
+    /// True if the record is kept for another pass.
+    pub fn retains(&self) -> bool {
+        self.options.retain || self.creates()
+    }
+
     fn advanced(&mut self, rt: &mut Runtime) -> Result<Event> {
         loop {
             // A pass may go through millions of records.
@@ -262,6 +283,9 @@ impl Pass {
                 state.again.as_ref().filter(|_| state.saved.is_none()).map(|(ticket, _)| **ticket)
             };
             if let Some(checkpoint) = again {
+                if self.again.replace((node.id, checkpoint)) == Some((node.id, checkpoint)) {
+                    return Err(error::lost_checkpoint());
+                }
                 return Ok(Event::Again(checkpoint));
             }
             if let (Step::Script(number), Some(current)) = (&node.step, &self.current) {
@@ -328,18 +352,24 @@ impl Pass {
         node: &Node,
         code: impl FnOnce(&mut Pass, &mut Runtime) -> Result<T>,
     ) -> Result<T> {
-        let Some(stream) = self.stream_for(rt, node)? else { return code(self, rt) };
+        let before = self.enter(rt, node)?;
+        let result = code(self, rt);
+        before.map_or(Ok(()), |before| rt.set_stream(&before))?;
+        result
+    }
+
+    /// Selects the stream of a node. Gives the one that was selected, if it is another one.
+    fn enter(&mut self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
+        let Some(stream) = self.stream_for(rt, node)? else { return Ok(None) };
         let before = rt.current_stream(stream.device())?;
         if Arc::ptr_eq(&before, &stream) {
-            return code(self, rt);
+            return Ok(None);
         }
         if !self.used.iter().any(|used| Arc::ptr_eq(used, &stream)) {
             self.used.push(stream.clone());
         }
         rt.set_stream(&stream)?;
-        let result = code(self, rt);
-        rt.set_stream(&before)?;
-        result
+        Ok(Some(before))
     }
 
     /// Stores the gradients of a leaf, of retained results, and of wanted inputs.
@@ -463,14 +493,13 @@ impl Pass {
             Some(alias)
         };
         let results = saved.results.iter().enumerate().map(own).collect();
-        let freed: Option<Saved> =
-            match self.options.retain || self.creates() || saved.tensors().next().is_none() {
-                true => None,
-                false => {
-                    state.consumed = self.span;
-                    state.saved.take()
-                }
-            };
+        let freed: Option<Saved> = match self.retains() || saved.tensors().next().is_none() {
+            true => None,
+            false => {
+                state.consumed = self.span;
+                state.saved.take()
+            }
+        };
         drop(state);
         drop(freed);
         Ok((args, results))
@@ -618,6 +647,12 @@ fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
         gradient = composed::call(rt, "to", &[t(gradient), Arg::Device(form.device)])?;
     }
     Ok(gradient)
+}
+
+/// True if a tensor depends on a leaf, or an argument of a function, other than these.
+pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool {
+    let own = own.iter().filter_map(Node::of).map(|node| node.id).collect();
+    super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
 }
 
 /// The nodes between `roots` and the wanted ones, both included; and whether recording the pass is useful.
