@@ -24,7 +24,7 @@ impl Callbacks {
     pub fn keep(&mut self, value: Value) -> Ticket {
         if self.entries.len() >= self.search_at {
             drop(self.released());
-            self.search_at = 64.max(2 * self.entries.len());
+            self.search_at = 16.max(2 * self.entries.len());
         }
         self.next += 1;
         let ticket = Arc::new(self.next);
