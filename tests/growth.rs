@@ -108,7 +108,7 @@ fn engines_do_not_grow_with_what_they_have_run() {
     stays("tensors", 500, |engine, i| {
         engine.eval::<()>(&format!("let x = ones(10) * {i}\nx += 1\nx.sum().item()")).unwrap();
     });
-    stays("training steps", 10_000, |engine, i| {
+    stays("training steps", 4000, |engine, i| {
         const START: &str = "let (x, y) = (arange(6.0).reshape(3, 2), ones(3, 1))
             let (w, b) = (full([2, 1], 0.1, requires_grad=true), zeros(1, requires_grad=true))
             let s = Stream()
