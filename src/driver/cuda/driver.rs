@@ -1,10 +1,11 @@
 //! One CUDA device.
 
+use super::background;
 use super::blas::Blas;
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::graph::Graphs;
-use super::library::{self, Library, Loaded};
+use super::library::{Library, Loaded};
 use super::mapping::Mapping;
 use super::memory::Peers;
 use super::nvrtc::Arch;
@@ -85,9 +86,9 @@ impl CudaDriver {
     fn new(index: u32) -> Result<CudaDriver> {
         let device = device_handle(index)?;
         let context = std::thread::scope(|scope| {
-            let warm_up = std::thread::Builder::new().spawn_scoped(scope, library::warm_up);
+            let warm_up = std::thread::Builder::new().spawn_scoped(scope, background::warm_up);
             if warm_up.is_err() {
-                library::warm_up();
+                background::warm_up();
             }
             Context::retain(device)
         })?;
@@ -321,7 +322,7 @@ impl Driver for CudaDriver {
         match self.library.find(launch, signature) {
             Ok(Some(_)) => true,
             Ok(None) => {
-                self.library.compile_later(&launch.program, signature);
+                self.library.compile_later(launch, signature);
                 false
             }
             Err(_) => false,

@@ -4,6 +4,7 @@
 //! table of addresses keeps its programs alive, so an address always denotes the same program. The caller or
 //! a background thread of the process compiles missing kernels.
 
+use super::background::{self, Use};
 use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
@@ -15,11 +16,11 @@ use crate::kernel::cuda::interpret::MOST_SHARED;
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use foldhash::HashMap;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Kernels in device memory, in the order of their source's entries.
@@ -42,7 +43,8 @@ impl Loaded {
 
 enum State {
     Ready(Arc<Loaded>),
-    Compiling,
+    /// What the launches that were interpreted meanwhile count.
+    Compiling(Use),
     Failed(Error),
 }
 
@@ -158,9 +160,13 @@ impl Library {
             match tables.state(program, signature) {
                 Some(State::Ready(loaded)) => return Ok(loaded.clone()),
                 Some(State::Failed(error)) => return Err(error.clone()),
-                Some(State::Compiling) => self.changed.wait(&mut tables),
+                Some(State::Compiling(used)) => {
+                    // Before all that nobody waits for.
+                    used.store(u64::MAX / 2, Relaxed);
+                    self.changed.wait(&mut tables);
+                }
                 None => {
-                    tables.set(program, signature, State::Compiling);
+                    tables.set(program, signature, State::Compiling(Use::default()));
                     drop(tables);
                     let compiling = Compiling { library: self, program, signature };
                     compiling.finish(self.build(program, signature));
@@ -194,8 +200,8 @@ impl Library {
                     return Ok(Some(loaded));
                 }
                 Some(State::Failed(error)) => return Err(error.clone()),
-                Some(State::Compiling) => return Ok(None),
-                None => tables.set(program, signature, State::Compiling),
+                Some(State::Compiling(_)) => return Ok(None),
+                None => tables.set(program, signature, State::Compiling(Use::default())),
             }
         }
         self.counts.programs.fetch_add(1, Relaxed);
@@ -213,24 +219,32 @@ impl Library {
         loaded.map(Some)
     }
 
-    /// Compiles in the background what [`Library::find`] did not find.
-    pub fn compile_later(self: &Arc<Library>, program: &Arc<Program>, signature: Signature) {
+    /// Compiles in the background what [`Library::find`] did not find and was interpreted instead.
+    pub fn compile_later(self: &Arc<Library>, launch: &Launch, signature: Signature) {
+        let program = &launch.program;
+        let elements = launch.shape.iter().map(|&n| n as u64).product();
+        let used = Use::default();
+        used.store(elements, Relaxed);
         {
             let mut tables = self.tables.lock();
-            if tables.state(program, signature).is_some() {
-                return;
+            match tables.state(program, signature) {
+                Some(State::Compiling(used)) => {
+                    used.fetch_add(elements, Relaxed);
+                    return;
+                }
+                Some(_) => return,
+                None => tables.set(program, signature, State::Compiling(used.clone())),
             }
-            tables.set(program, signature, State::Compiling);
         }
         let compiling = Compiling { library: self, program, signature };
         let (library, job_program) = (Arc::downgrade(self), program.clone());
-        let sent = in_background(Box::new(move || {
+        let job = Box::new(move || {
             if let Some(library) = library.upgrade().filter(|library| !library.closed.load(Relaxed)) {
                 let compiling = Compiling { library: &library, program: &job_program, signature };
                 compiling.finish(library.build(&job_program, signature));
             }
-        }));
-        match sent {
+        });
+        match background::run(used, job) {
             // The job has a guard of its own.
             true => std::mem::forget(compiling),
             false => compiling.give_up(),
@@ -321,7 +335,7 @@ impl Library {
     /// run when the process exits.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
-        drop(WORKING.write());
+        background::pause();
     }
 
     /// Unloads everything. The device must be idle, and no kernel may be launched afterwards.
@@ -375,76 +389,5 @@ impl Drop for Compiling<'_> {
     fn drop(&mut self) {
         let error = kernel_rejected(&self.program.label, "its compilation panicked");
         self.library.set(self.program, self.signature, State::Failed(error));
-    }
-}
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// Read while a job runs. The exit of the process waits for it: NVRTC's exit handlers must not free the data
-/// of a running compilation.
-static WORKING: RwLock<bool> = RwLock::new(true);
-
-extern "C" fn at_exit() {
-    prepare_exit();
-}
-
-/// Waits for compilations under way and begins no more: the process is about to exit.
-pub(super) fn prepare_exit() {
-    *WORKING.write() = false;
-}
-
-unsafe extern "C" {
-    /// C's `atexit`.
-    fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
-}
-
-/// Prepares NVRTC for [`in_background`]. Takes as long as the first compilation, so drivers call it beside the
-/// creation of their context.
-///
-/// NVRTC registers exit handlers when it compiles for the first time. If the process exits during a compilation,
-/// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it. NVRTC
-/// may register more later; [`Library::close`] does not depend on their order.
-pub(super) fn warm_up() {
-    static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        nvrtc::warm_up();
-        // SAFETY: the handler is a plain function.
-        let _ = unsafe { atexit(at_exit) };
-    });
-}
-
-/// Most threads that compile.
-const MOST_WORKERS: usize = 4;
-
-/// Passes a job to the background threads; false if there are none.
-fn in_background(job: Job) -> bool {
-    static JOBS: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
-    let jobs = JOBS.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel::<Job>();
-        let receiver = Arc::new(Mutex::new(receiver));
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = (0..(cores / 2).clamp(1, MOST_WORKERS)).filter(|_| {
-            let receiver = receiver.clone();
-            std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(move || work(&receiver)).is_ok()
-        });
-        (workers.count() > 0).then_some(sender)
-    });
-    jobs.as_ref().is_some_and(|sender| sender.send(job).is_ok())
-}
-
-fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
-    loop {
-        let job = jobs.lock().recv();
-        let Ok(job) = job else { return };
-        let working = WORKING.read();
-        if !*working {
-            // The end of a thread destroys NVRTC's data of that thread, which must not happen during the exit.
-            drop(working);
-            loop {
-                std::thread::park();
-            }
-        }
-        // A job that panics has ended its waits; the thread goes on with the next one.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
     }
 }

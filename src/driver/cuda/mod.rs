@@ -3,12 +3,13 @@
 //! `probe` finds the driver and the devices, `dynamic` the libraries above it; `driver` is one device's
 //! [`Driver`](crate::driver::Driver) over its primary context, together with `memory`, `mapping` and
 //! `stream`; `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk
-//! (`kernel_cache`), and `library` keeps the loaded kernels; `queue` and `scratch` queue one launch on a
-//! stream, `graph` many at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows nothing of tensors,
-//! operations, races or the allocator.
+//! (`kernel_cache`), `background` does so beside other work, and `library` keeps the loaded kernels; `queue` and
+//! `scratch` queue one launch on a stream, `graph` many at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows
+//! nothing of tensors, operations, races or the allocator.
 //!
 //! Invariant: the bindings are called only after `probe` has found the driver, and every result is checked.
 
+mod background;
 mod blas;
 mod context;
 mod driver;
@@ -33,7 +34,7 @@ mod stream;
 
 /// Ends the background work of all devices: the process is about to exit.
 pub fn prepare_exit() {
-    library::prepare_exit();
+    background::prepare_exit();
 }
 
 /// Tests on a real device, next to the other suites that need special hardware.

@@ -127,7 +127,7 @@ impl cuda::Queue for Queue<'_> {
         if self.interpreted(launch)? {
             // A failure, such as a missing compiler, stays: the program is interpreted from now on.
             if found.is_ok() {
-                library.compile_later(&launch.program, signature);
+                library.compile_later(launch, signature);
             }
             return Ok(());
         }

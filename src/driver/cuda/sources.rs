@@ -312,6 +312,11 @@ fn other_kinds_compile() {
             let large = [4000, 64];
             let rows = [dense(&large), index(&[1, 0]), dense(&large)];
             check(&Launch { limit: 4000, ..launch(scatter.clone(), &large, &rows, 0) }, archs);
+            let one = [dense(&[4000]), index(&[1]), dense(&[4000])];
+            for limit in [50, 4000, 5000] {
+                check(&Launch { limit, ..launch(scatter.clone(), &[4000], &one, 0) }, archs);
+            }
+            check(&Launch { limit: 6000, ..launch(scatter.clone(), &[9000], &one, 0) }, archs);
             let far = View { strides: smallvec![1 << 33, 1], ..dense(&shape) };
             check(&launch(scatter, &shape, &[dense(&shape), index(&[64, 1]), far], 0), archs);
         }
