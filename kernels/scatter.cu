@@ -1,12 +1,12 @@
 // out[.., index[i], ..] = source[i], one winner per target; or a combination of all of them.
 //
 // A launch has `outer` dimensions, over which the index varies, and `inner` ones, over which it does not (only
-// where sources are combined): an element of the index moves a whole row of inner elements.
+// where sources are combined in sorted order): an element of the index moves a whole row of inner elements.
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, then the layout from kernel/kinds. A target is an offset in `out`, in
-// elements, of the first inner element.
+// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh, then the layout from
+// kernel/kinds. A target is an offset in `out`, in elements, of the first inner element.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -78,6 +78,98 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Sc
     }
 #endif
 }
+#elif @MODE@ == 2
+// Sums of floats, in four launches: the tops, the values from before, the other numbers, the results. Few targets are
+// summed in shared memory first.
+extern "C" __global__ void __launch_bounds__(256) tops(const __grid_constant__ ScatterParams p) {
+    u32* tops = memory<u32>(p.w[12]);
+    u32* into = tops;
+#if @FEW@
+    __shared__ u32 own[@FEW@];
+    into = own;
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) own[t] = 0;
+    __syncthreads();
+#endif
+    for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
+        u64 target[4];
+        u32 held[4], found[4];
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const u64 i = first + 256 * n + threadIdx.x;
+            found[n] = 0;
+            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) {
+                found[n] = top_of(load_@DTYPE@(source_of(p, (Index)i)));
+            }
+        }
+        #pragma unroll
+        for (int n = 0; n < 4; n++) held[n] = found[n] ? into[target[n]] : 0;
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (found[n]) raise_top(into + target[n], held[n], found[n]);
+        }
+    }
+#if @FEW@
+    __syncthreads();
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) raise_top(tops + t, 0, own[t]);
+#endif
+}
+extern "C" __global__ void __launch_bounds__(256) begin(const __grid_constant__ ScatterParams p) {
+    const u64 target = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (target >= p.w[10]) return;
+    u32* tops = memory<u32>(p.w[12]);
+    u32 top = tops[target];
+    if (top == 0) return;
+    const float held = load_@DTYPE@(memory<const Bits>(p.w[7])[target]);
+    top = higher(top, top_of(held));
+    tops[target] = top;
+    memory<i64>(p.w[13])[target] = units(held, top, (u32)p.w[14]);
+}
+extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ ScatterParams p) {
+    const u32* tops = memory<const u32>(p.w[12]);
+    unsigned long long* sums = memory<unsigned long long>(p.w[13]);
+    unsigned long long* into = sums;
+#if @FEW@
+    __shared__ unsigned long long own[@FEW@];
+    into = own;
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) own[t] = 0;
+    __syncthreads();
+#endif
+    for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
+        u64 target[4];
+        float value[4];
+        u32 top[4];
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const u64 i = first + 256 * n + threadIdx.x;
+            value[n] = 0;
+            if (i < p.w[0] && target_of(p, (Index)i, false, target[n])) {
+                value[n] = load_@DTYPE@(source_of(p, (Index)i));
+            }
+        }
+        #pragma unroll
+        for (int n = 0; n < 4; n++) top[n] = value[n] != 0 ? tops[target[n]] : 0;
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (value[n] == 0) continue;
+            const i64 part = units(value[n], top[n], (u32)p.w[14]);
+            if (part != 0) atomicAdd(into + target[n], (unsigned long long)part);
+        }
+    }
+#if @FEW@
+    __syncthreads();
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) {
+        if (own[t] != 0) atomicAdd(sums + t, own[t]);
+    }
+#endif
+}
+extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__ ScatterParams p) {
+    const u64 target = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (target >= p.w[10]) return;
+    const u32 top = memory<const u32>(p.w[12])[target];
+    if (top == 0) return;
+    const float sum = sum_of(memory<const i64>(p.w[13])[target], top, (u32)p.w[14]);
+    memory<Bits>(p.w[7])[target] = store_@DTYPE@(round_@DTYPE@(sum));
+}
 #else
 extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
@@ -86,6 +178,100 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
     if (!target_of(p, i, true, target)) target = p.w[10];
     memory<Key>(p.w[8])[i] = (Key)target;
 }
+#if @MODE@ == 3
+// After the sort: a thread for each inner element of each chunk of sorted positions. It sums the runs that lie in the
+// chunk; those that lie in several chunks are summed by all of them, at the place of the first.
+#define CHUNK 32
+
+struct Place {
+    u64 chunk, begin, end, at;
+};
+INLINE bool place_of(const ScatterParams& p, Place& place) {
+    const u64 thread = (u64)blockIdx.x * 256 + threadIdx.x;
+    place.chunk = thread / p.w[11];
+    place.begin = place.chunk * CHUNK;
+    place.end = place.begin + CHUNK < p.w[0] ? place.begin + CHUNK : p.w[0];
+    place.at = thread - place.chunk * p.w[11];
+    return place.begin < p.w[0];
+}
+// The chunk in which a target's run begins; it ends after `high`.
+INLINE u64 first_chunk(const Key* keys, Key target, u64 high) {
+    u64 low = 0;
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if (keys[middle] < target) low = middle + 1; else high = middle;
+    }
+    return low / CHUNK;
+}
+template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
+    Place place;
+    if (!place_of(p, place)) return;
+    const Key* keys = memory<const Key>(p.w[8]);
+    const Count* positions = memory<const Count>(p.w[9]);
+    const u32 room = (u32)p.w[14];
+    const Index j = (Index)place.at;
+@INNER@
+    const Bits* source = memory<const Bits>(p.w[5]) + (@INNER_SOURCE@);
+    Bits* out = memory<Bits>(p.w[7]) + (@INNER_OUT@);
+    u64 last;
+    for (u64 k = place.begin; k < place.end; k = last) {
+        const Key target = keys[k];
+        if ((u64)target == p.w[10]) return;
+        for (last = k + 1; last < place.end && keys[last] == target; last++) {}
+        const bool begins = k == 0 || keys[k - 1] != target;
+        const bool is_whole = begins && (last == p.w[0] || keys[last] != target);
+        if (LONG && is_whole) continue;
+        const float held = begins ? load_@DTYPE@(out[target]) : 0.0f;
+        u64 at = 0;
+        if (!is_whole) at = (begins ? place.chunk : first_chunk(keys, target, place.begin)) * p.w[11] + place.at;
+        u32* tops = memory<u32>(p.w[12]) + at;
+        u32 top;
+        if (LONG) {
+            top = *tops;
+        } else {
+            top = top_of(held);
+            #pragma unroll 8
+            for (u64 i = k; i < last; i++) {
+                top = higher(top, top_of(load_@DTYPE@(source[source_offset(p, (Index)positions[i])])));
+            }
+            if (!is_whole) {
+                raise_top(tops, 0, top);
+                continue;
+            }
+        }
+        i64 sum = units(held, top, room);
+        #pragma unroll 8
+        for (u64 i = k; i < last; i++) {
+            sum += units(load_@DTYPE@(source[source_offset(p, (Index)positions[i])]), top, room);
+        }
+        if (LONG) {
+            atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
+        } else {
+            out[target] = store_@DTYPE@(round_@DTYPE@(sum_of(sum, top, room)));
+        }
+    }
+}
+extern "C" __global__ void __launch_bounds__(256) sum_runs(const __grid_constant__ ScatterParams p) {
+    sum_chunk<false>(p);
+}
+extern "C" __global__ void __launch_bounds__(256) add_long(const __grid_constant__ ScatterParams p) {
+    sum_chunk<true>(p);
+}
+// The results of the runs that begin in a chunk and end in another.
+extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__ ScatterParams p) {
+    Place place;
+    if (!place_of(p, place) || place.end == p.w[0]) return;
+    const Key* keys = memory<const Key>(p.w[8]);
+    const Key target = keys[place.end - 1];
+    const bool goes_on = (u64)target != p.w[10] && keys[place.end] == target;
+    if (!goes_on || (place.begin > 0 && keys[place.begin - 1] == target)) return;
+    const Index j = (Index)place.at;
+@INNER@
+    const u64 at = place.chunk * p.w[11] + place.at;
+    const float sum = sum_of(memory<const i64>(p.w[13])[at], memory<const u32>(p.w[12])[at], (u32)p.w[14]);
+    (memory<Bits>(p.w[7]) + (@INNER_OUT@))[target] = store_@DTYPE@(round_@DTYPE@(sum));
+}
+#else
 // After the sort: a thread for each inner element of the first element of each run combines the run, in ascending
 // order of position. Loads do not depend on the sums, so that many are in flight.
 typedef @ACC@ Acc;
@@ -118,4 +304,5 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
     }
     *out = store_@DTYPE@(round_@DTYPE@(sum));
 }
+#endif
 #endif

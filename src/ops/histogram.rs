@@ -5,8 +5,11 @@
 //! search.
 
 use super::composed::{call, t};
+use super::folds::SUM;
+use super::index::Along;
 use super::make::{filled, positions};
 use super::params::X;
+use super::scatter::scatter_into;
 use super::shape::{narrowed, reshaped};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Data, Form, Gradient, Op, Out, Run, error};
@@ -175,10 +178,10 @@ fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>)
     // Unweighted elements are counted as ints, without rounding.
     let one = match weight {
         Some(weight) => weight,
-        None => filled(rt, x.shape(), Dtype::I64, x.device(), Scalar::Int(1))?,
+        None => filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?,
     };
-    let none = filled(rt, &[bins + 1], one.dtype(), x.device(), Scalar::Int(0))?;
-    let all = call(rt, "scatter_add", &[t(&none), Arg::Int(0), t(&bin), t(&one)])?;
+    let all = filled(rt, &[bins + 1], one.dtype(), x.device(), Scalar::Int(0))?;
+    scatter_into(rt, NAME, Along::dim(&all, 0), &bin, &one, Some(&SUM))?;
     let counts = call(rt, "clone", &[t(&narrowed(&all, 0, 0, bins))])?;
     rt.convert(&counts, x.dtype())
 }

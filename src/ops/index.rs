@@ -140,8 +140,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "scatter_reduce",
         doc: "Combines values into a copy of `x` at positions along a dimension: `reduce` is `sum`, `prod`, `mean`, \
-              `amax` or `amin`. With `include_self=false` the old values are not included. Sums of floats may differ \
-              in their last bits from run to run. Source: `torch.scatter_reduce`.",
+              `amax` or `amin`. With `include_self=false` the old values are not included. The result has the same \
+              bits in every run. Source: `torch.scatter_reduce`.",
         search: &["segment", "group by", "accumulate", "scatter_max"],
         params: &[
             X,

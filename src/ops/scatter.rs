@@ -1,6 +1,6 @@
 //! Writing to positions: the shared code of `scatter`, `index_add`, `index_put` and related operations.
 //!
-//! Values are combined in row-major order of the index, so results are bit-identical in every run.
+//! Results are bit-identical in every run, on every device: `kernel/kinds/scatter` says how values are combined.
 
 use super::folds::{MAX, SUM};
 use super::index::{Along, as_positions, gather_from, same_rank, value_for};

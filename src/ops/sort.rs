@@ -3,6 +3,7 @@
 //! Sorting is stable, and nan is greater than every number.
 
 use super::apply::again;
+use super::composed::{call, t};
 use super::folds::{MAX, SUM};
 use super::gradient::rules;
 use super::index::{Along, as_positions};
@@ -15,7 +16,7 @@ use super::scatter::scatter_into;
 use super::select::WHERE;
 use super::shape::{narrowed, reshaped, selected};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
+use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
@@ -278,9 +279,18 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let mut length = least;
     if x.count() > 0 {
-        let low = rt.reduce(&x, Reduction::new(name, &MIN, &[0], Dtype::I64, Dtype::I64))?;
-        let high = rt.reduce(&x, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;
-        let (low, high) = (rt.item(&low)?.as_i64(), rt.item(&high)?.as_i64());
+        // One wait: a negative number counts as the greatest.
+        let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
+        let marked = call(rt, "where", &[t(&negative), Arg::Int(i64::MAX), t(&x)])?;
+        let high = rt.reduce(&marked, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;
+        let high = rt.item(&high)?.as_i64();
+        let low = match high {
+            i64::MAX => {
+                let low = rt.reduce(&x, Reduction::new(name, &MIN, &[0], Dtype::I64, Dtype::I64))?;
+                rt.item(&low)?.as_i64()
+            }
+            _ => 0,
+        };
         if low < 0 {
             let message = format!("`bincount` of the negative number `{low}`");
             return Err(error::bad_value(0, message, "the elements count from 0"));

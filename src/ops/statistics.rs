@@ -4,9 +4,12 @@
 
 use super::apply::again;
 use super::composed::{call, expand, narrow, out_of, permute, reshape, select, t, to, unsqueeze};
+use super::folds::SUM;
 use super::gradient::rules;
+use super::index::Along;
 use super::make::filled;
 use super::params::{DTYPE, X};
+use super::scatter::scatter_into;
 use super::shape::{narrowed, needs_dim, reshaped, selected};
 use super::signature::{Default, Kind, Param};
 use super::sort::{median_of_nothing, sorted};
@@ -350,10 +353,14 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let help = "write numbers, the lower one first";
         return Err(error::bad_value(3, format!("there is no range from {low} to {high}"), help));
     }
-    let counts = filled(rt, &[bins as usize + 1], dtype, x.device(), Scalar::Int(0))?;
-    let bounded = |counts: &Tensor| Ok(Out::Tensor(narrowed(counts, 0, 0, bins as usize)));
+    // Ints count exactly.
+    let counts = filled(rt, &[bins as usize + 1], Dtype::I64, x.device(), Scalar::Int(0))?;
+    let bounded = |rt: &mut Runtime| {
+        let counts = rt.convert(&counts, dtype)?;
+        Ok(Out::Tensor(narrowed(&counts, 0, 0, bins as usize)))
+    };
     if x.count() == 0 {
-        return bounded(&counts);
+        return bounded(rt);
     }
     let x = reshaped(rt, x, &[x.count()])?;
     let (low, high) = match low < high {
@@ -379,9 +386,9 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let bin = rt.convert(&zero, Dtype::I64)?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins - 1)])?;
     let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(bins)])?;
-    let one = filled(rt, x.shape(), dtype, x.device(), Scalar::Int(1))?;
-    let counts = call(rt, "scatter_add", &[t(&counts), Arg::Int(0), t(&bin), t(&one)])?;
-    bounded(&counts)
+    let one = filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
+    scatter_into(rt, "histc", Along::dim(&counts, 0), &bin, &one, Some(&SUM))?;
+    bounded(rt)
 }
 
 fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Tensor> {

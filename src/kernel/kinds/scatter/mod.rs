@@ -2,24 +2,20 @@
 //! dropped.
 //!
 //! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every
-//! source claims its target with its position, the highest position wins, and that source stores. With a
-//! combination, the elements of the index are sorted by target (the sort is stable) and each target combines
-//! its run in order. Integer sums need no order and are added atomically. All three give the same bits in any
-//! execution order.
-//!
-//! On the host: threads split the work along a dimension of the target that the index does not select, so
-//! that no two threads write the same element. Without such a dimension one thread does all the work.
+//! source claims its target with its position, the highest position wins, and that source stores. Integers,
+//! and floats of up to 32 bits, are summed in any order ([`sums`]). Other combinations are computed in order:
+//! the elements of the index are sorted by target (the sort is stable), and each target combines its run. All
+//! of them give the same bits in any execution order.
 
-use crate::array::{Dims, Dtype, dispatch};
+mod host;
+mod sums;
+
+use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, fill};
 use crate::kernel::host::FaultSlot;
-use crate::kernel::host::element::Element;
-use crate::kernel::host::fold::Accumulator;
-use crate::kernel::host::positions::{element, offset, resolve, runs};
-use crate::kernel::host::tasks::{self, PARALLEL, Until, threads};
 use crate::kernel::{Kind, Launch, ReduceFn};
 
 /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
@@ -29,15 +25,22 @@ use crate::kernel::{Kind, Launch, ReduceFn};
 pub struct Scatter {
     /// The dtype of source and out.
     pub dtype: Dtype,
-    /// `Some(f)` combines with the existing value, in row-major order of the source, deterministically.
+    /// `Some(f)` combines with the existing value: sums of floats of up to 32 bits as [`sums`] says, others in
+    /// row-major order of the source.
     pub f: Option<&'static ReduceFn>,
 }
 
 /// First words of the parameter; see the template.
-const HEAD: usize = 12;
+const HEAD: usize = 15;
 
 /// Most targets that blocks sum in shared memory first.
 const FEW: u64 = 4096;
+
+/// Fewest elements of a row for which rows are sorted, not added one element at a time.
+const ROW: u64 = 8;
+
+/// Sorted positions per thread, also in the template.
+const CHUNK: u64 = 32;
 
 /// Fewest elements that a thread adds when blocks sum in shared memory first.
 const ADDED: u64 = 16;
@@ -49,15 +52,34 @@ enum Mode {
     Last,
     /// The sum of integers, in any order.
     Add,
+    /// The sum of floats, in any order: atomically for each element.
+    Sum,
+    /// The same, after a sort by target, for rows and for few elements of many targets.
+    SumRuns,
     /// A combination in order.
     Combine,
 }
 
+impl Mode {
+    const ALL: [Mode; 5] = [Mode::Last, Mode::Add, Mode::Sum, Mode::SumRuns, Mode::Combine];
+}
+
 impl Scatter {
-    fn mode(&self) -> Mode {
+    /// True if the result is a sum as [`sums`] defines it.
+    fn is_scaled(&self) -> bool {
+        self.f.is_some_and(|f| f.name == "sum") && self.dtype.is_float() && self.dtype.class() == Class::F32
+    }
+
+    fn mode(&self, launch: &Launch) -> Mode {
         match self.f {
             None => Mode::Last,
             Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
+            Some(_) if self.is_scaled() => {
+                let split = Split::of(Mode::SumRuns, launch);
+                let all: Vec<usize> = (0..launch.shape.len()).collect();
+                let few = targets(launch, &all) <= Split::count(launch, &all);
+                if few && Split::count(launch, &split.inner) < ROW { Mode::Sum } else { Mode::SumRuns }
+            }
             Some(_) => Mode::Combine,
         }
     }
@@ -76,7 +98,7 @@ impl Split {
         let all = 0..launch.shape.len();
         let (index, out) = (&launch.views[1], &launch.views[2]);
         let is_inner = |&d: &usize| d != launch.axis && index.strides[d] == 0 && launch.shape[d] > 1;
-        if mode != Mode::Combine || !targets_differ(launch) {
+        if !matches!(mode, Mode::Combine | Mode::SumRuns) || !targets_differ(launch) {
             return Split { outer: all.collect(), inner: Vec::new() };
         }
         let (inner, outer) = all.partition(|d| is_inner(d) && out.strides[*d] != 0);
@@ -135,25 +157,32 @@ impl Kind for Scatter {
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { run(self, launch, faults) }
+        unsafe { host::run(self, launch, faults) }
+    }
+
+    fn scratch(&self, launch: &Launch) -> u64 {
+        if self.is_scaled() { host::places(launch) as u64 * sums::BYTES } else { 0 }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
-        let split = Split::of(self.mode(), launch);
+        let mode = self.mode(launch);
+        let split = Split::of(mode, launch);
         let targets = targets(launch, &split.outer);
         let mut signature = Signature::default();
         signature.push(usize::from(far || count >= 1 << 31), 1);
         signature.push(usize::from(targets >= 1 << 31), 1);
-        signature.push(usize::from(self.mode() == Mode::Add && targets <= FEW), 1);
+        signature.push(usize::from(matches!(mode, Mode::Add | Mode::Sum) && targets <= FEW), 1);
+        signature.push(mode as usize, 3);
         signature.push(split.outer.len().min(255), 8);
         signature.push(split.inner.len().min(255), 8);
         signature
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [wide, far, few, rank, inner_rank] = signature.fields([1, 1, 1, 8, 8]);
+        let [wide, far, few, mode, rank, inner_rank] = signature.fields([1, 1, 1, 3, 8, 8]);
+        let mode = Mode::ALL[mode];
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
         let strides = HEAD + Space::words(rank);
@@ -165,8 +194,8 @@ impl Kind for Scatter {
         let inner_coordinates = inner.coordinates("j");
         let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
         let words = (inner_strides + 2 * inner_rank).to_string();
-        let mode = self.mode();
         let combine = self.f.map_or("a", |f| f.cuda.of(self.dtype.class()));
+        let mode_number = (mode as usize).to_string();
         let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
@@ -175,16 +204,7 @@ impl Kind for Scatter {
             ("DTYPE", self.dtype.name()),
             ("ACC", class_type(self.dtype.class())),
             ("COMBINE", combine),
-            (
-                "MODE",
-                if mode == Mode::Last {
-                    "0"
-                } else if mode == Mode::Add {
-                    "1"
-                } else {
-                    "2"
-                },
-            ),
+            ("MODE", mode_number.as_str()),
             ("FEW", few_sums.as_str()),
             ("UNSIGNED", if self.dtype.size() == 8 { "unsigned long long" } else { "u32" }),
             ("COORDINATES", coordinates.as_str()),
@@ -196,25 +216,31 @@ impl Kind for Scatter {
             ("INNER_SOURCE", inner_source.as_str()),
             ("INNER_OUT", inner_out.as_str()),
         ];
-        let body = fill(include_str!("../../../kernels/scatter.cu"), &values);
+        let body = fill(include_str!("../../../../kernels/scatter.cu"), &values);
+        let unsorted = |parts: &[&str], entries| CudaSource { text: parts.join("\n"), entries };
+        let sums = include_str!("../../../../kernels/sums.cuh");
         match mode {
-            Mode::Last => {
-                return CudaSource { text: format!("{PRELUDE}\n{body}"), entries: &["claim", "settle"] };
-            }
-            Mode::Add => return CudaSource { text: format!("{PRELUDE}\n{body}"), entries: &["add"] },
-            Mode::Combine => {}
+            Mode::Last => return unsorted(&[PRELUDE, &body], &["claim", "settle"]),
+            Mode::Add => return unsorted(&[PRELUDE, &body], &["add"]),
+            Mode::Sum => return unsorted(&[PRELUDE, sums, &body], &["tops", "begin", "add", "finish"]),
+            Mode::SumRuns | Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
         let sort = radix::text(key, wide == 1, "    return k;");
+        const SORT: [&str; 3] = radix::ENTRIES;
+        let sums = if mode == Mode::SumRuns { sums } else { "" };
         CudaSource {
-            text: format!("{PRELUDE}\n{sort}\n{body}"),
-            entries: &[radix::ENTRIES[0], radix::ENTRIES[1], radix::ENTRIES[2], "targets", "combine_runs"],
+            text: [PRELUDE, sums, &sort, &body].join("\n"),
+            entries: match mode {
+                Mode::SumRuns => &[SORT[0], SORT[1], SORT[2], "targets", "sum_runs", "add_long", "finish"],
+                _ => &[SORT[0], SORT[1], SORT[2], "targets", "combine_runs"],
+            },
         }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [wide, far, few, ..] = signature.fields([1, 1, 1, 8, 8]);
-        let mode = self.mode();
+        let [wide, far, few, mode, ..] = signature.fields([1, 1, 1, 3, 8, 8]);
+        let mode = Mode::ALL[mode];
         let Split { outer, inner } = Split::of(mode, launch);
         let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
         let targets = targets(launch, &outer);
@@ -222,7 +248,15 @@ impl Kind for Scatter {
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
-        words.extend([0, 0, targets, rows]);
+        words.extend([
+            0,
+            0,
+            targets,
+            rows,
+            0,
+            0,
+            u64::from(sums::room(launch.shape.iter().map(|&n| n as u64).product())),
+        ]);
         Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
         let strides = |view: usize| {
             let stride = move |&d: &usize| launch.views[view].strides[d] as u64;
@@ -252,7 +286,18 @@ impl Kind for Scatter {
                 let most = if few == 1 { blocks(count, 256 * ADDED).min(1024) } else { grid };
                 return queue.run(0, most, 256, &words);
             }
-            Mode::Combine => {}
+            Mode::Sum => {
+                words[12] = queue.scratch(4 * targets)?;
+                words[13] = queue.scratch(8 * targets)?;
+                queue.clear(words[12], 4 * targets)?;
+                let blocks_of = blocks(count, 1024);
+                let most = if few == 1 { blocks_of.min(1024) } else { blocks_of };
+                queue.run(0, most, 256, &words)?;
+                queue.run(1, blocks(targets, 256), 256, &words)?;
+                queue.run(2, most, 256, &words)?;
+                return queue.run(3, blocks(targets, 256), 256, &words);
+            }
+            Mode::SumRuns | Mode::Combine => {}
         }
         let key_size = if far == 1 { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
@@ -282,102 +327,15 @@ impl Kind for Scatter {
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
+        if mode == Mode::SumRuns {
+            // A chunk is the first of at most one run that others continue.
+            let threads = count.div_ceil(CHUNK) * rows;
+            words[12] = queue.scratch(4 * threads)?;
+            words[13] = queue.scratch(8 * threads)?;
+            queue.clear(words[12], 4 * threads)?;
+            queue.clear(words[13], 8 * threads)?;
+            return (4..7).try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, &words));
+        }
         queue.run(4, blocks(count * rows, 256), 256, &words)
     }
-}
-
-/// Runs a scatter.
-///
-/// # Safety
-/// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
-unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
-    // SAFETY: guaranteed by the caller.
-    dispatch!(scatter.dtype, M => unsafe {
-        typed::<M>(scatter, launch, faults)
-    });
-}
-
-unsafe fn typed<M: Element>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
-where
-    M::Lane: Accumulator,
-{
-    let one = match scatter.f {
-        Some(f) => match M::Lane::combine(&f.host) {
-            Some(combine) => Some(combine.one),
-            None => return,
-        },
-        None => None,
-    };
-    let count: usize = launch.shape.iter().product();
-    let out = &launch.views[2];
-    let free = |&d: &usize| d != launch.axis && out.strides[d] != 0;
-    let shared = (0..launch.shape.len()).filter(free).max_by_key(|&d| launch.shape[d]);
-    let parts = shared.map_or(1, |d| launch.shape[d].min(threads(count * 3) * 2));
-    if count == 0 {
-        return;
-    }
-    let until = Until::now();
-    let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
-        let origin: Dims = launch.shape.iter().map(|_| 0).collect();
-        // SAFETY: guaranteed by the caller.
-        return unsafe { part::<M>(launch, faults, one, &origin, &launch.shape, &until) };
-    };
-    tasks::each(parts, true, |i| {
-        let extent = launch.shape[shared];
-        let (from, to) = (extent * i / parts, extent * (i + 1) / parts);
-        let mut origin: Dims = launch.shape.iter().map(|_| 0).collect();
-        let mut shape = launch.shape.clone();
-        (origin[shared], shape[shared]) = (from, to - from);
-        // SAFETY: guaranteed by the caller; parts differ in a coordinate of the target.
-        unsafe { part::<M>(launch, faults, one, &origin, &shape, &until) };
-    });
-}
-
-/// Combines two accumulators.
-type One<T> = fn(T, T) -> T;
-
-/// Scatters a box of the source, row-major.
-unsafe fn part<M: Element>(
-    launch: &Launch,
-    faults: &FaultSlot,
-    one: Option<One<M::Lane>>,
-    origin: &[usize],
-    shape: &[usize],
-    until: &Until,
-) {
-    let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
-    let axis = launch.axis;
-    let last = launch.shape.len().saturating_sub(1);
-    let step = |strides: &[isize]| strides.last().copied().unwrap_or(0);
-    let axis_stride = out.strides.get(axis).copied().unwrap_or(0);
-    let out_step = if axis == last { 0 } else { step(&out.strides) };
-    let (source_step, index_step) = (step(&source.strides), step(&index.strides));
-    let mut place: Dims = origin.into();
-    runs(shape, 0..shape.iter().product(), until, |_, at, run| {
-        place.iter_mut().zip(origin).zip(at).for_each(|((p, &o), &a)| *p = o + a);
-        let position = place.iter().zip(&launch.shape).fold(0, |sum, (&i, &n)| sum * n + i);
-        let from = element::<M>(source).wrapping_offset(offset(source, &place, None));
-        let indices = element::<i64>(index).wrapping_offset(offset(index, &place, None));
-        let to = element::<M>(out).wrapping_offset(offset(out, &place, Some(axis)));
-        for i in 0..run {
-            let along = i as isize;
-            // SAFETY: the element lies in the index view.
-            let value = unsafe { indices.wrapping_offset(along * index_step).read_unaligned() };
-            let limit = launch.limit as i64;
-            if !(-limit..limit).contains(&value) {
-                resolve(value, launch, faults, position + i);
-                continue;
-            }
-            let found = if value < 0 { value + limit } else { value } as isize;
-            let to = to.wrapping_offset(found * axis_stride + along * out_step);
-            // SAFETY: the index is below the limit, and the other coordinates lie in the views.
-            unsafe {
-                let new = from.wrapping_offset(along * source_step).read_unaligned();
-                to.write_unaligned(match one {
-                    Some(one) => M::narrow(one(to.read_unaligned().widen(), new.widen())),
-                    None => new,
-                });
-            }
-        }
-    });
 }

@@ -1,0 +1,192 @@
+//! Scatters on the host: threads split the work along a dimension of the target that the index does not select, so
+//! that no two threads write the same element. Without such a dimension one thread does all the work.
+
+use super::{Scatter, extent, sums};
+use crate::array::{Dims, Dtype, dispatch};
+use crate::kernel::Launch;
+use crate::kernel::host::FaultSlot;
+use crate::kernel::host::element::Element;
+use crate::kernel::host::fold::Accumulator;
+use crate::kernel::host::positions::{element, offset, resolve, runs};
+use crate::kernel::host::tasks::{self, PARALLEL, Until, threads};
+use half::{bf16, f16};
+
+/// Runs a scatter.
+///
+/// # Safety
+/// The launch upholds its invariant, and nothing else accesses the memory it reads or writes during the call.
+pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
+    if launch.shape.contains(&0) {
+        return;
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match scatter.dtype {
+            Dtype::F32 if scatter.is_scaled() => summed::<f32>(launch, faults),
+            Dtype::F16 if scatter.is_scaled() => summed::<f16>(launch, faults),
+            Dtype::BF16 if scatter.is_scaled() => summed::<bf16>(launch, faults),
+            _ => dispatch!(scatter.dtype, M => in_order::<M>(scatter, launch, faults)),
+        }
+    }
+}
+
+/// Writes or combines elements in row-major order.
+unsafe fn in_order<M: Element>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
+where
+    M::Lane: Accumulator,
+{
+    let one = match scatter.f {
+        Some(f) => match M::Lane::combine(&f.host) {
+            Some(combine) => Some(combine.one),
+            None => return,
+        },
+        None => None,
+    };
+    parts(launch, |part| {
+        let write = |to: *mut M, new: M| {
+            // SAFETY: the target lies in the view, and no other thread writes it.
+            unsafe {
+                to.write_unaligned(match one {
+                    Some(one) => M::narrow(one(to.read_unaligned().widen(), new.widen())),
+                    None => new,
+                });
+            }
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { walk(launch, Some(faults), part, write) };
+    });
+}
+
+/// Tops and sums of all targets, by their offsets from the first one.
+struct Places<M> {
+    first: *const M,
+    tops: *mut u32,
+    sums: *mut i64,
+}
+
+// SAFETY: threads use the places of different targets.
+unsafe impl<M> Sync for Places<M> {}
+
+impl<M> Places<M> {
+    /// The place of a target.
+    ///
+    /// # Safety
+    /// The target lies in the view.
+    unsafe fn of(&self, target: *const M) -> (*mut u32, *mut i64) {
+        let at = (target as usize - self.first as usize) / size_of::<M>();
+        // SAFETY: there are as many places as offsets.
+        unsafe { (self.tops.add(at), self.sums.add(at)) }
+    }
+}
+
+/// The number of offsets of targets.
+pub(super) fn places(launch: &Launch) -> usize {
+    let strides = launch.views[2].strides.iter().enumerate();
+    strides.map(|(d, s)| (extent(launch, d).max(1) as usize - 1) * s.unsigned_abs()).sum::<usize>() + 1
+}
+
+/// Sums floats: the note in [`sums`].
+unsafe fn summed<M: Element<Lane = f32>>(launch: &Launch, faults: &FaultSlot) {
+    let out = &launch.views[2];
+    let before = out.strides.iter().enumerate().filter(|(_, s)| **s < 0);
+    let before: isize = before.map(|(d, s)| (extent(launch, d).max(1) as isize - 1) * s).sum();
+    let (mut tops, mut sums_of) = (vec![0u32; places(launch)], vec![0i64; places(launch)]);
+    let first = element::<M>(out).wrapping_offset(before);
+    let places = Places { first, tops: tops.as_mut_ptr(), sums: sums_of.as_mut_ptr() };
+    let room = sums::room(launch.shape.iter().map(|&n| n as u64).product());
+    parts(launch, |part| {
+        let places = &places;
+        // SAFETY: targets lie in the view, and no other thread uses theirs; each is written once.
+        unsafe {
+            walk(launch, Some(faults), part, |to: *mut M, new: M| {
+                let (top, _) = places.of(to);
+                let held = if *top == 0 { sums::top_of(to.read_unaligned().widen()) } else { *top };
+                *top = sums::higher(held, sums::top_of(new.widen()));
+            });
+            walk(launch, None, part, |to: *mut M, new: M| {
+                let (top, sum) = places.of(to);
+                *sum = (*sum).wrapping_add(sums::units(new.widen(), *top, room));
+            });
+            walk(launch, None, part, |to: *mut M, _: M| {
+                let (top, sum) = places.of(to);
+                if *top != 0 {
+                    let all = (*sum).wrapping_add(sums::units(to.read_unaligned().widen(), *top, room));
+                    to.write_unaligned(M::narrow(sums::sum_of(all, *top, room)));
+                    *top = 0;
+                }
+            });
+        }
+    });
+}
+
+/// A box of the source, of which no other part has a target.
+struct Part {
+    origin: Dims,
+    shape: Dims,
+    until: Until,
+}
+
+/// Calls `each` with parts that together are the launch.
+fn parts(launch: &Launch, each: impl Fn(&Part) + Sync) {
+    let count: usize = launch.shape.iter().product();
+    let out = &launch.views[2];
+    let free = |&d: &usize| d != launch.axis && out.strides[d] != 0;
+    let shared = (0..launch.shape.len()).filter(free).max_by_key(|&d| launch.shape[d]);
+    let parts = shared.map_or(1, |d| launch.shape[d].min(threads(count * 3) * 2));
+    let origin: Dims = launch.shape.iter().map(|_| 0).collect();
+    let whole = || Part { origin: origin.clone(), shape: launch.shape.clone(), until: Until::now() };
+    let Some(shared) = shared.filter(|_| parts > 1 && count * 3 >= PARALLEL) else {
+        return each(&whole());
+    };
+    tasks::each(parts, true, |i| {
+        let extent = launch.shape[shared];
+        let (from, to) = (extent * i / parts, extent * (i + 1) / parts);
+        let mut part = whole();
+        (part.origin[shared], part.shape[shared]) = (from, to - from);
+        each(&part);
+    });
+}
+
+/// Calls `each` with the target and the element of each position of a part, row-major, and reports bad indices.
+///
+/// # Safety
+/// The launch upholds its invariant.
+unsafe fn walk<M: Element>(
+    launch: &Launch,
+    faults: Option<&FaultSlot>,
+    part: &Part,
+    mut each: impl FnMut(*mut M, M),
+) {
+    let Part { origin, shape, until } = part;
+    let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
+    let axis = launch.axis;
+    let last = launch.shape.len().saturating_sub(1);
+    let step = |strides: &[isize]| strides.last().copied().unwrap_or(0);
+    let axis_stride = out.strides.get(axis).copied().unwrap_or(0);
+    let out_step = if axis == last { 0 } else { step(&out.strides) };
+    let (source_step, index_step) = (step(&source.strides), step(&index.strides));
+    let mut place: Dims = origin.clone();
+    runs(shape, 0..shape.iter().product(), until, |_, at, run| {
+        place.iter_mut().zip(origin).zip(at).for_each(|((p, &o), &a)| *p = o + a);
+        let position = place.iter().zip(&launch.shape).fold(0, |sum, (&i, &n)| sum * n + i);
+        let from = element::<M>(source).wrapping_offset(offset(source, &place, None));
+        let indices = element::<i64>(index).wrapping_offset(offset(index, &place, None));
+        let to = element::<M>(out).wrapping_offset(offset(out, &place, Some(axis)));
+        for i in 0..run {
+            let along = i as isize;
+            // SAFETY: the element lies in the index view.
+            let value = unsafe { indices.wrapping_offset(along * index_step).read_unaligned() };
+            let limit = launch.limit as i64;
+            if !(-limit..limit).contains(&value) {
+                if let Some(faults) = faults {
+                    resolve(value, launch, faults, position + i);
+                }
+                continue;
+            }
+            let found = if value < 0 { value + limit } else { value } as isize;
+            // SAFETY: the element lies in the source view.
+            let new = unsafe { from.wrapping_offset(along * source_step).read_unaligned() };
+            each(to.wrapping_offset(found * axis_stride + along * out_step), new);
+        }
+    });
+}

@@ -1,0 +1,100 @@
+//! Note [Sums in any order]. Scattered sums of floats of up to 32 bits are sums of integers, which have the same
+//! bits in every order. So elements are added as they come, on any number of threads. The integers of a target are
+//! multiples of its unit, a power of two. The greatest number of the target, in magnitude, chooses the unit: it has
+//! [`room`] bits, at least 35 for launches of up to 2^26 elements. So the sum has no rounding errors but those of
+//! numbers that are small beside another one at the same target, and it is rounded once. The value from before is
+//! one of the numbers.
+//!
+//! A target's top is its greatest exponent, as stored and at least 1; 0 where there are no numbers. The bits above
+//! say that a number is not finite; the sum then is an infinity or nan, as in other sums. The same definitions are
+//! in `kernels/sums.cuh`.
+
+/// Bytes per target of a top and a sum.
+pub const BYTES: u64 = 12;
+
+const PLUS_INFINITY: u32 = 1 << 29;
+const MINUS_INFINITY: u32 = 1 << 30;
+const NOT_A_NUMBER: u32 = 1 << 31;
+
+/// The number of bits for the greatest number of a target, so that no sum of `count` elements overflows.
+pub fn room(count: u64) -> u32 {
+    62 - (u64::BITS - count.leading_zeros()).min(60)
+}
+
+/// The top of a target with one number.
+pub fn top_of(a: f32) -> u32 {
+    match a.to_bits() >> 23 & 255 {
+        255 if a.is_nan() => NOT_A_NUMBER,
+        255 if a < 0.0 => MINUS_INFINITY,
+        255 => PLUS_INFINITY,
+        exponent => exponent.max(1),
+    }
+}
+
+/// The top of a target with the numbers of both.
+pub fn higher(a: u32, b: u32) -> u32 {
+    if (a | b) >= PLUS_INFINITY { (a | b) & !255 } else { a.max(b) }
+}
+
+/// 2 to the power of an exponent of normal numbers.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}
+
+/// A number as a multiple of the target's unit.
+pub fn units(a: f32, top: u32, room: u32) -> i64 {
+    if top >= PLUS_INFINITY {
+        return 0;
+    }
+    (f64::from(a) * power_of_two(room as i32 + 126 - top as i32)).round_ties_even() as i64
+}
+
+/// The sum of the numbers.
+pub fn sum_of(units: i64, top: u32, room: u32) -> f32 {
+    match top {
+        0..PLUS_INFINITY => (units as f64 * power_of_two(top as i32 - room as i32 - 126)) as f32,
+        PLUS_INFINITY..MINUS_INFINITY => f32::INFINITY,
+        MINUS_INFINITY => f32::NEG_INFINITY,
+        _ => f32::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum of a target's numbers in a launch of this many elements.
+    fn sum(numbers: impl Iterator<Item = f32> + Clone, room: u32) -> f32 {
+        let top = numbers.clone().map(top_of).fold(0, higher);
+        sum_of(numbers.map(|a| units(a, top, room)).sum(), top, room)
+    }
+
+    #[test]
+    fn no_sum_overflows_and_small_numbers_are_as_exact_as_large_ones() {
+        for (count, room) in [(1u64, 61), (3, 60), (1 << 26, 35), ((1 << 26) - 1, 36)] {
+            assert_eq!(super::room(count), room, "{count}");
+            // As many of the greatest number as there can be, and the one from before.
+            let most = i128::from(units(f32::MAX, top_of(f32::MAX), room)) * i128::from(count + 1);
+            assert!(most <= i128::from(i64::MAX), "{count}");
+            if count < 1000 {
+                continue;
+            }
+            for scale in [f32::from_bits(1), f32::MIN_POSITIVE, 1e-30, 1.0, 1e30] {
+                let numbers = (1..1000).map(|i| i as f32 * scale);
+                let exact = numbers.clone().map(f64::from).sum::<f64>();
+                assert_eq!(sum(numbers, room), exact as f32, "{scale}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_that_overflow_on_the_way_are_finite_and_others_are_as_usual() {
+        let of = |numbers: &[f32]| sum(numbers.iter().copied(), 40);
+        assert_eq!(of(&[f32::MAX, f32::MAX, -f32::MAX]), f32::MAX);
+        assert_eq!(of(&[f32::MAX, f32::MAX]), f32::INFINITY);
+        assert_eq!(of(&[1.0, f32::NEG_INFINITY, f32::MAX]), f32::NEG_INFINITY);
+        assert_eq!(of(&[1.0, f32::INFINITY]), f32::INFINITY);
+        assert!(of(&[f32::INFINITY, f32::NEG_INFINITY]).is_nan() && of(&[f32::NAN, f32::INFINITY]).is_nan());
+        assert_eq!(of(&[-0.0, 0.0]).to_bits(), 0);
+    }
+}
