@@ -1,23 +1,28 @@
 //! A training loop in Rust around a model in Runnel: `cargo run --release --example embed_training`.
 //!
-//! The model and its gradients are a script that can change without a rebuild; the application provides data
-//! and shows progress. Tensors stay on their device.
+//! The model is a script that can change without a rebuild; the application provides data, computes gradients and
+//! shows progress. Tensors stay on their device.
 
 use runnel::{DeviceId, Engine, Function, Result, Tensor};
 
 const MODEL: &str = "
 # Fits y = x @ w + b by least squares.
-fn init(features) { (w = zeros(features, 1), b = zeros(1)) }
-
 let p = none
-fn begin(features) { p = init(features) }
 
-# One step of gradient descent; gives the loss, which stays on the device.
-fn step(x, y, rate) {
-    let error = x @ p.w + p.b - y
-    let scale = 2.0 / x.shape[0]
-    p = (w = p.w - rate * scale * (x.t() @ error), b = p.b - rate * scale * error.sum(dim=0))
-    (error * error).mean()
+fn begin(features) {
+    p = (w = zeros(features, 1, requires_grad=true), b = zeros(1, requires_grad=true))
+}
+
+fn loss(x, y) { ((x @ p.w + p.b - y) ** 2).mean() }
+
+# One step of gradient descent.
+fn update(rate) {
+    with no_grad() {
+        for t in [p.w, p.b] {
+            t.sub_(rate * t.grad)
+            t.grad = none
+        }
+    }
 }
 
 fn weights() { cat([p.w.flatten(), p.b]) }
@@ -26,7 +31,8 @@ fn weights() { cat([p.w.flatten(), p.b]) }
 /// The application's side: a model that any struct can hold.
 struct Trainer {
     engine: Engine,
-    step: Function<fn(Tensor, Tensor, f32) -> Tensor>,
+    loss: Function<fn(Tensor, Tensor) -> Tensor>,
+    update: Function<fn(f32)>,
     weights: Function<fn() -> Vec<f32>>,
 }
 
@@ -35,9 +41,18 @@ impl Trainer {
         let mut engine = Engine::new()?;
         let program = engine.compile("model", MODEL)?;
         program.function::<fn(usize)>(&mut engine, "begin")?.call(&mut engine, (features,))?;
-        let step = program.function(&mut engine, "step")?;
+        let loss = program.function(&mut engine, "loss")?;
+        let update = program.function(&mut engine, "update")?;
         let weights = program.function(&mut engine, "weights")?;
-        Ok(Trainer { engine, step, weights })
+        Ok(Trainer { engine, loss, update, weights })
+    }
+
+    /// One step; gives the loss, which stays on the device.
+    fn step(&mut self, x: Tensor, y: Tensor, rate: f32) -> Result<Tensor> {
+        let loss = self.loss.call(&mut self.engine, (x, y))?;
+        self.engine.backward(&loss, None)?;
+        self.update.call(&mut self.engine, (rate,))?;
+        Ok(loss)
     }
 }
 
@@ -58,7 +73,7 @@ pub fn main() -> Result<()> {
         let x = trainer.engine.tensor(&x, &[64, 3], device)?;
         let y = trainer.engine.tensor(&y, &[64, 1], device)?;
         // Nothing waits here: the step is queued, and the loss is a handle.
-        let loss = trainer.step.call(&mut trainer.engine, (x, y, 0.2))?;
+        let loss = trainer.step(x, y, 0.2)?;
         if at % 100 == 0 {
             losses.push(loss);
         }

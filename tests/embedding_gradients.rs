@@ -196,3 +196,45 @@ fn functions_of_the_embedder_pass_records_on() {
     e.backward(&y, None).unwrap();
     assert_eq!(gradient(&mut e, &w).unwrap(), [3.0, 3.0]);
 }
+
+#[test]
+fn records_that_refer_to_themselves_end_with_their_engine() {
+    use runnel::{Dtype, RawTensor};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let scripts = [
+        "x.grad = x",
+        "x.grad = x * 2",
+        "(x ** 3).sum().backward(create_graph=true)",
+        "let y = x.sin()\ny.retain_grad()\n(y * y).sum().backward(create_graph=true)",
+        "let y = x.clone()\ny[0] = y[1].sin() * y[2]\nlet z = y * y",
+        "let y = x.clone()\nfor i in 1..3 { y[i] = y[i - 1].sin() * x[0] }\nx.register_hook(|g| y.sum() + g)",
+        "let f = custom_gradient(|t| { (t * 2, x) }, |s, g| g * s)\nlet y = f(x)\ny.sum().backward(retain_graph=true)",
+        "let y = checkpoint(|t| t.sin() * x, x)\ny.sum().backward(retain_graph=true)",
+    ];
+    let returned = Arc::new(AtomicUsize::new(0));
+    for script in scripts {
+        let mut e = engine();
+        let mut memory = vec![0.5f32; 3];
+        let (ptr, seen) = (memory.as_mut_ptr() as u64, returned.clone());
+        let raw = RawTensor { ptr, shape: &[3], strides: None, dtype: Dtype::F32, device: DeviceId::Cuda(0) };
+        // SAFETY: the closure owns the memory.
+        let x = unsafe {
+            e.tensor_from_raw(raw, move || {
+                drop(memory);
+                seen.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        let x = x.unwrap();
+        e.set_requires_grad(&x, true).unwrap();
+        e.set("x", &x).unwrap();
+        e.eval::<()>(script).unwrap();
+        let before = returned.load(Ordering::Relaxed);
+        drop((x, e));
+        let start = std::time::Instant::now();
+        while returned.load(Ordering::Relaxed) == before {
+            assert!(start.elapsed().as_secs() < 20, "memory is kept after `{script}`");
+            std::thread::yield_now();
+        }
+    }
+}

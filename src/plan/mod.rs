@@ -116,6 +116,8 @@ pub struct Recording {
     pub written: Vec<crate::tensor::WeakStorage>,
     /// How many of them cause the next search for those that nothing can reach.
     pub search_at: usize,
+    /// Records that hold a gradient with a record of its own, which may lead back to them.
+    pub circular: Vec<std::sync::Weak<dyn std::any::Any + Send + Sync>>,
 }
 
 impl Default for Recording {
@@ -128,6 +130,7 @@ impl Default for Recording {
             log: None,
             written: Vec::new(),
             search_at: 64,
+            circular: Vec::new(),
         }
     }
 }

@@ -142,9 +142,14 @@ impl StorageRef {
         if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {
             return None;
         }
-        let track = self.0.track()?;
+        Some(self.take_records())
+    }
+
+    /// Takes the records that the storage and its first tensor hold.
+    pub(crate) fn take_records(&self) -> [Option<Edge>; 2] {
+        let Some(track) = self.0.track() else { return [None, None] };
         let written = track.family.lock().current.take().map(|(edge, _)| edge);
-        Some([written, track.mark.lock().edge.take()])
+        [written, track.mark.lock().edge.take()]
     }
 }
 

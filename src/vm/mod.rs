@@ -351,5 +351,7 @@ impl Drop for Vm {
         // The remaining values refer only to themselves.
         cycles::collect();
         account::settle();
+        drop(std::mem::take(&mut entry.0.callbacks));
+        crate::ops::gradient::end_session(&mut entry.0.rt);
     }
 }

@@ -27,9 +27,9 @@ pub use back::{Back, Var};
 pub use node::{Input, Node, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target, depends_outside};
 pub use record::{
-    Log, add_hook, argument, begin_log, detach, edge_of, end_log, gradient_of, is_leaf, mark_unrecorded,
-    recording, refuse, release_kept, remove_hook, replaced, require, requires_gradient, restore_kept, retain,
-    script_node, set_gradient,
+    Log, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of, is_leaf,
+    mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require, requires_gradient,
+    restore_kept, retain, script_node, set_gradient,
 };
 
 /// How gradients propagate through an operation.

@@ -389,21 +389,31 @@ impl Pass {
         for (output, gradient) in current.gradients.iter().enumerate() {
             let Some(gradient) = gradient else { continue };
             let place = {
-                let mut state = node.state.lock();
-                let found = state.gradients.iter_mut().find(|(of, _)| *of as usize == output);
+                let state = node.state.lock();
+                let found = state.gradients.iter().find(|(of, _)| *of as usize == output);
                 match found {
-                    Some((_, place)) => Some(place.take()),
+                    Some((_, place)) => Some(place.clone()),
                     None if is_leaf => Some(None),
                     None => None,
                 }
             };
             let Some(before) = place else { continue };
             let stored = self.accumulated(rt, before, gradient, is_leaf)?;
-            let mut state = node.state.lock();
-            match state.gradients.iter_mut().find(|(of, _)| *of as usize == output) {
-                Some((_, place)) => *place = Some(stored),
-                None => state.gradients.push((output as u32, Some(stored))),
+            if self.creates() {
+                super::record::note_circular(rt, &current.node, &stored);
             }
+            let before = {
+                let mut state = node.state.lock();
+                match state.gradients.iter_mut().find(|(of, _)| *of as usize == output) {
+                    Some((_, place)) => place.replace(stored),
+                    None => {
+                        state.gradients.push((output as u32, Some(stored)));
+                        None
+                    }
+                }
+            };
+            // Outside of the lock: its record may lead to this node.
+            drop(before);
         }
         Ok(())
     }

@@ -603,14 +603,49 @@ pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>)
     if let Some(gradient) = &gradient {
         error::check_gradient(gradient, tensor)?;
     }
+    if let Some(gradient) = &gradient {
+        note_circular(rt, &edge.node, gradient);
+    }
     if let Some(node) = Node::of(&edge) {
-        let mut state = node.state.lock();
-        match state.gradients.iter_mut().find(|(output, _)| *output == edge.output) {
-            Some((_, place)) => *place = gradient,
-            None => state.gradients.push((edge.output, gradient)),
-        }
+        let before = {
+            let mut state = node.state.lock();
+            match state.gradients.iter_mut().find(|(output, _)| *output == edge.output) {
+                Some((_, place)) => std::mem::replace(place, gradient),
+                None => {
+                    state.gradients.push((edge.output, gradient));
+                    None
+                }
+            }
+        };
+        // Outside of the lock: its record may lead to this node.
+        drop(before);
     }
     Ok(())
+}
+
+/// Remembers a node that stores a gradient with a record, which may lead back to the node.
+pub(super) fn note_circular(rt: &mut Runtime, node: &Arc<dyn Any + Send + Sync>, gradient: &Tensor) {
+    if edge_of(rt, gradient).is_some() {
+        if rt.recording.circular.len() >= 64 && rt.recording.circular.len().is_power_of_two() {
+            rt.recording.circular.retain(|node| node.strong_count() > 0);
+        }
+        rt.recording.circular.push(Arc::downgrade(node));
+    }
+}
+
+/// Releases records that refer to themselves. No pass can follow.
+pub fn end_session(rt: &mut Runtime) {
+    for node in std::mem::take(&mut rt.recording.circular).iter().filter_map(Weak::upgrade) {
+        if let Some(node) = node.downcast_ref::<Node>() {
+            let gradients = std::mem::take(&mut node.state.lock().gradients);
+            drop(gradients);
+        }
+    }
+    for storage in std::mem::take(&mut rt.recording.written) {
+        if let Some(storage) = storage.upgrade() {
+            drop(storage.take_records());
+        }
+    }
 }
 
 /// `x.retain_grad()`: the backward pass stores the gradient of a computed tensor.
