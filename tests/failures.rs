@@ -33,7 +33,7 @@ const OTHERS: &[(&str, &str)] = &[
         "let w = ones(4, requires_grad=true)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\n\
          let y = with stream(s) { exp(w) * w[[0, 0, 2, 3]] }\n\
          cuda.current_stream().wait_stream(s)\nlet z = (y.sin() on cuda:1) * 2\n\
-         z[0..2] *= z[2..]\nlet v = comm.gather([z, w.to(cuda:1)], 0, 0).sum() + y.sum()\n\
+         z[0..2] += z[2..]\nlet v = comm.gather([z, w.to(cuda:1)], 0, 0).sum() + y.sum()\n\
          v.backward(retain_graph=true)\nlet g = w.grad.clone()\nv.backward()\nassert(equal(w.grad, g * 2))",
     ),
     (

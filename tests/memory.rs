@@ -57,6 +57,8 @@ const SCRIPTS: &[&str] = &[
     "let s = Stream()\nlet a = with stream(s) { ones(100 * UNIT, dtype=u8) }\ncuda.synchronize()\nlet b = with stream(s) { a + 1 }\na = none\nlet c = ones(40, UNIT, dtype=u8) + 1\nlet d = c + 1\nc = none\ns.synchronize()\ncuda.synchronize()\nwith stream(s) { b[7].item() == 2 } and d[3, 4].item() == 3",
     // Cycles of values.
     "fn round() {\n    let a = [ones(100 * UNIT, dtype=u8)]\n    a.append(a)\n}\nfor i in 0..10 { round() }\nlet y = zeros(200 * UNIT, dtype=u8)\ny[3].item() == 0",
+    // Records of writes that keep what was written.
+    "let w = ones(1, requires_grad=true)\nfn round() {\n    let x = zeros(40 * UNIT)\n    x[0..1] = w\n    x[2..3] = x[1..2] * x[0..1]\n}\nfor i in 0..5 { round() }\nlet y = zeros(40 * UNIT)\ny[0].item() == 0",
     // After an error that was caught, memory that is there is found.
     "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { ones(160 * UNIT, dtype=u8)\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ntold == \"E0701\" and y[3].item() == 1",
     "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { (x + 1).sum()\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ny[3].item() == 1",

@@ -85,7 +85,7 @@ fn cross_entropy_back(b: &Back<'_>) {
             "arange",
             &[Arg::Int(shape[dim as usize]), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)],
         );
-        let hit = classes.reshape(&shape).eq(&target.unsqueeze(dim));
+        let hit = classes.reshape(&shape).eq(target.unsqueeze(dim));
         let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
         let g = b.select(&target.eq(b.arg(3)), 0.0, b.g()).to(wide).unsqueeze(dim);
         let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };

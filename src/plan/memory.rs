@@ -4,7 +4,7 @@
 //! request that finds no memory is retried after these steps, in order:
 //!
 //! 1. drop dead work from its queue, and flush work that holds the last references to its operands;
-//! 2. collect reference cycles, and repeat 1 if there were any;
+//! 2. collect reference cycles, of values and of records, and repeat 1 if there were any;
 //! 3. let the allocator wait for frees that other streams delay, return caches, and search again
 //!    ([`Effort::Last`]).
 //!
@@ -157,8 +157,33 @@ impl Runtime {
     pub(super) fn give_up(&mut self) -> Result<()> {
         self.quietly(|rt| {
             rt.leave_dead()?;
-            if reclaim::asked() { rt.leave_dead() } else { Ok(()) }
+            let collected = reclaim::asked();
+            if rt.release_records() || collected { rt.leave_dead() } else { Ok(()) }
         })
+    }
+
+    /// Releases memory to which only the records of its own writes refer; returns whether there was any.
+    pub fn release_records(&mut self) -> bool {
+        let mut found = false;
+        loop {
+            let mut unreachable = Vec::new();
+            self.recording.written.retain(|storage| {
+                match storage.upgrade().map(|s| s.unreachable_records()) {
+                    None => false,
+                    Some(None) => true,
+                    Some(Some(records)) => {
+                        unreachable.push(records);
+                        false
+                    }
+                }
+            });
+            self.recording.search_at = 64.max(2 * self.recording.written.len());
+            // Dropping one may release others.
+            if unreachable.is_empty() {
+                return found;
+            }
+            found = true;
+        }
     }
 
     /// Runs `code`; failing requests in it do not flush work and are not counted.

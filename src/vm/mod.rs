@@ -318,6 +318,7 @@ impl Vm {
     /// be raised.
     pub fn flush(&mut self) -> Result<()> {
         self.release_callbacks();
+        self.rt.release_records();
         self.rt.flush()?;
         guard::take().map_or(Ok(()), Err)
     }

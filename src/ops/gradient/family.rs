@@ -148,22 +148,9 @@ fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor, fresh: bool) -> Edg
 /// Remembers a storage that holds a recorded write, and releases those that nothing but records refers to.
 fn remember(rt: &mut Runtime, target: &Tensor) {
     rt.recording.written.push(target.storage_ref().downgrade());
-    if rt.recording.written.len() < rt.recording.search_at {
-        return;
+    if rt.recording.written.len() >= rt.recording.search_at {
+        rt.release_records();
     }
-    let mut unreachable = Vec::new();
-    rt.recording.written.retain(|storage| match storage.upgrade() {
-        None => false,
-        Some(storage) => match storage.unreachable_records() {
-            Some(records) => {
-                unreachable.push(records);
-                false
-            }
-            None => true,
-        },
-    });
-    rt.recording.search_at = 64.max(2 * rt.recording.written.len());
-    drop(unreachable);
 }
 
 /// The tensor without its record: the same memory, recorded apart from it.
