@@ -33,6 +33,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("logic", "Logic and bits"),
             ("choosing", "Choosing between elements"),
             ("activations", "Activations and normalisations"),
+            ("layers", "Layers as functions"),
             ("reductions", "Reductions"),
             ("scans", "Running sums and products"),
             ("sorting", "Sorting and counting"),

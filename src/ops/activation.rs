@@ -506,7 +506,7 @@ static LOG_SOFTMAX_LAST: MapFn = MapFn {
 };
 
 /// The square of a difference.
-static SQUARE_OFF: MapFn = MapFn {
+pub(super) static SQUARE_OFF: MapFn = MapFn {
     name: "square_off",
     arity: 2,
     select: false,
@@ -516,7 +516,7 @@ static SQUARE_OFF: MapFn = MapFn {
 };
 
 /// `(a - b) / sqrt(c + d)`: mean `b`, variance `c`, `eps` `d`.
-static STANDARDISE: MapFn = MapFn {
+pub(super) static STANDARDISE: MapFn = MapFn {
     name: "standardise",
     arity: 4,
     select: false,
@@ -741,22 +741,28 @@ fn row_mean<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {
     x.call("mean", &[Arg::Ints(dims.to_vec()), Arg::Bool(true)])
 }
 
+/// `x` with mean 0 and variance 1 over dimensions, and the factor of its scale.
+fn standardised<'a>(x: &Var<'a>, dims: &[i64], eps: Arg) -> (Var<'a>, Var<'a>) {
+    let off = x - row_mean(x, dims);
+    let scale = (row_mean(&off.square(), dims) + eps).does("rsqrt");
+    (off * &scale, scale)
+}
+
+/// The gradient of `x` where `g` is that of `x` with mean 0 and variance 1 over dimensions.
+pub(super) fn standardised_gradient<'a>(g: Var<'a>, x: &Var<'a>, dims: &[i64], eps: Arg) -> Var<'a> {
+    let (y, scale) = standardised(x, dims, eps);
+    let along = row_mean(&(&g * &y), dims);
+    (&g - row_mean(&g, dims) - y * along) * scale
+}
+
 fn layer_norm_back(b: &Back<'_>) {
     let (dims, wide) = normalised(b);
-    let scaled = || {
-        let x = wide(b.x(0));
-        let off = &x - row_mean(&x, &dims);
-        let scale = (row_mean(&off.square(), &dims) + b.arg(4)).does("rsqrt");
-        (off * &scale, scale)
-    };
     b.to(0, || {
-        let (y, scale) = scaled();
         let g = wide(b.g());
         let g = if b.has_x(2) { g * wide(b.x(2)) } else { g };
-        let along = row_mean(&(&g * &y), &dims);
-        (&g - row_mean(&g, &dims) - y * along) * scale
+        standardised_gradient(g, &wide(b.x(0)), &dims, b.arg(4))
     });
-    b.to(2, || wide(b.g()) * scaled().0);
+    b.to(2, || wide(b.g()) * standardised(&wide(b.x(0)), &dims, b.arg(4)).0);
     b.to(3, || b.g());
 }
 

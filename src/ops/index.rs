@@ -68,7 +68,7 @@ pub static OPS: &[Op] = &[
             Param::or("scale_grad_by_freq", Kind::Bool, Default::Bool(false)),
             Param::or("sparse", Kind::Bool, Default::Bool(false)),
         ],
-        form: Form::FUNCTION,
+        form: Form::BOTH,
         example: "assert(equal(embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]), [[3.0, 4.0], [1.0, 2.0]]))",
         run: Run::Primitive(embedding),
         gradient: Gradient::Rule(Keeps::X, positions::embedding),

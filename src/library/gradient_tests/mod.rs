@@ -197,6 +197,23 @@ static MORE: &[(&str, &str)] = &[
         "zeros(2, 3).copy_(ones(3)); zeros(3).copy_(ones(1, dtype=f64) on cpu); zeros(3)[1..].copy_(ones(1))",
     ),
     ("elu", "elu(ones(3), 0.3)"),
+    ("celu", "celu(ones(3), 0.3)"),
+    ("prelu", "prelu(ones(2, 3), ones(3)); prelu(ones(3), ones(1))"),
+    ("glu", "glu(ones(4, 3), 0)"),
+    ("batch_norm", "batch_norm(ones(4, 2), none, none, ones(2), ones(2), true); batch_norm(ones(2, 3), zeros(3), ones(3), ones(3))"),
+    ("group_norm", "group_norm(ones(2, 4, 3), 2, ones(4), ones(4), 0.1)"),
+    ("instance_norm", "instance_norm(ones(2, 2, 3), weight=ones(2), bias=ones(2))"),
+    ("normalize", "normalize(ones(3, 2), 3.0, 0)"),
+    ("pairwise_distance", "pairwise_distance(ones(2, 3), zeros(3), 1.0, 0.1, true)"),
+    (
+        "scaled_dot_product_attention",
+        "let q = ones(2, 3, 2); let m = tensor([[true, false, true], [false, false, false], [true, true, true]])
+         scaled_dot_product_attention(q, q, q, m); scaled_dot_product_attention(q, q, q, ones(3, 3), scale=0.5)",
+    ),
+    (
+        "pad",
+        "pad(ones(2, 3), [1, -1, 0, 2], value=3); pad(ones(2, 3), [2, 1], \"circular\"); pad(ones(2, 3), [1, 2], \"replicate\")",
+    ),
     ("hardtanh", "hardtanh(ones(3), -0.5, 0.5)"),
     ("softplus", "softplus(ones(3), 2.0, 1.0)"),
     (

@@ -35,7 +35,7 @@ pub struct Var<'a> {
 }
 
 /// Computes parts of a formula.
-trait Compute {
+pub(in crate::ops) trait Compute {
     /// Runs code that gives a tensor; `None` after an error.
     fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor>;
 }
@@ -372,6 +372,11 @@ impl Operand for Arg {
 }
 
 impl<'a> Var<'a> {
+    /// A tensor in a formula that `back` computes.
+    pub(in crate::ops) fn new(back: &'a (dyn Compute + 'a), tensor: Option<Tensor>) -> Var<'a> {
+        Var { back, tensor, number: None }
+    }
+
     /// As an argument of an operation.
     pub fn arg(&self) -> Arg {
         match &self.number {

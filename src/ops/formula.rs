@@ -1,0 +1,73 @@
+//! Composed operations as formulas over [`Var`], as in the rules of gradients.
+//!
+//! The operations that a formula calls are recorded, so its gradients follow. The first error ends it: what
+//! follows computes nothing.
+
+use super::composed;
+use super::gradient::Var;
+use super::gradient::back::{Compute, Operand};
+use super::{Arg, Call, Op, Out, apply, error};
+use crate::base::{Error, Result};
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+use std::cell::RefCell;
+
+/// A formula that is being computed.
+pub(super) struct Formula<'a> {
+    rt: RefCell<&'a mut Runtime>,
+    error: RefCell<Option<Error>>,
+}
+
+impl Compute for Formula<'_> {
+    fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor> {
+        if self.error.borrow().is_some() {
+            return None;
+        }
+        let result = code(*self.rt.borrow_mut());
+        result.map_err(|error| self.error.replace(Some(error))).ok()
+    }
+}
+
+impl Formula<'_> {
+    /// A tensor in the formula.
+    pub fn var(&self, x: &Tensor) -> Var<'_> {
+        Var::new(self, Some(x.clone()))
+    }
+
+    /// Runs code that gives a tensor.
+    pub fn given(&self, mut code: impl FnMut(&mut Runtime) -> Result<Tensor>) -> Var<'_> {
+        let found = self.compute(&mut code);
+        Var::new(self, found)
+    }
+
+    /// Calls an operation by name.
+    pub fn op(&self, name: &str, args: &[Arg]) -> Var<'_> {
+        self.given(|rt| composed::call(rt, name, args))
+    }
+
+    /// `condition ? a : b`
+    pub fn select(&self, condition: &Var<'_>, a: impl Operand, b: impl Operand) -> Var<'_> {
+        self.op("where", &[condition.arg(), a.operand(), b.operand()])
+    }
+}
+
+/// Computes a formula.
+pub(super) fn formula(
+    rt: &mut Runtime,
+    code: impl for<'f> FnOnce(&'f Formula<'_>) -> Var<'f>,
+) -> Result<Tensor> {
+    let formula = Formula { rt: RefCell::new(rt), error: RefCell::new(None) };
+    let found = code(&formula).get().cloned();
+    match formula.error.into_inner() {
+        Some(error) => Err(error),
+        None => found.ok_or_else(|| error::wrong_argument(0, "a tensor")),
+    }
+}
+
+/// Applies an operation that gives several tensors and is in no table.
+pub(super) fn several(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Vec<Tensor>> {
+    match apply(rt, op, Call::Plain(super::Args(args)))? {
+        Out::Tuple(all) => Ok(all),
+        _ => Err(error::wrong_argument(0, "an operation that gives tensors")),
+    }
+}

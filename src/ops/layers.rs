@@ -1,0 +1,565 @@
+//! Layers of networks as functions: dropout, distances, attention, padding.
+//!
+//! Composed of other operations.
+
+use super::composed::{call, expand, ints, narrow, permute, reshape, t};
+use super::formula::formula;
+use super::gates::{floats, uniform, wide};
+use super::params::{GENERATOR, X};
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, known};
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+const P: Param = Param::or("p", Kind::Float, Default::Float(0.5));
+const TRAINING: Param = Param::or("training", Kind::Bool, Default::Bool(true));
+
+const fn optional(name: &'static str) -> Param {
+    Param::or(name, Kind::Tensor, Default::None)
+}
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "dropout",
+        doc: "Sets each element to 0 with probability `p` and multiplies the others by `1 / (1 - p)`; without \
+              `training` gives `x`. Source: `torch.nn.functional.dropout`.",
+        search: &["regularisation", "random", "mask"],
+        params: &[X, P, TRAINING, GENERATOR],
+        form: Form::BOTH,
+        example: "let y = dropout(ones(1000), 0.75)\n\
+                  assert(((y == 0) | (y == 4)).all() and equal(dropout(ones(3), training=false), ones(3)))",
+        run: Run::Composed(|rt, args| {
+            let shape = args.tensor(0)?.shape().to_vec();
+            dropped(rt, "dropout", args, &shape, args.get(3))
+        }),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "dropout1d",
+        doc: "As `dropout`, for whole channels of `(n, c, l)` or `(c, l)`. Source: \
+              `torch.nn.functional.dropout1d`.",
+        search: &["channels", "spatial dropout"],
+        params: &[X, P, TRAINING, GENERATOR],
+        form: Form::BOTH,
+        example: "let y = dropout1d(ones(50, 3, 4))\nassert(((y.sum(-1) == 0) | (y.sum(-1) == 8)).all())",
+        run: Run::Composed(|rt, args| channels_dropped(rt, "dropout1d", args, 2)),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "dropout2d",
+        doc: "As `dropout`, for whole channels of images, `(n, c, h, w)`. Source: \
+              `torch.nn.functional.dropout2d`.",
+        search: &["channels", "spatial dropout", "images"],
+        params: &[X, P, TRAINING, GENERATOR],
+        form: Form::BOTH,
+        example: "let y = dropout2d(ones(50, 3, 2, 2))\nassert(((y == 0) | (y == 2)).all())",
+        run: Run::Composed(|rt, args| channels_dropped(rt, "dropout2d", args, 0)),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "dropout3d",
+        doc: "As `dropout`, for whole channels of volumes, `(n, c, d, h, w)` or `(c, d, h, w)`. Source: \
+              `torch.nn.functional.dropout3d`.",
+        search: &["channels", "spatial dropout", "volumes"],
+        params: &[X, P, TRAINING, GENERATOR],
+        form: Form::BOTH,
+        example: "let y = dropout3d(ones(9, 3, 2, 2, 2))\nassert(((y == 0) | (y == 2)).all())",
+        run: Run::Composed(|rt, args| channels_dropped(rt, "dropout3d", args, 4)),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "alpha_dropout",
+        doc: "Dropout that keeps mean 0 and variance 1 beside `selu`. Source: \
+              `torch.nn.functional.alpha_dropout`.",
+        search: &["self-normalizing", "selu", "random"],
+        params: &[X, P, Param::or("training", Kind::Bool, Default::Bool(false)), GENERATOR],
+        form: Form::BOTH,
+        example: "assert(equal(alpha_dropout(ones(3)), ones(3)) and alpha_dropout(ones(9), 0.5, true).shape == (9,))",
+        run: Run::Composed(alpha_dropout),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "normalize",
+        doc: "Divides vectors along `dim` by their norm of order `p`, or by `eps` where that is greater. Source: \
+              `torch.nn.functional.normalize`.",
+        search: &["unit length", "norm", "direction"],
+        params: &[
+            X,
+            Param::or("p", Kind::Float, Default::Float(2.0)),
+            Param::or("dim", Kind::Dims, Default::Int(1)),
+            Param::or("eps", Kind::Float, Default::Float(1e-12)),
+        ],
+        form: Form::BOTH,
+        example: "assert(allclose(normalize([[3.0, 4.0]]), [[0.6, 0.8]]))",
+        run: Run::Composed(|rt, args| {
+            let (p, eps) = (args.get(1).clone(), args.get(3).clone());
+            let out = formula(rt, |f| {
+                let norm = f.op("norm", &[args.get(0).clone(), p, args.get(2).clone(), Arg::Bool(true)]);
+                f.op("div", &[args.get(0).clone(), norm.call("clamp_min", &[eps]).arg()])
+            });
+            out.map(Out::Tensor)
+        }),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "cosine_similarity",
+        doc: "Gives the cosine of the angle between vectors along `dim`, which counts in the common shape. \
+              Lengths below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
+        search: &["angle", "similarity", "embedding"],
+        params: &[
+            Param::new("x1", Kind::Tensor),
+            Param::new("x2", Kind::Tensor),
+            Param::or("dim", Kind::Int, Default::Int(1)),
+            Param::or("eps", Kind::Float, Default::Float(1e-8)),
+        ],
+        form: Form::BOTH,
+        example: "assert(allclose(cosine_similarity([[1.0, 0.0]], [[1.0, 1.0]]), [0.7071068]))",
+        run: Run::Composed(cosine_similarity),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "pairwise_distance",
+        doc: "Gives the norm of order `p` of `x1 - x2 + eps` along the last dimension. Source: \
+              `torch.nn.functional.pairwise_distance`.",
+        search: &["distance", "norm", "embedding"],
+        params: &[
+            Param::new("x1", Kind::Tensor),
+            Param::new("x2", Kind::Tensor),
+            Param::or("p", Kind::Float, Default::Float(2.0)),
+            Param::or("eps", Kind::Float, Default::Float(1e-6)),
+            Param::or("keepdim", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(allclose(pairwise_distance([[0.0, 0.0]], [[3.0, 4.0]]), [5.0]))",
+        run: Run::Composed(|rt, args| {
+            let off = call(rt, "sub", &[t(args.tensor(0)?), t(args.tensor(1)?)])?;
+            let off = call(rt, "add", &[t(&off), args.get(3).clone()])?;
+            call(rt, "norm", &[t(&off), args.get(2).clone(), Arg::Int(-1), args.get(4).clone()])
+                .map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "cdist",
+        doc: "Gives the norm of order `p` of the difference of each row of `x1`, `(..., n, m)`, and each row of \
+              `x2`, `(..., k, m)`: `(..., n, k)`. Source: `torch.cdist`.",
+        search: &["distance matrix", "euclidean", "neighbours"],
+        params: &[
+            Param::new("x1", Kind::Tensor),
+            Param::new("x2", Kind::Tensor),
+            Param::or("p", Kind::Float, Default::Float(2.0)),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(cdist([[0.0, 0.0], [3.0, 0.0]], [[3.0, 4.0]]), [[5.0], [4.0]]))",
+        run: Run::Composed(|rt, args| {
+            for i in 0..2 {
+                let x = args.tensor(i)?;
+                if x.rank() < 2 {
+                    return Err(error::wrong_rank(
+                        "cdist",
+                        i,
+                        x,
+                        "rows",
+                        "give a matrix, or a batch of them",
+                    ));
+                }
+            }
+            let rows = call(rt, "unsqueeze", &[t(args.tensor(0)?), Arg::Int(-2)])?;
+            let others = call(rt, "unsqueeze", &[t(args.tensor(1)?), Arg::Int(-3)])?;
+            let off = call(rt, "sub", &[t(&rows), t(&others)])?;
+            call(rt, "norm", &[t(&off), args.get(2).clone(), Arg::Int(-1)]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "bilinear",
+        doc: "Gives `x1 @ weight[o] @ x2 + bias[o]` for each `o`, of vectors along the last dimensions. Source: \
+              `torch.nn.functional.bilinear`.",
+        search: &["layer", "product", "interaction"],
+        params: &[
+            Param::new("x1", Kind::Tensor),
+            Param::new("x2", Kind::Tensor),
+            Param::new("weight", Kind::Tensor),
+            optional("bias"),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(bilinear([[1.0, 2.0]], [[3.0]], [[[4.0], [5.0]]], [6.0]), [[48.0]]))",
+        run: Run::Composed(|rt, args| {
+            let operands = vec![args.tensor(0)?.clone(), args.tensor(1)?.clone(), args.tensor(2)?.clone()];
+            let out = call(rt, "einsum", &[Arg::Str("...i,...j,oij->...o".into()), Arg::Tensors(operands)])?;
+            match args.opt_tensor(3) {
+                Some(bias) => call(rt, "add", &[t(&out), t(bias)]).map(Out::Tensor),
+                None => Ok(Out::Tensor(out)),
+            }
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "scaled_dot_product_attention",
+        doc: "Gives `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
+              unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
+              `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
+              `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
+              values, dimension -3, than of queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
+        search: &["attention", "transformer", "softmax", "sdpa", "flash"],
+        params: &[
+            Param::new("query", Kind::Tensor),
+            Param::new("key", Kind::Tensor),
+            Param::new("value", Kind::Tensor),
+            optional("attn_mask"),
+            Param::or("dropout_p", Kind::Float, Default::Float(0.0)),
+            Param::or("is_causal", Kind::Bool, Default::Bool(false)),
+            Param::or("scale", Kind::Float, Default::None),
+            Param::or("enable_gqa", Kind::Bool, Default::Bool(false)),
+            GENERATOR,
+        ],
+        form: Form::FUNCTION,
+        example: "let x = tensor([[1.0, 0.0], [0.0, 1.0]])\n\
+                  assert(equal(scaled_dot_product_attention(x, x, x, is_causal=true)[0], [1.0, 0.0]))",
+        run: Run::Composed(attention),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "pad",
+        doc: "Adds elements before and after: `pad` has the numbers of the last dimension, then of the one before \
+              it, and so on; negative ones remove elements. `mode` is `constant` (of `value`), `reflect`, `replicate` or \
+              `circular`. Source: `torch.nn.functional.pad`.",
+        search: &["border", "padding", "extend", "crop"],
+        params: &[
+            X,
+            Param::new("pad", Kind::Dims),
+            Param::or("mode", Kind::Str, Default::Str("constant")),
+            Param::or("value", Kind::Number, Default::None),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(pad([1, 2, 3], [1, 1]), [0, 1, 2, 3, 0]))\n\
+                  assert(equal(pad([1, 2, 3], [2, 1], mode=\"reflect\"), [3, 2, 1, 2, 3, 2]))",
+        run: Run::Composed(pad),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "pixel_shuffle",
+        doc: "Moves channels to pixels: `(..., c * r * r, h, w)` becomes `(..., c, h * r, w * r)`. Source: \
+              `torch.nn.functional.pixel_shuffle`.",
+        search: &["super resolution", "upscale", "depth to space"],
+        params: &[X, Param::new("upscale_factor", Kind::Int)],
+        form: Form::BOTH,
+        example: "assert(equal(pixel_shuffle(arange(4).reshape(4, 1, 1), 2), [[[0, 1], [2, 3]]]))",
+        run: Run::Composed(|rt, args| {
+            let (x, lead, [c, h, w], r) = image(args, "pixel_shuffle")?;
+            if c % (r * r) != 0 {
+                return Err(uneven(c, r * r));
+            }
+            let parts = reshape(rt, x, &[lead, &[c / (r * r), r, r, h, w]].concat())?;
+            let n = lead.len();
+            let order: Vec<usize> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
+            let moved = permute(rt, &parts, &order)?;
+            reshape(rt, &moved, &[lead, &[c / (r * r), h * r, w * r]].concat()).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "pixel_unshuffle",
+        doc: "Moves pixels to channels: `(..., c, h * r, w * r)` becomes `(..., c * r * r, h, w)`. Source: \
+              `torch.nn.functional.pixel_unshuffle`.",
+        search: &["super resolution", "downscale", "space to depth"],
+        params: &[X, Param::new("downscale_factor", Kind::Int)],
+        form: Form::BOTH,
+        example: "assert(equal(pixel_unshuffle(arange(4).reshape(1, 2, 2), 2).flatten(), arange(4)))",
+        run: Run::Composed(|rt, args| {
+            let (x, lead, [c, h, w], r) = image(args, "pixel_unshuffle")?;
+            if h % r != 0 || w % r != 0 {
+                return Err(uneven(if h % r != 0 { h } else { w }, r));
+            }
+            let parts = reshape(rt, x, &[lead, &[c, h / r, r, w / r, r]].concat())?;
+            let n = lead.len();
+            let order: Vec<usize> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
+            let moved = permute(rt, &parts, &order)?;
+            reshape(rt, &moved, &[lead, &[c * r * r, h / r, w / r]].concat()).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+];
+
+/// Checks a probability.
+fn probability(index: usize, p: f64) -> Result<f64> {
+    match (0.0..=1.0).contains(&p) {
+        true => Ok(p),
+        false => {
+            Err(error::bad_value(index, format!("a probability goes from 0 to 1, not {p}"), "write 0.5"))
+        }
+    }
+}
+
+/// `dropout` with a mask of another shape, which broadcasts.
+fn dropped(rt: &mut Runtime, name: &str, args: &Args<'_>, mask: &[usize], generator: &Arg) -> Result<Out> {
+    let (x, p) = (args.tensor(0)?, probability(1, args.float(1)?)?);
+    if !args.flag(2) || p == 0.0 {
+        return Ok(Out::Tensor(x.clone()));
+    }
+    if !x.dtype().is_float() && !x.dtype().is_complex() {
+        return Err(error::floats_alone(name, 0, x));
+    }
+    if p == 1.0 {
+        return call(rt, "mul", &[t(x), Arg::Int(0)]).map(Out::Tensor);
+    }
+    let drawn = uniform(rt, x, mask, generator)?;
+    let out = formula(rt, |f| f.select(&f.var(&drawn).ge(p), f.var(x) / (1.0 - p), 0.0));
+    out.map(Out::Tensor)
+}
+
+/// `dropout` of whole channels; tensors of `unbatched` dimensions are one sample.
+fn channels_dropped(rt: &mut Runtime, name: &str, args: &Args<'_>, unbatched: usize) -> Result<Out> {
+    let x = args.tensor(0)?;
+    if x.rank() < 2 {
+        return Err(error::wrong_rank(name, 0, x, "samples and channels", "give `(n, c, ...)`"));
+    }
+    let own = if x.rank() == unbatched { 1 } else { 2 };
+    let mask: Vec<usize> =
+        (x.shape().iter().enumerate()).map(|(i, &n)| if i < own { n } else { 1 }).collect();
+    dropped(rt, name, args, &mask, args.get(3))
+}
+
+fn alpha_dropout(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, p) = (args.tensor(0)?, probability(1, args.float(1)?)?);
+    if !args.flag(2) || p == 0.0 {
+        return Ok(Out::Tensor(x.clone()));
+    }
+    floats(args, "alpha_dropout")?;
+    if p == 1.0 {
+        return call(rt, "mul", &[t(x), Arg::Int(0)]).map(Out::Tensor);
+    }
+    // What `selu` tends to.
+    let low = -1.758_099_340_847_376_6;
+    let scale = 1.0 / ((low * low * p + 1.0) * (1.0 - p)).sqrt();
+    let drawn = uniform(rt, x, x.shape(), args.get(3))?;
+    let out = formula(rt, |f| {
+        let kept = f.select(&f.var(&drawn).ge(p), f.var(x).to(wide(x.dtype())), low);
+        (kept * scale - low * scale * p).to(x.dtype())
+    });
+    out.map(Out::Tensor)
+}
+
+fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "cosine_similarity";
+    let (a, b, eps) = (floats(args, NAME)?, args.tensor(1)?, args.get(3).clone());
+    let Some(shape) = crate::array::broadcast(a.shape(), b.shape()) else {
+        let why = "their shapes do not broadcast".into();
+        return Err(error::matmul_shapes(NAME, (0, a), (1, b), why, "give vectors of one length"));
+    };
+    let (a, b) = (expand(rt, a, &shape)?, expand(rt, b, &shape)?);
+    let dim = args.get(2).clone();
+    let out = formula(rt, |f| {
+        let unit = |x: &Tensor| {
+            let norm = f.op("norm", &[t(x), Arg::Float(2.0), dim.clone(), Arg::Bool(true)]);
+            // The bound has no gradient, as in PyTorch.
+            let least = (norm.call("clamp_min", std::slice::from_ref(&eps)) - &norm).does("detach");
+            f.var(x) / (norm + least)
+        };
+        (unit(&a) * unit(&b)).call("sum", std::slice::from_ref(&dim))
+    });
+    out.map(Out::Tensor)
+}
+
+fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    const NAME: &str = "scaled_dot_product_attention";
+    let (query, key, value) = (floats(args, NAME)?, args.tensor(1)?, args.tensor(2)?);
+    for (i, x) in [query, key, value].into_iter().enumerate() {
+        if x.rank() < 2 {
+            return Err(error::wrong_rank(NAME, i, x, "rows", "give `(..., length, elements)`"));
+        }
+        if x.dtype() != query.dtype() {
+            return Err(error::dtypes_differ(NAME, (0, query), (i, x)));
+        }
+    }
+    let (mask, p, causal) = (args.opt_tensor(3), probability(4, args.float(4)?)?, args.flag(5));
+    if mask.is_some() && causal {
+        let help = "leave one of them out, or combine them: `mask & ones(l, s, dtype=bool).tril()`";
+        return Err(error::bad_value(3, "a mask beside `is_causal`", help));
+    }
+    let width = query.shape()[query.rank() - 1];
+    let scale = if args.is_given(6) { args.float(6)? } else { 1.0 / (width.max(1) as f64).sqrt() };
+    let (key, value) = match args.flag(7) {
+        true => (of_groups(rt, NAME, query, (1, key))?, of_groups(rt, NAME, query, (2, value))?),
+        false => (key.clone(), value.clone()),
+    };
+    let (rows, columns) = (query.shape()[query.rank() - 2], key.shape()[key.rank() - 2]);
+    let causal_mask = match causal {
+        true => {
+            let shape = ints(&[rows, columns]);
+            let all = call(rt, "ones", &[shape, Arg::Dtype(Dtype::Bool), Arg::Device(query.device())])?;
+            Some(call(rt, "tril", &[t(&all)])?)
+        }
+        false => None,
+    };
+    let mask = causal_mask.as_ref().or(mask);
+    let weights = formula(rt, |f| {
+        let scores = (f.var(query) * scale).matmul(&f.var(&key).mt());
+        let Some(mask) = mask else { return scores.call("softmax", &[Arg::Int(-1)]) };
+        let mask = f.var(mask);
+        let (scores, seen) = match mask.dtype() {
+            Dtype::Bool => (f.select(&mask, &scores, f64::NEG_INFINITY), mask),
+            _ => (&scores + mask.to(scores.dtype()), mask.ne(f64::NEG_INFINITY)),
+        };
+        // A query that sees no key: its row has no softmax.
+        let any = seen.call("any", &[Arg::Int(-1), Arg::Bool(true)]);
+        let weights = f.select(&any, scores, 0.0).call("softmax", &[Arg::Int(-1)]);
+        f.select(&any, weights, 0.0)
+    })?;
+    let weights = match p > 0.0 {
+        true => {
+            let given = [t(&weights), Arg::Float(p), Arg::Bool(true), args.get(8).clone()];
+            call(rt, "dropout", &given)?
+        }
+        false => weights,
+    };
+    call(rt, "matmul", &[t(&weights), t(&value)]).map(Out::Tensor)
+}
+
+/// Keys or values with as many heads, dimension -3, as the queries.
+fn of_groups(rt: &mut Runtime, name: &str, query: &Tensor, (index, x): (usize, &Tensor)) -> Result<Tensor> {
+    let heads = |x: &Tensor| x.rank().checked_sub(3).map(|at| x.shape()[at]);
+    match (heads(query), heads(x)) {
+        (Some(wanted), Some(own)) if own > 0 && wanted.is_multiple_of(own) => {
+            let times = (wanted / own) as i64;
+            call(rt, "repeat_interleave", &[t(x), Arg::Int(times), Arg::Int(-3)])
+        }
+        _ => {
+            let help = "with `enable_gqa`, the number of heads, dimension -3, divides that of the queries";
+            Err(error::matmul_shapes(
+                name,
+                (0, query),
+                (index, x),
+                "the heads do not form groups".into(),
+                help,
+            ))
+        }
+    }
+}
+
+fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, sizes) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
+    let mode = args.text(2).unwrap_or("constant");
+    if !["constant", "reflect", "replicate", "circular"].contains(&mode) {
+        return Err(error::not_one_of(2, "mode", mode, &["constant", "reflect", "replicate", "circular"]));
+    }
+    if !sizes.len().is_multiple_of(2) || sizes.len() / 2 > x.rank() {
+        let message = format!("{} sizes for a tensor of {} dimensions", sizes.len(), x.rank());
+        return Err(error::bad_value(1, message, "write two sizes per dimension, the last dimension first"));
+    }
+    if mode != "constant" && args.is_given(3) {
+        return Err(error::bad_value(3, format!("`value` beside `mode=\"{mode}\"`"), "leave it out"));
+    }
+    let mut inner = x.clone();
+    let mut around: Vec<(usize, [usize; 2])> = Vec::new();
+    for (i, pair) in sizes.chunks_exact(2).enumerate() {
+        let dim = x.rank() - 1 - i;
+        let cut = |size: i64| usize::try_from(size.saturating_neg()).unwrap_or(0);
+        let (before, after, extent) = (cut(pair[0]), cut(pair[1]), x.shape()[dim]);
+        let Some(length) = extent.checked_sub(before).and_then(|n| n.checked_sub(after)) else {
+            let message = format!("dimension {dim} has {extent} elements, fewer than are removed");
+            return Err(error::bad_value(1, message, "write smaller sizes"));
+        };
+        if length < extent {
+            inner = narrow(rt, &inner, dim, before, length)?;
+        }
+        let added = |size: i64| usize::try_from(size).unwrap_or(0);
+        around.push((dim, [added(pair[0]), added(pair[1])]));
+    }
+    around.retain(|(_, added)| added.iter().any(|&n| n > 0));
+    if around.is_empty() {
+        return call(rt, "clone", &[t(&inner)]).map(Out::Tensor);
+    }
+    match mode {
+        "constant" => {
+            let (mut shape, mut starts) = (inner.shape().to_vec(), vec![0; inner.rank()]);
+            for &(dim, [before, after]) in &around {
+                shape[dim] = shape[dim].saturating_add(before).saturating_add(after);
+                starts[dim] = before;
+            }
+            let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
+            let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
+            let whole = [Arg::Ints(shape), value, Arg::Dtype(x.dtype()), Arg::Device(x.device())];
+            let whole = call(rt, "full", &whole)?;
+            let mut place = whole.clone();
+            for (dim, &start) in starts.iter().enumerate() {
+                place = narrow(rt, &place, dim, start, inner.shape()[dim])?;
+            }
+            call(rt, "copy_", &[t(&place), t(&inner)])?;
+            Ok(Out::Tensor(whole))
+        }
+        _ => {
+            for (dim, added) in around {
+                inner = mirrored(rt, &inner, mode, dim, added)?;
+            }
+            Ok(Out::Tensor(inner))
+        }
+    }
+}
+
+/// Adds copies of a dimension's own elements.
+fn mirrored(rt: &mut Runtime, x: &Tensor, mode: &str, dim: usize, added: [usize; 2]) -> Result<Tensor> {
+    let extent = x.shape()[dim];
+    let most = match mode {
+        "reflect" => extent.saturating_sub(1),
+        "circular" => extent,
+        _ if extent == 0 => 0,
+        _ => i64::MAX as usize / 4,
+    };
+    if let Some(size) = added.into_iter().find(|&size| size > most) {
+        let message = format!("{size} elements beside dimension {dim} of {extent}");
+        return Err(error::bad_value(1, message, format!("`mode=\"{mode}\"` adds at most {most}")));
+    }
+    let (before, last) = (added[0] as i64, extent as i64 - 1);
+    let end = Arg::Int((extent + added[1]) as i64);
+    let places = [Arg::Int(-before), end, Arg::Int(1), Arg::Dtype(Dtype::I64), Arg::Device(x.device())];
+    formula(rt, |f| {
+        let at = f.op("arange", &places);
+        let from = match mode {
+            "reflect" => ((at.does("abs") - last).does("abs") - last).does("neg"),
+            "circular" => at.call("remainder", &[Arg::Int(last + 1)]),
+            _ => at.call("clamp", &[Arg::Int(0), Arg::Int(last)]),
+        };
+        f.var(x).call("index_select", &[Arg::Int(dim as i64), from.arg()])
+    })
+}
+
+/// The operand of a shuffle: its leading dimensions, channels, height and width, and the factor.
+#[allow(clippy::type_complexity)] // The parts of one shape.
+fn image<'a>(args: &Args<'a>, name: &str) -> Result<(&'a Tensor, &'a [usize], [usize; 3], usize)> {
+    let x = args.tensor(0)?;
+    let Some(r) = usize::try_from(args.int(1)?).ok().filter(|&r| r > 0 && r < 1 << 16) else {
+        return Err(error::bad_value(1, format!("a factor of {}", args.int(1)?), "write 1 or more"));
+    };
+    match x.shape().split_last_chunk::<3>() {
+        Some((lead, last)) => Ok((x, lead, *last, r)),
+        None => Err(error::wrong_rank(name, 0, x, "an image", "give `(..., c, h, w)`")),
+    }
+}
+
+fn uneven(size: usize, parts: usize) -> crate::base::Error {
+    error::bad_value(1, format!("{size} is not divisible by {parts}"), "write another factor")
+}
