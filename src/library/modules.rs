@@ -21,7 +21,10 @@ pub static MODULES: &[Embedded] = &[
         name: "nn",
         text: concat!(
             include_str!("../../stdlib/nn.rnl"),
+            include_str!("../../stdlib/nn/init.rnl"),
+            include_str!("../../stdlib/nn/activations.rnl"),
             include_str!("../../stdlib/nn/layers.rnl"),
+            include_str!("../../stdlib/nn/sequences.rnl"),
             include_str!("../../stdlib/nn/optim.rnl"),
         ),
     },
