@@ -23,6 +23,9 @@ const CALLS: &[(&str, &str)] = &[
     ("load", "load({}, format=\"raw\")"),
     ("save", "save({}, [1], format=\"npy\")"),
     ("files.names", "files.names({}, format=\"npz\")"),
+    ("files.list", "files.list({})"),
+    ("data.text_lines", "import data\ndata.text_lines({})"),
+    ("data.text_bytes", "import data\ndata.text_bytes({})"),
     ("files.metadata", "files.metadata({}, format=\"safetensors\")"),
     ("profile", "with profile({}) { ones(1) }"),
     ("cuda.memory_snapshot", "cuda.memory_snapshot(file={})"),
@@ -83,7 +86,8 @@ fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
             // Devices may be written to; a link to nothing makes a file there where links may be followed.
             let device = path.starts_with("/dev") || path.ends_with("link to zero.png");
             let writes = matches!(*name, "write" | "profile" | "cuda.memory_snapshot");
-            let free = *name == "exists" || writes && (device || path.ends_with("dangling.png"));
+            let lists = *name == "files.list" && path.ends_with("folder.png");
+            let free = *name == "exists" || lists || writes && (device || path.ends_with("dangling.png"));
             let expected: &[&str] = match *name {
                 _ if free => &["none"],
                 "import" => &["E0903"],

@@ -9,6 +9,7 @@
 //! files: [`budget`]).
 
 pub mod csv;
+pub mod idx;
 mod image;
 pub mod npy;
 pub mod npz;
@@ -176,8 +177,16 @@ pub struct Format {
 }
 
 /// All formats.
-pub static FORMATS: &[Format] =
-    &[npy::FORMAT, npz::FORMAT, safetensors::FORMAT, csv::FORMAT, png::FORMAT, pnm::FORMAT, raw::FORMAT];
+pub static FORMATS: &[Format] = &[
+    npy::FORMAT,
+    npz::FORMAT,
+    safetensors::FORMAT,
+    csv::FORMAT,
+    png::FORMAT,
+    pnm::FORMAT,
+    idx::FORMAT,
+    raw::FORMAT,
+];
 
 /// The format with a name or extension, ignoring case.
 ///

@@ -66,6 +66,12 @@ fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut out, bytes).unwrap();
+    out.finish().unwrap()
+}
+
 /// A small valid file of each format.
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let f = floats(&[1.5, -2.0, 0.25, 4.0, 5.0, 6.0]);
@@ -77,6 +83,8 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let image = [("", Dtype::U8, [3usize, 2, 2].as_slice(), (0..12).collect())];
     vec![
         ("npy", write("npy", &[("", Dtype::F32, &[2, 3], f.clone())]).unwrap()),
+        ("idx", write("idx", &[("", Dtype::F32, &[2, 3], f.clone())]).unwrap()),
+        ("idx", gzip(&write("idx", &image).unwrap())),
         ("npz", write("npz", named).unwrap()),
         ("safetensors", write("safetensors", named).unwrap()),
         ("csv", write("csv", &[("", Dtype::F32, &[2, 3], f)]).unwrap()),

@@ -40,7 +40,8 @@ pub static TABLE: &[NativeDef] = &[
               - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
               - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, \
               `delimiter`)\n\
-              - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\n\
+              - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\
+              - `.idx`: a tensor; the files of MNIST, also compressed ones, need `format=\"idx\"`\n\n\
               Nothing in a file is ever run. Links are refused without `links=true`.",
         example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
                   assert(equal(load(path), [[1.5, 2.0], [3.0, 4.0]]))\nassert(load(path, device=cpu).device == cpu)",
@@ -83,6 +84,15 @@ pub static TABLE: &[NativeDef] = &[
         example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
                   assert(files.metadata(path)[\"by\"] == \"me\")",
         run: part!("files", formats::load::metadata),
+    },
+    NativeDef {
+        name: "files.list",
+        receiver: "",
+        signature: takes(&[text_param("path")]),
+        doc: "The names in a folder, sorted; those of folders end with `/`.",
+        example: "let folder = files.temp_folder()\nwrite(folder ++ \"/b.txt\", \"\")\nwrite(folder ++ \"/a.txt\", \"\")\n\
+                  assert(files.list(folder) == [\"a.txt\", \"b.txt\"])",
+        run: open::list,
     },
     NativeDef {
         name: "files.formats",

@@ -7,8 +7,8 @@ use std::path::Path;
 use super::whole;
 use crate::base::{Error, Result, this_is};
 use crate::files::error;
-use crate::library::io::reason;
-use crate::vm::charge;
+use crate::library::io::{allowed, reason};
+use crate::vm::{Value, Vm, charge};
 
 /// Bytes of a text read between two checks of the limits.
 const PIECE: u64 = 1 << 20;
@@ -109,6 +109,25 @@ fn ordinary(kind: std::fs::FileType) -> Result<(), Refusal> {
         true => Ok(()),
         false => Err(Refusal::Kind(error::special(kind_name(kind)))),
     }
+}
+
+/// `files.list(path)`
+pub(super) fn list(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let path = allowed(vm, &args[0])?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(|e| refused(&path, &e))? {
+        vm.charge(1)?;
+        let entry = entry.map_err(|e| refused(&path, &e))?;
+        let mut name = entry.file_name().to_string_lossy().into_owned();
+        charge(name.len() + 128)?;
+        // Where a link leads is not looked at.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            name.push('/');
+        }
+        names.push(name);
+    }
+    names.sort_unstable();
+    Ok(Value::list(names.into_iter().map(Value::str).collect()))
 }
 
 fn kind_name(kind: std::fs::FileType) -> &'static str {
