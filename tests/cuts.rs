@@ -76,6 +76,46 @@ fn a_loop_asks_for_no_new_program_after_its_first_rounds() {
     }
 }
 
+/// A training loop of 120 rounds over `length` random operations, each followed by its backward pass.
+fn random_training(seed: u64, length: usize) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let mut text = String::from(
+        "let w = map(|i| full([64], 0.1 + i * 0.2).requires_grad_(), 0..3)\nfor i in 0..120 {\n    let v = list(w)\n",
+    );
+    for _ in 0..length {
+        let (to, a, b) = (draw(3), draw(3), draw(3));
+        let value = match draw(8) {
+            0 => format!("v[{a}] + v[{b}]"),
+            1 => format!("v[{a}] * 0.5 - v[{b}]"),
+            2 => format!("v[{a}].sin()"),
+            3 => format!("v[{a}] * v[{b}]"),
+            4 => format!("v[{a}] * i * 0.01 + 0.25"),
+            5 => format!("v[{a}].tanh() / (2 + v[{b}].square())"),
+            6 => format!("v[{a}] - v[{b}].mean()"),
+            _ => format!("v[{a}].reshape([8, 8]).softmax(1).flatten() * v[{b}]"),
+        };
+        text += &format!("    v[{to}] = {value}\n");
+    }
+    text + "    (v[0].tanh() + v[1].tanh() + v[2].tanh()).mean().backward()\n    \
+            with no_grad() { for p in w { if p.grad != none {\n        p.sub_(0.01 * p.grad)\n        p.grad = none\n    } } }\n}\n\
+            w[0].detach() + w[1].detach() + w[2].detach()"
+}
+
+#[test]
+fn a_training_loop_asks_for_no_new_program_after_its_first_rounds() {
+    for seed in 0..12 {
+        let length = [1, 2, 3, 5, 8, 13, 20, 31, 45, 64, 7, 10][seed as usize];
+        let script = random_training(seed, length);
+        let all = launched(&script);
+        let half = all.len() / 3;
+        let known: HashSet<&String> = all[..half].iter().collect();
+        let is_new = |at: &usize| !known.contains(&all[*at]);
+        let new: Vec<usize> = (half..all.len() - 2).filter(is_new).collect();
+        assert!(new.is_empty(), "{new:?} of {} launches\n{script}", all.len());
+    }
+}
+
 #[test]
 fn a_script_launches_the_same_programs_each_time() {
     for seed in 100..112 {

@@ -298,7 +298,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "checkpoint",
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any), Param::rest("args", Kind::Any)] },
-        doc: "`f(..args)`, recorded without what its operations keep: only the arguments are kept, and a backward pass runs `f` again. Takes less memory and more time. Random draws are repeated.\n\nSource: `torch.utils.checkpoint`.",
+        doc: "`f(..args)`, recorded without what its operations keep: only the arguments are kept, and a backward pass runs `f` again. Takes less memory and more time. It runs again with the same random draws, device, streams and `autocast`.\n\nSource: `torch.utils.checkpoint`.",
         example: "let w = ones(2, requires_grad=true)\nlet y = checkpoint(|w| exp(w) * w, w)\ny.sum().backward()\nassert(allclose(w.grad, exp(w) * (w + 1)))",
         run: functions::checkpoint,
     },
