@@ -3,8 +3,9 @@
 use super::drive::recorded;
 use super::{edges, keeps, run_pass, tensors};
 use crate::array::Dtype;
-use crate::base::Result;
+use crate::base::{Result, Span};
 use crate::driver::DeviceId;
+use crate::library::tree;
 use crate::ops::gradient::{self, Create, Options, Target};
 use crate::plan::Selection;
 use crate::stream::Stream;
@@ -83,6 +84,9 @@ pub(super) struct Checkpoint {
     /// The states of the generators before it.
     draws: Vec<(DeviceId, GeneratorState)>,
     place: Place,
+    /// The source position, and the versions of the arguments' tensors: writing one changes what runs again.
+    span: Span,
+    versions: Vec<u64>,
 }
 
 /// Where and how code runs: the device, the streams, automatic conversions.
@@ -128,7 +132,8 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         return vm.callback(&args[0], &given);
     }
     let draws = vm.rt.generator_states();
-    let place = Place::current(vm);
+    let (place, span) = (Place::current(vm), vm.rt.span);
+    let versions = operands(vm, &given)?.iter().map(Tensor::version).collect();
     let outer = gradient::begin_log(&mut vm.rt);
     let result = vm.callback(&args[0], &given);
     let made = gradient::end_log(&mut vm.rt, outer);
@@ -140,15 +145,30 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         records: RefCell::new(records),
         draws,
         place,
+        span,
+        versions,
     });
     let ticket = vm.callbacks.keep(value);
     gradient::release_kept(&made, &ticket);
     Ok(result)
 }
 
+/// The tensors of arguments.
+fn operands(vm: &mut Vm, args: &[Value]) -> Result<Vec<Tensor>> {
+    let mut found = Vec::new();
+    args.iter().try_for_each(|arg| tree::leaves(vm, arg, &mut found, 0))?;
+    let tensor = |value: Value| if let Value::Tensor(tensor) = value { Some(tensor) } else { None };
+    Ok(found.into_iter().filter_map(tensor).collect())
+}
+
 impl Checkpoint {
     /// Runs the function again, with the same draws, streams and conversions, and gives its records to those of the first run.
     pub(super) fn run_again(&self, vm: &mut Vm) -> Result<()> {
+        let changed = |(tensor, version): &(Tensor, u64)| tensor.version() != *version;
+        let kept = operands(vm, &self.args)?.into_iter().zip(self.versions.iter().copied());
+        if let Some((tensor, _)) = kept.into_iter().find(changed) {
+            return Err(gradient::error::overwritten("checkpoint", self.span, tensor.last_write()));
+        }
         let now = vm.rt.generator_states();
         vm.rt.set_generator_states(&self.draws);
         let before = Place::current(vm);

@@ -40,7 +40,11 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         let input = Input { param: 0, element: 0, edge, form, layout: None };
         let outputs = SmallVec::from_iter([Varies::of(tensor)]);
         let step = Step::Relaid(whole, own);
-        Edge { node: new_node(rt, step, SmallVec::from_iter([input]), outputs, None), output: 0 }
+        // Not part of a checkpoint that uses the tensor first: when it runs again, the record is there.
+        let log = rt.recording.log.take();
+        let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
+        rt.recording.log = log;
+        Edge { node, output: 0 }
     };
     tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, family: mark.family });
     Some(edge)
