@@ -295,6 +295,13 @@ impl Runtime {
                 races = self.ask(at, &touches, site);
             }
         }
+        // A stream that one of them waits for may have made the access.
+        for other in streams {
+            if !races.is_empty() {
+                self.wait_stream(&stream, other)?;
+                races = self.ask(at, &touches, site);
+            }
+        }
         if races.is_empty() { Ok(()) } else { self.on_races(at, &touches, site, races) }
     }
 
