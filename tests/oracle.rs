@@ -162,6 +162,7 @@ struct Purpose {
 fn operations_give_what_pytorch_gives() {
     let text = include_str!("oracle/torch.txt");
     let mut engine = engine();
+    engine.eval::<()>("import nn").unwrap();
     let (mut cases, mut purposes, mut wrong, mut inputs) =
         (0, 0, String::new(), HashMap::<_, Elements>::new());
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -117,6 +117,7 @@ def constant(numbers, dtype="i64"):
 
 def runnel(call):
     """The call as a script writes it."""
+    call = re.sub(r"\bF\.(?=\w+_loss|binary_cross|cross_entropy|kl_div)", "nn.", call)
     call = re.sub(r"\b(torch|F)\.(?!fft)", "", call).replace("torch.fft", "fft")
     for python, ours in [("True", "true"), ("False", "false"), ("None", "none")]:
         call = re.sub(rf"\b{python}\b", ours, call)
@@ -766,8 +767,60 @@ def forms():
         case(call, x=given("bool", (3, 4)))
 
 
+def networks():
+    """Functions and losses of networks; `nn.py` compares more of them, and their gradients."""
+    for dtype in FLOATS:
+        ulps = rounded(dtype, 64) * (4 if dtype in ("f16", "bf16") else 1)
+        g = lambda *shape, which=0, dtype=dtype: given(dtype, shape, "unit", which)  # noqa: E731
+        for x in [g(3, 4), g(), g(0, 4)]:
+            for call in ["F.threshold(x, 0.25, -3.0)", "F.hardshrink(x)", "F.softshrink(x)", "F.softshrink(x, 0.1)", "F.tanhshrink(x)",
+                         "F.celu(x)", "F.celu(x, 0.5)", "F.rrelu(x)", "F.softmin(x, 0)"]:
+                case(call, ulps, "max", x=x)
+        x, odd = g(3, 4), given(dtype, (3, 4))
+        for call in ["F.hardshrink(x)", "F.softshrink(x)", "F.threshold(x, 0.0, 1.0)", "F.celu(x)"]:
+            case(call, ulps, "max", x=odd)
+        for call in ["F.glu(x)", "F.normalize(x)", "F.normalize(x, p=1.0, dim=0)", "F.pad(x, (1, 2))", "F.pad(x, (1, -2, 0, 3), value=2.0)",
+                     "F.pad(x, (2, 1), mode='reflect')", "F.pad(x, (0, 5), mode='replicate')", "F.pad(x, (4, 2), mode='circular')"]:
+            case(call, ulps, "max", x=x)
+        case("F.prelu(x, w)", ulps, "max", x=x, w=g(4, which=1))
+        case("F.cosine_similarity(x, y)", ulps, "max", x=x, y=g(3, 4, which=1))
+        case("F.pairwise_distance(x, y)", ulps, "max", x=x, y=g(3, 4, which=1))
+        images, w, b = g(2, 4, 3, 2), g(4, which=1), g(4, which=2)
+        case("F.batch_norm(x, None, None, w, b, True)", ulps, "max", x=images, w=w, b=b)
+        case("F.batch_norm(x, w, m, w, b)", ulps, "max", x=images, w=w, b=b, m=given(dtype, (4,), "positive"))
+        case("F.group_norm(x, 2, w, b)", ulps, "max", x=images, w=w, b=b)
+        case("F.instance_norm(x, weight=w, bias=b)", ulps, "max", x=images, w=w, b=b)
+        case("F.pixel_shuffle(x, 2)", x=images)
+        case("F.pixel_unshuffle(x, 2)", x=g(1, 2, 4, 2))
+        y, other = g(3, 4, which=1), g(3, 4, which=2)
+        for reduction in ["none", "mean", "sum"]:
+            r = f"reduction='{reduction}'"
+            for call in ["mse_loss(x, y", "l1_loss(x, y", "smooth_l1_loss(x, y, beta=0.5", "huber_loss(x, y, delta=0.5",
+                         "binary_cross_entropy_with_logits(x, y", "kl_div(x, y, log_target=True", "soft_margin_loss(x, y",
+                         "multilabel_soft_margin_loss(x, y"]:
+                case(f"F.{call}, {r})", ulps, "max", x=x, y=y)
+            if dtype in WIDE:
+                case(f"F.triplet_margin_loss(x, y, z, {r})", ulps, "max", x=x, y=y, z=other)
+                case(f"F.gaussian_nll_loss(x, y, v, {r})", ulps, "max", x=x, y=y, v=given(dtype, (3, 4), "positive"))
+                case(f"F.poisson_nll_loss(x, y, full=True, {r})", ulps, "max", x=x, y=given(dtype, (3, 4), "positive"))
+            target = constant([3, -100, 0])
+            case(f"F.cross_entropy(x, y, {r})", ulps, "max", x=x, y=target)
+            case(f"F.cross_entropy(x, y, label_smoothing=0.25, weight=w, {r})", ulps, "max", x=x, y=target, w=given(dtype, (4,), "prob"))
+            case(f"F.nll_loss(x, y, {r})", ulps, "max", x=x, y=target)
+            if dtype in WIDE:
+                case(f"F.multi_margin_loss(x, y, {r})", ulps, "max", x=x, y=constant([3, 1, 0]))
+                case(f"F.multilabel_margin_loss(x, y, {r})", ulps, "max", x=x, y=constant([[3, 0, -1, 1], [-1, 2, 1, 0], [0, 1, 2, 3]]))
+        q, k, v = g(2, 3, 4), g(2, 5, 4, which=1), g(2, 5, 3, which=2)
+        for call in ["q, k, v", "q, k, v, is_causal=True", "q, k, v, scale=0.5"]:
+            case(f"F.scaled_dot_product_attention({call})", ulps, "max", q=q, k=k, v=v)
+    seen = constant([[True, False, True, True, True], [False] * 5, [False, True, False, False, False]], "bool")
+    for dtype in WIDE:
+        q, k, v = (given(dtype, shape, "unit") for shape in [(2, 3, 4), (2, 5, 4), (2, 5, 3)])
+        case("F.scaled_dot_product_attention(q, k, v, m)", 64, "max", q=q, k=k, v=v, m=seen)
+
+
 for part in [unary, activations, binary, reductions, scans, orders, moves, products, norms, transforms, complexes,
-             statistics, named, forms]:
+             statistics, named, forms, networks]:
     torch.manual_seed(0)
     part()
 
