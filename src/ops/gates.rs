@@ -5,7 +5,6 @@
 use super::composed::{call, t};
 use super::dims;
 use super::formula::formula;
-use super::gradient::Var;
 use super::params::{GENERATOR, UNARY, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, known};
@@ -96,7 +95,15 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::BOTH,
         example: "assert(equal(tanhshrink([0.0]), [0.0]))",
-        run: Run::Composed(|rt, args| in_wide(rt, floats(args, "tanhshrink")?, |x| x - x.does("tanh"))),
+        run: Run::Composed(|rt, args| {
+            let x = args.tensor(0)?;
+            let out = formula(rt, |f| {
+                let wide = f.var(x).to(wide(x.dtype()));
+                let out = &wide - wide.does("tanh");
+                if x.dtype().is_half() { out.to(x.dtype()) } else { out }
+            });
+            out.map(Out::Tensor)
+        }),
         shape: known::SAME,
         gradient: Gradient::Composed,
         ..Op::BASE
@@ -204,12 +211,6 @@ pub(super) fn wide(dtype: Dtype) -> Dtype {
 pub(super) fn floats<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     let x = args.tensor(0)?;
     if x.dtype().is_float() { Ok(x) } else { Err(error::floats_alone(name, 0, x)) }
-}
-
-/// A formula over one tensor, rounded once.
-fn in_wide(rt: &mut Runtime, x: &Tensor, code: impl for<'f> FnOnce(&Var<'f>) -> Var<'f>) -> Result<Out> {
-    let dtype = x.dtype();
-    formula(rt, |f| code(&f.var(x).to(wide(dtype))).to(dtype)).map(Out::Tensor)
 }
 
 fn softshrink(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

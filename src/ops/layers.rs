@@ -2,9 +2,10 @@
 //!
 //! Composed of other operations.
 
-use super::composed::{call, expand, ints, narrow, permute, reshape, t};
+use super::composed::{call, expand, ints, narrow, permute, reshape, t, to};
 use super::formula::formula;
 use super::gates::{floats, uniform, wide};
+use super::gradient::Var;
 use super::params::{GENERATOR, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, known};
@@ -159,12 +160,13 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cdist",
         doc: "Gives the norm of order `p` of the difference of each row of `x1`, `(..., n, m)`, and each row of \
-              `x2`, `(..., k, m)`: `(..., n, k)`. Source: `torch.cdist`.",
+              `x2`, `(..., k, m)`: `(..., n, k)`. `compute_mode` has no effect. Source: `torch.cdist`.",
         search: &["distance matrix", "euclidean", "neighbours"],
         params: &[
             Param::new("x1", Kind::Tensor),
             Param::new("x2", Kind::Tensor),
             Param::or("p", Kind::Float, Default::Float(2.0)),
+            Param::or("compute_mode", Kind::Str, Default::Str("use_mm_for_euclid_dist_if_necessary")),
         ],
         form: Form::FUNCTION,
         example: "assert(equal(cdist([[0.0, 0.0], [3.0, 0.0]], [[3.0, 4.0]]), [[5.0], [4.0]]))",
@@ -203,12 +205,18 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(bilinear([[1.0, 2.0]], [[3.0]], [[[4.0], [5.0]]], [6.0]), [[48.0]]))",
         run: Run::Composed(|rt, args| {
-            let operands = vec![args.tensor(0)?.clone(), args.tensor(1)?.clone(), args.tensor(2)?.clone()];
-            let out = call(rt, "einsum", &[Arg::Str("...i,...j,oij->...o".into()), Arg::Tensors(operands)])?;
-            match args.opt_tensor(3) {
-                Some(bias) => call(rt, "add", &[t(&out), t(bias)]).map(Out::Tensor),
-                None => Ok(Out::Tensor(out)),
+            let dtype = args.tensor(0)?.dtype();
+            let wide = |rt: &mut Runtime, x: &Tensor| to(rt, x, wide(dtype));
+            let mut operands = Vec::new();
+            for i in 0..3 {
+                operands.push(wide(rt, args.tensor(i)?)?);
             }
+            let mut out =
+                call(rt, "einsum", &[Arg::Str("...i,...j,oij->...o".into()), Arg::Tensors(operands)])?;
+            if let Some(bias) = args.opt_tensor(3) {
+                out = call(rt, "add", &[t(&out), t(bias)])?;
+            }
+            to(rt, &out, dtype).map(Out::Tensor)
         }),
         gradient: Gradient::Composed,
         ..Op::BASE
@@ -218,7 +226,7 @@ pub static OPS: &[Op] = &[
         doc: "Gives `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
               `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
-              `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
+              Halves round the scores to their dtype. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
               values, dimension -3, than of queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
         search: &["attention", "transformer", "softmax", "sdpa", "flash"],
         params: &[
@@ -348,7 +356,9 @@ fn alpha_dropout(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if !args.flag(2) || p == 0.0 {
         return Ok(Out::Tensor(x.clone()));
     }
-    floats(args, "alpha_dropout")?;
+    if !x.dtype().is_float() && !x.dtype().is_complex() {
+        return Err(error::floats_alone("alpha_dropout", 0, x));
+    }
     if p == 1.0 {
         return call(rt, "mul", &[t(x), Arg::Int(0)]).map(Out::Tensor);
     }
@@ -473,6 +483,13 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if mode != "constant" && args.is_given(3) {
         return Err(error::bad_value(3, format!("`value` beside `mode=\"{mode}\"`"), "leave it out"));
     }
+    if mode == "replicate" {
+        let mut out = x.clone();
+        for (i, pair) in sizes.chunks_exact(2).enumerate().filter(|(_, pair)| **pair != [0, 0]) {
+            out = replicated(rt, &out, x.rank() - 1 - i, [pair[0], pair[1]])?;
+        }
+        return if out.same(x) { call(rt, "clone", &[t(x)]).map(Out::Tensor) } else { Ok(Out::Tensor(out)) };
+    }
     let mut inner = x.clone();
     let mut around: Vec<(usize, [usize; 2])> = Vec::new();
     for (i, pair) in sizes.chunks_exact(2).enumerate() {
@@ -523,26 +540,41 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// Adds copies of a dimension's own elements.
 fn mirrored(rt: &mut Runtime, x: &Tensor, mode: &str, dim: usize, added: [usize; 2]) -> Result<Tensor> {
     let extent = x.shape()[dim];
-    let most = match mode {
-        "reflect" => extent.saturating_sub(1),
-        "circular" => extent,
-        _ if extent == 0 => 0,
-        _ => i64::MAX as usize / 4,
-    };
+    let most = if mode == "reflect" { extent.saturating_sub(1) } else { extent };
     if let Some(size) = added.into_iter().find(|&size| size > most) {
         let message = format!("{size} elements beside dimension {dim} of {extent}");
         return Err(error::bad_value(1, message, format!("`mode=\"{mode}\"` adds at most {most}")));
     }
-    let (before, last) = (added[0] as i64, extent as i64 - 1);
-    let end = Arg::Int((extent + added[1]) as i64);
+    let last = extent as i64 - 1;
+    taken(rt, x, dim, added.map(|n| n as i64), |at| match mode {
+        "reflect" => ((at.does("abs") - last).does("abs") - last).does("neg"),
+        _ => at.call("remainder", &[Arg::Int(last + 1)]),
+    })
+}
+
+/// Repeats the first and the last element of a dimension; negative sizes remove elements.
+fn replicated(rt: &mut Runtime, x: &Tensor, dim: usize, added: [i64; 2]) -> Result<Tensor> {
+    let extent = x.shape()[dim] as i64;
+    let length = added.iter().try_fold(extent, |n, &size| n.checked_add(size)).unwrap_or(-1);
+    if extent == 0 || length < 0 {
+        let message = format!("sizes {added:?} for dimension {dim} of {extent}");
+        return Err(error::bad_value(1, message, "give a tensor with elements, and keep some of them"));
+    }
+    taken(rt, x, dim, added, |at| at.call("clamp", &[Arg::Int(0), Arg::Int(extent - 1)]))
+}
+
+/// The elements of a dimension at places from `-before` to `extent + after`, which `from` maps into it.
+fn taken(
+    rt: &mut Runtime,
+    x: &Tensor,
+    dim: usize,
+    [before, after]: [i64; 2],
+    from: impl for<'f> Fn(Var<'f>) -> Var<'f>,
+) -> Result<Tensor> {
+    let end = Arg::Int((x.shape()[dim] as i64).saturating_add(after));
     let places = [Arg::Int(-before), end, Arg::Int(1), Arg::Dtype(Dtype::I64), Arg::Device(x.device())];
     formula(rt, |f| {
-        let at = f.op("arange", &places);
-        let from = match mode {
-            "reflect" => ((at.does("abs") - last).does("abs") - last).does("neg"),
-            "circular" => at.call("remainder", &[Arg::Int(last + 1)]),
-            _ => at.call("clamp", &[Arg::Int(0), Arg::Int(last)]),
-        };
+        let from = from(f.op("arange", &places));
         f.var(x).call("index_select", &[Arg::Int(dim as i64), from.arg()])
     })
 }

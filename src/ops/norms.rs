@@ -246,6 +246,9 @@ fn group_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let (shape, samples) = (x.shape().clone(), x.shape()[0]);
     let each = shape[1..].iter().product::<usize>() / groups;
+    if each == 0 {
+        return Err(error::bad_value(0, "a group has no elements", "give channels and places with elements"));
+    }
     let rows = reshape(rt, x, &[samples, groups, each])?;
     let all = several(rt, &GROUP, &[t(&rows), Arg::Ints(vec![2]), args.get(4).clone()])?;
     let y = reshape(rt, &all[0], &shape)?;

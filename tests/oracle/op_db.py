@@ -40,7 +40,7 @@ TOLERANCES = {"f16": (1e-3, 1e-5), "bf16": (1.6e-2, 1e-5), "f32": (1.3e-6, 1e-5)
               "c64": (1.3e-6, 1e-5), "c128": (1e-7, 1e-7)}
 # Results are drawn: only dtype and shape are compared.
 DRAWN = {"alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
-         "normal", "dropout", "empty", "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_",
+         "normal", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu", "gumbel_softmax", "empty", "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_",
          "bernoulli_"}
 
 
