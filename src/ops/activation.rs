@@ -390,10 +390,11 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(softmax([[0.0, 0.0], [1000.0, 1000.0]], dim=1), [[0.5, 0.5], [0.5, 0.5]]))",
         run: Run::Primitive(|rt, args| softmax(rt, "softmax", &SOFTMAX_LAST, args)),
         shape: known::SAME,
-        gradient: Gradient::Rule(Keeps::RESULT, |b| {
+        gradient: Gradient::Rule(Keeps::RESULT.or_narrower(), |b| {
             b.to(0, || {
-                let weighted = b.g() * b.y();
-                &weighted - b.y() * row_sum(b, &weighted)
+                let y = b.y_or(|x| x.call("softmax", &[b.arg(1), b.arg(2)]));
+                let weighted = b.g() * &y;
+                &weighted - y * row_sum(b, &weighted)
             });
         }),
         ..Op::BASE
@@ -407,8 +408,9 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(log_softmax([0.0, 0.0], dim=0), [-0.6931472, -0.6931472]))",
         run: Run::Primitive(|rt, args| softmax(rt, "log_softmax", &LOG_SOFTMAX_LAST, args)),
         shape: known::SAME,
-        gradient: Gradient::Rule(Keeps::RESULT, |b| {
-            b.to(0, || b.g() - b.y().does("exp") * row_sum(b, &b.g()));
+        gradient: Gradient::Rule(Keeps::RESULT.or_narrower(), |b| {
+            let y = || b.y_or(|x| x.call("log_softmax", &[b.arg(1), b.arg(2)]));
+            b.to(0, || b.g() - y().does("exp") * row_sum(b, &b.g()));
         }),
         ..Op::BASE
     },
@@ -713,7 +715,7 @@ fn softsign_back(b: &Back<'_>) {
 
 fn gelu_back(b: &Back<'_>) {
     b.to(0, || {
-        let x = b.x(0);
+        let x = b.x(0).wide();
         let slope = if b.args().text(1) == Some("tanh") {
             let scale = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
             let inner = (x.square() * &x * 0.044_715 + &x) * scale;
@@ -725,7 +727,7 @@ fn gelu_back(b: &Back<'_>) {
             let density = 0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
             below + &x * (x.square() * -0.5).does("exp") * density
         };
-        b.g() * slope
+        b.g().wide() * slope
     });
 }
 
@@ -751,35 +753,38 @@ fn standardised<'a>(x: &Var<'a>, dims: &[i64], eps: Arg) -> (Var<'a>, Var<'a>) {
 /// The gradient of `x` where `g` is that of `x` with mean 0 and variance 1 over dimensions.
 pub(super) fn standardised_gradient<'a>(g: Var<'a>, x: &Var<'a>, dims: &[i64], eps: Arg) -> Var<'a> {
     let (y, scale) = standardised(x, dims, eps);
-    let along = row_mean(&(&g * &y), dims);
-    (&g - row_mean(&g, dims) - y * along) * scale
+    through_standardised(&g, &y, scale, dims)
+}
+
+fn through_standardised<'a>(g: &Var<'a>, y: &Var<'a>, scale: Var<'a>, dims: &[i64]) -> Var<'a> {
+    let along = row_mean(&(g * y), dims);
+    (g - row_mean(g, dims) - y * along) * scale
 }
 
 fn layer_norm_back(b: &Back<'_>) {
     let (dims, wide) = normalised(b);
-    b.to(0, || {
-        let g = wide(b.g());
-        let g = if b.has_x(2) { g * wide(b.x(2)) } else { g };
-        standardised_gradient(g, &wide(b.x(0)), &dims, b.arg(4))
-    });
-    b.to(2, || wide(b.g()) * standardised(&wide(b.x(0)), &dims, b.arg(4)).0);
     b.to(3, || b.g());
+    if !b.wants(0) && !b.wants(2) {
+        return;
+    }
+    let (y, scale) = standardised(&wide(b.x(0)), &dims, b.arg(4));
+    let g = wide(b.g());
+    b.to(0, || {
+        let g = if b.has_x(2) { &g * wide(b.x(2)) } else { g.clone() };
+        through_standardised(&g, &y, scale, &dims)
+    });
+    b.to(2, || g * y);
 }
 
 fn rms_norm_back(b: &Back<'_>) {
     let (dims, wide) = normalised(b);
     let eps = b.args().float(3).unwrap_or(b.result(0).dtype.epsilon());
+    let (x, g) = (wide(b.x(0)), wide(b.g()));
+    let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
     b.to(0, || {
-        let x = wide(b.x(0));
-        let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
-        let g = wide(b.g());
-        let g = if b.has_x(2) { g * wide(b.x(2)).conj() } else { g };
+        let g = if b.has_x(2) { &g * wide(b.x(2)).conj() } else { g.clone() };
         let along = row_mean(&(&g * x.conj()), &dims);
-        g * scale.conj() - (scale.square() * &scale * x).conj() * along
+        g * scale.conj() - (scale.square() * &scale * &x).conj() * along
     });
-    b.to(2, || {
-        let x = wide(b.x(0));
-        let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
-        wide(b.g()) * (x * scale).conj()
-    });
+    b.to(2, || g * (x * scale).conj());
 }

@@ -105,6 +105,11 @@ pub(super) fn apply_cast(
         Call::InPlace(_) => None,
     };
     let Some(dtype) = first.and_then(|device| wanted(op, lower, device)) else { return Ok(None) };
+    if let Call::Plain(args) = &call
+        && let Some(param) = op.params.iter().position(|param| param.name == "dtype")
+    {
+        return with_dtype(rt, op, args, param, dtype);
+    }
     match call {
         Call::Plain(args) => {
             if !tensors(&args).any(|tensor| is_converted(tensor, dtype)) {
@@ -143,6 +148,22 @@ pub(super) fn apply_cast(
         }
         Call::InPlace(_) => Ok(None),
     }
+}
+
+/// Applies an operation that converts its operand itself, unless the caller has chosen the dtype.
+fn with_dtype(
+    rt: &mut Runtime,
+    op: &'static Op,
+    args: &Args<'_>,
+    param: usize,
+    dtype: Dtype,
+) -> Result<Option<Out>> {
+    if args.is_given(param) || !tensors(args).any(|tensor| is_converted(tensor, dtype)) {
+        return Ok(None);
+    }
+    let mut cast: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+    cast[param] = Arg::Dtype(dtype);
+    apply::again(rt, op, Call::Plain(Args(&cast))).map(Some)
 }
 
 fn tensors<'a>(args: &Args<'a>) -> impl Iterator<Item = &'a Tensor> {

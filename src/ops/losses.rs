@@ -31,7 +31,7 @@ pub static OPS: &[Op] = &[Op {
               assert(allclose(found.loss, [0.1269280, 0.0]))\n\
               assert(allclose(found.logsumexp, logsumexp(x, 1)))",
     run: Run::Primitive(cross_entropy),
-    gradient: Gradient::Rule(Keeps { operands: 0b11, across: false, results: 0b10 }, cross_entropy_back),
+    gradient: Gradient::Rule(Keeps { results: 0b10, ..Keeps::XY }, cross_entropy_back),
     ..Op::BASE
 }];
 
@@ -80,15 +80,12 @@ fn cross_entropy_back(b: &Back<'_>) {
         let wide = wide(x.dtype());
         let mut shape = vec![1; x.rank()];
         shape[dim as usize] = x.shape()[dim as usize];
-        let device = b.form(0).device;
-        let classes = b.op(
-            "arange",
-            &[Arg::Int(shape[dim as usize]), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)],
-        );
-        let hit = classes.reshape(&shape).eq(target.unsqueeze(dim));
-        let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
+        let (count, device) = (Arg::Int(shape[dim as usize]), Arg::Device(b.form(0).device));
+        // What is as small as the target comes first, so that the rest is one kernel.
+        let classes = b.op("arange", &[count, Arg::None, Arg::Int(1), Arg::None, device]).reshape(&shape);
         let g = b.select(&target.eq(b.arg(3)), 0.0, b.g()).to(wide).unsqueeze(dim);
         let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };
-        p * g_of_p - b.select(&hit, g, 0.0)
+        let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
+        p * g_of_p - b.select(&classes.eq(target.unsqueeze(dim)), g, 0.0)
     });
 }

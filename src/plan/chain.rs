@@ -71,6 +71,14 @@ impl Queue {
         let Some(kept) = first.kept() else { return false };
         follows(&first.shape, kept, shape, reducing)
     }
+
+    /// True when the open group reads rows that the chain before it computes and has not stored.
+    pub(super) fn reads_rows(&self) -> bool {
+        let (Some(first), Some(open)) = (self.chain.first(), &self.group) else { return false };
+        let Some(kept) = first.kept() else { return false };
+        let along = |strides: &[isize]| strides.iter().skip(kept).any(|&stride| stride != 0);
+        open.loads.iter().any(|load| load.storage.memory().is_none() && along(&load.strides))
+    }
 }
 
 /// True when work over `shape` fits rows over `whole`.

@@ -150,9 +150,10 @@ impl Queue {
     #[inline]
     fn has_size(&self, more: Size) -> bool {
         let Size { mut instrs, mut views, mut nodes } = more;
+        let mut before = 0;
         for group in &self.chain {
             let size = group.size();
-            views += size.views;
+            before += size.views;
             instrs += size.instrs;
         }
         if let Some(group) = &self.group {
@@ -161,7 +162,9 @@ impl Queue {
             instrs += size.instrs;
             nodes += size.nodes;
         }
-        instrs <= MAX_INSTRS && views < MAX_VIEWS && nodes < MAX_INSTRS
+        // Most views of a chain are between its groups.
+        let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
+        fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
     }
 
     /// True when the open group must be cut before the operation at `span`: a loop iteration begins there

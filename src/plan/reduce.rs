@@ -117,7 +117,11 @@ impl Runtime {
         if close {
             self.close_group(at, x.shape(), 3, Some((dims, f)))?;
         } else if !self.queues[at].goes_on(x.shape(), Some((dims, f))) {
-            self.leave_chain(at)?;
+            // The open group would read from memory what the chain's kernel has in registers.
+            match self.queues[at].reads_rows() {
+                true => self.flush_queue(at)?,
+                false => self.leave_chain(at)?,
+            }
         }
         let queue = &mut self.queues[at];
         let part = queue.chain.len();

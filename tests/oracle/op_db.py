@@ -161,8 +161,6 @@ class Runner:
 
     def process(self, script, count):
         command = [self.options.runnel, script]
-        if self.options.device == "cpu":
-            command = [self.options.runnel, "--backend", "none", script]
         try:
             done = subprocess.run(command, capture_output=True, timeout=120 + 2 * count, check=False)
         except subprocess.TimeoutExpired as e:
@@ -371,7 +369,6 @@ def main():
     parser.add_argument("--fraction", type=float, default=1.0, help="of the samples, drawn with a fixed seed")
     parser.add_argument("--no-errors", action="store_true", help="without error_inputs")
     parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
-    parser.add_argument("--device", choices=["default", "cpu"], default="default", help="cpu: no CUDA device, emulated or not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=400, help="samples per process")
     parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")

@@ -203,6 +203,11 @@ impl<'a> Back<'a> {
         self.y_of(0)
     }
 
+    /// The kept result, or what computes it from the kept first operand ([`Keeps::narrower`](super::Keeps)).
+    pub fn y_or<'s>(&'s self, code: impl FnOnce(&Var<'s>) -> Var<'s>) -> Var<'s> {
+        if self.has_x(0) { code(&self.x(0)) } else { self.y() }
+    }
+
     /// A kept result by number.
     pub fn y_of(&self, output: usize) -> Var<'_> {
         match self.results.get(output) {
@@ -552,6 +557,14 @@ impl<'a> Var<'a> {
             }
             None if self.dtype() == dtype => self.clone(),
             None => self.call("to", &[Arg::Dtype(dtype)]),
+        }
+    }
+
+    /// Halves as `f32`, for formulas of several steps.
+    pub fn wide(&self) -> Var<'a> {
+        match self.dtype() {
+            Dtype::F16 | Dtype::BF16 => self.to(Dtype::F32),
+            _ => self.clone(),
         }
     }
 

@@ -69,11 +69,13 @@ pub struct Keeps {
     pub across: bool,
     /// A bit per result that is kept.
     pub results: u8,
+    /// Keep the first operand in place of the results if its dtype is narrower.
+    pub narrower: bool,
 }
 
 impl Keeps {
     /// Nothing but shapes.
-    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: 0 };
+    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: 0, narrower: false };
     /// The first operand.
     pub const X: Keeps = Keeps::operands(1);
     /// The second operand.
@@ -83,15 +85,21 @@ impl Keeps {
     /// All operands.
     pub const ALL: Keeps = Keeps::operands(u16::MAX);
     /// Each operand, if the other one requires gradients.
-    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: 0 };
+    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: 0, narrower: false };
     /// The results.
-    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: u8::MAX };
+    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: u8::MAX, narrower: false };
     /// The second result: the indices of a choice.
-    pub const INDICES: Keeps = Keeps { operands: 0, across: false, results: 2 };
+    pub const INDICES: Keeps = Keeps { operands: 0, across: false, results: 2, narrower: false };
 
     /// Operands by a bit per parameter number.
     pub const fn operands(bits: u16) -> Keeps {
-        Keeps { operands: bits, across: false, results: 0 }
+        Keeps { operands: bits, across: false, results: 0, narrower: false }
+    }
+
+    /// The first operand in place of the results, if its dtype is narrower: less memory, and the rule computes
+    /// the result again.
+    pub const fn or_narrower(self) -> Keeps {
+        Keeps { narrower: true, ..self }
     }
 
     /// Also the results.

@@ -249,7 +249,7 @@ impl Pass {
                     Some(Ready(id, node)) => self.begin(rt, id, node)?,
                     None => {
                         self.finish(rt)?;
-                        return Ok(Event::Done(std::mem::take(&mut self.found)));
+                        return self.found(rt).map(Event::Done);
                     }
                 }
                 continue;
@@ -442,6 +442,22 @@ impl Pass {
         }
     }
 
+    /// The gradients of the inputs. Unless they are recorded, none shares its memory.
+    fn found(&mut self, rt: &mut Runtime) -> Result<Vec<Option<Tensor>>> {
+        let mut found = std::mem::take(&mut self.found);
+        for place in
+            found.iter_mut().filter(|_| !self.options.accumulate && self.options.create != Create::Yes)
+        {
+            if let Some(gradient) = place.take() {
+                *place = Some(match rt.is_sole_holder(&gradient) {
+                    true => gradient,
+                    false => composed::call(rt, "clone", &[Arg::Tensor(gradient)])?,
+                });
+            }
+        }
+        Ok(found)
+    }
+
     fn wants(&self, input: &Input) -> bool {
         match (&self.needed, Node::of(&input.edge)) {
             (Some(needed), Some(node)) => needed.contains(&node.id),
@@ -592,8 +608,8 @@ impl Pass {
 /// The gradients of an operation of a table.
 fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
     match op.gradient {
-        Gradient::Derivative(derivative) => b.to(0, || b.g() * derivative(&b.x(0)).conj()),
-        Gradient::OfResult(derivative) => b.to(0, || b.g() * derivative(&b.y()).conj()),
+        Gradient::Derivative(derivative) => b.to(0, || b.g().wide() * derivative(&b.x(0).wide()).conj()),
+        Gradient::OfResult(derivative) => b.to(0, || b.g().wide() * derivative(&b.y().wide()).conj()),
         Gradient::Rule(_, rule) => rule(b),
         Gradient::View => match b.args().0.get(op.params.len()) {
             Some(layout) => {

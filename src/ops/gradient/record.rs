@@ -201,7 +201,12 @@ fn note(
 
 /// What a rule reads later.
 fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Saved {
-    let keeps = op.gradient.keeps();
+    let mut keeps = op.gradient.keeps();
+    if let (true, Some(x), [y, ..]) = (keeps.narrower, args.opt_tensor(0), results)
+        && x.dtype().size() < y.dtype().size()
+    {
+        (keeps.operands, keeps.results) = (1, 0);
+    }
     let mut saved = Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new() };
     for (param, arg) in args.0.iter().enumerate() {
         let keep = param < 16

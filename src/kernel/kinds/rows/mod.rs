@@ -159,13 +159,29 @@ impl Rows {
             .find_map(|step| crate::kernel::cuda::element::view_dtype(&step.map, usize::from(view)))
     }
 
-    /// Words of registers that one element takes.
+    /// Words of registers that one element takes: of the values that a step uses, holds for a later one, or
+    /// makes for one, at the step with the most.
     fn words(&self) -> usize {
-        let loaded = (0..self.views).filter(|&v| !self.is_per_row(v) && self.is_loaded(v));
-        let loaded = loaded.filter_map(|v| self.view_dtype(v));
-        let held = self.temporaries.iter().filter(|t| !t.per_row).map(|t| t.dtype);
-        let bytes: usize = loaded.chain(held).map(|dtype| dtype.size().max(2)).sum();
-        bytes.div_ceil(4).max(1)
+        let last = self.steps.len().saturating_sub(1);
+        let reads = |view: u16, step: &Step| {
+            step.map
+                .sources
+                .iter()
+                .any(|source| matches!(source, Register::Load { view: v, .. } if *v == view))
+        };
+        let makes = |view: u16, step: &Step| step.map.stores.iter().any(|store| store.view == view);
+        let mut bytes = vec![0; last + 1];
+        for view in 0..self.views + self.temporaries.len() as u16 {
+            let (Some(dtype), false) = (self.view_dtype(view), self.is_per_row(view)) else { continue };
+            let held = |step: &Step| reads(view, step) || (view >= self.views && makes(view, step));
+            let (Some(from), Some(to)) =
+                (self.steps.iter().position(held), self.steps.iter().rposition(|step| reads(view, step)))
+            else {
+                continue;
+            };
+            bytes[from..=to.max(from)].iter_mut().for_each(|sum| *sum += dtype.size().max(2));
+        }
+        bytes.into_iter().max().unwrap_or(0).div_ceil(4).max(1)
     }
 
     fn is_loaded(&self, view: u16) -> bool {
@@ -207,7 +223,7 @@ fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
             && views().all(|(_, view)| {
                 let bytes = width * view.dtype.size();
                 let steps = kept.iter().all(|&d| view.strides[d].unsigned_abs() % width == 0);
-                bytes >= 4 && view.ptr.is_multiple_of(bytes.min(16) as u64) && steps
+                bytes >= 2 && view.ptr.is_multiple_of(bytes.min(16) as u64) && steps
             })
     };
     while width > 1 && !fits(width) {
@@ -440,8 +456,12 @@ impl<'a> Text<'a> {
             *there = true;
             let Some(dtype) = self.rows.view_dtype(view) else { continue };
             let (bits, address) = (bits_type(dtype), self.address(view));
-            if vector {
-                let _ = writeln!(out, "u32 x{view}[UNITS][{}];", width * dtype.size() / 4);
+            let words = (width * dtype.size()).div_ceil(4);
+            if vector && width * dtype.size() == 2 {
+                let _ = writeln!(out, "u32 x{view}[UNITS][1];");
+                let _ = writeln!(loads, "x{view}[u][0] = *memory<const unsigned short>({address});");
+            } else if vector {
+                let _ = writeln!(out, "u32 x{view}[UNITS][{words}];");
                 let _ = writeln!(loads, "load_words(x{view}[u], {address});");
             } else {
                 let _ = writeln!(out, "{bits} x{view}[UNITS];");
@@ -451,8 +471,12 @@ impl<'a> Text<'a> {
         for store in step.map.stores.iter().filter(|store| self.rows.temporary(store.view).is_none()) {
             let dtype = step.map.dtype(store.reg);
             let (bits, address, view) = (bits_type(dtype), self.address(store.view), store.view);
-            if vector {
-                let _ = writeln!(results, "u32 y{view}[{}] = {{}};", width * dtype.size() / 4);
+            let words = (width * dtype.size()).div_ceil(4);
+            if vector && width * dtype.size() == 2 {
+                let _ = writeln!(results, "u32 y{view}[1] = {{}};");
+                let _ = writeln!(stores, "*memory<unsigned short>({address}) = (unsigned short)y{view}[0];");
+            } else if vector {
+                let _ = writeln!(results, "u32 y{view}[{words}] = {{}};");
                 let _ = writeln!(stores, "store_words(y{view}, {address});");
             } else {
                 let _ = writeln!(results, "{bits} y{view};");
