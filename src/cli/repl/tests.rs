@@ -129,7 +129,7 @@ fn completion_knows_the_place() {
     // After commands.
     assert_eq!(words(":time items"), ["items"]);
     assert_eq!(words(":ty x.cums"), ["cumsum", "cumsum_"]);
-    assert_eq!(words(":help scal"), ["scaled"]);
+    assert_eq!(words(":help scal"), ["scaled", "scaled_dot_product_attention"]);
     assert!(words(":help x.cums").contains(&"cumsum".to_string()));
 }
 
