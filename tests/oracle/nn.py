@@ -317,7 +317,7 @@ def script(name, cases):
 def run(options, text, name):
     command = [options.runnel, "--quiet", name + ".rnl"]
     if options.device == "cpu":
-        command = [options.runnel, "--backend", "none", "--quiet", name + ".rnl"]
+        command = [options.runnel, "--backend", "emu", "--devices", "0", "--quiet", name + ".rnl"]
     with open(name + ".rnl", "w", encoding="utf-8") as file:
         file.write(text.replace("DEVICE", "cpu" if options.device == "cpu" else "none"))
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)

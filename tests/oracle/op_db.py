@@ -81,6 +81,7 @@ def read_tensors(path):
 PRELUDE = """import nn
 let data = load({inputs})
 let found = dict()
+fn wait() {{ if cuda.device_count() > 0 {{ cuda.synchronize() }} }}
 fn kept(i, j, leaf) {{
     if type(leaf) != "tensor" {{ print("VALUE\\t{{i}}\\t{{j}}\\t{{repr(leaf)}}"); return }}
     print("TENSOR\\t{{i}}\\t{{j}}\\t{{leaf.dtype}}\\t{{list(leaf.shape)}}\\t{{list(leaf.stride())}}")
@@ -89,10 +90,10 @@ fn kept(i, j, leaf) {{
 fn run(i, f) {{
     try {{
         let result = f(data)
-        cuda.synchronize()
+        wait()
         let leaves = tree_leaves(result)
         for (j, leaf) in enumerate(leaves) {{ kept(i, j, leaf) }}
-        cuda.synchronize()
+        wait()
         print("DONE\\t{{i}}\\t{{len(leaves)}}")
     }} catch e {{ print("RAISED\\t{{i}}\\t{{e.code}}\\t{{repr(e.message)}}") }}
 }}
@@ -161,6 +162,8 @@ class Runner:
 
     def process(self, script, count):
         command = [self.options.runnel, script]
+        if self.options.device == "cpu":
+            command = [self.options.runnel, "--backend", "emu", "--devices", "0", script]
         try:
             done = subprocess.run(command, capture_output=True, timeout=120 + 2 * count, check=False)
         except subprocess.TimeoutExpired as e:
@@ -369,6 +372,7 @@ def main():
     parser.add_argument("--fraction", type=float, default=1.0, help="of the samples, drawn with a fixed seed")
     parser.add_argument("--no-errors", action="store_true", help="without error_inputs")
     parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
+    parser.add_argument("--device", choices=["default", "cpu"], default="default", help="cpu: no CUDA device, emulated or not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=400, help="samples per process")
     parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")

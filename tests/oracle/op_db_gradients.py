@@ -172,6 +172,7 @@ def main():
     parser.add_argument("--fraction", type=float, default=1.0, help="of the samples, drawn with a fixed seed")
     parser.add_argument("--second", action="store_true", help="also second derivatives")
     parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
+    parser.add_argument("--device", choices=["default", "cpu"], default="default", help="cpu: no CUDA device, emulated or not")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=200, help="samples per process")
     parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")

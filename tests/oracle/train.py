@@ -246,7 +246,7 @@ def main():
         write_tensors(name + ".in.safetensors", tensors)
         with open(name + ".rnl", "w", encoding="utf-8") as file:
             file.write("\n".join(lines))
-        command = [options.runnel, *(["--backend", "none"] if options.device == "cpu" else []), "--quiet", name + ".rnl"]
+        command = [options.runnel, *(["--backend", "emu", "--devices", "0"] if options.device == "cpu" else []), "--quiet", name + ".rnl"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
         if done.returncode:
             sys.exit(done.stderr[-3000:])
