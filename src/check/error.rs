@@ -228,7 +228,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["np", "numpy", "jnp", "cupy", "cp"],
         "tensor functions are in scope: write `zeros(2)`, without a module",
     ),
-    (&["self", "this"], "there are no classes: take the value as a parameter"),
+    (
+        &["self", "this"],
+        "there are no classes: a record's function whose first parameter is `self` gets the record",
+    ),
     (&["pass"], "an empty block is `{ }`"),
     (&["float32"], "write `f32`"),
     (&["float64", "double"], "write `f64`"),
@@ -245,19 +248,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["infinity", "Inf", "Infinity"], "write `inf`"),
     (&["NaN", "NAN"], "write `nan`"),
     (&["println", "printf", "echo"], "write `print(...)`"),
-    (&["range", "xrange"], "write `0..n`, or `0..n by 2`"),
+    (&["xrange"], "write `0..n`, or `0..n by 2`"),
     (&["length", "size"], "write `len(x)`"),
     (
         &["nn", "F", "optim", "functional", "Adam", "AdamW", "SGD"],
-        "write `import nn`: `nn.cross_entropy(x, y)`, `nn.adam(params)`; layers are functions: `relu(x @ w + b)`",
+        "write `import nn`: `nn.linear(3, 4)`, `nn.cross_entropy(x, y)`, `nn.adam(net)`",
     ),
     (
-        &["autocast", "GradScaler"],
-        "dtypes are written out: `x.to(bf16) @ w.to(bf16)` for products, f32 for weights and losses",
-    ),
-    (
-        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter"],
-        "layers are functions and parameters are records: `fn model(x, p) { relu(x @ p.w + p.b) }`",
+        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter", "BatchNorm2d"],
+        "write `import nn`: `nn.linear(3, 4)`, `nn.sequential(...)`; a layer is a record with `forward = |self, x| ...`",
     ),
     (
         &["conv1d", "conv2d", "conv3d", "Conv2d", "max_pool2d", "avg_pool2d"],
@@ -265,26 +264,18 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["state_dict", "load_state_dict"],
-        "parameters are a record: `save(\"model.safetensors\", params)`, `record(load(\"model.safetensors\"))`",
+        "write `import nn`: `nn.state_dict(net)`, `nn.load_state_dict(net, load(\"model.safetensors\"))`",
     ),
     (
-        &["batch_norm", "group_norm", "instance_norm"],
-        "write it with `mean` and `var`: such steps are fused into one kernel automatically",
-    ),
-    (
-        &["scaled_dot_product_attention", "MultiheadAttention"],
-        "write `softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v`",
+        &["MultiheadAttention", "TransformerEncoderLayer"],
+        "write `import nn`: `nn.multi_head_attention(64, 4)`, `nn.transformer_encoder_layer(64, 4)`",
     ),
     (&["linalg"], "there are `norm`, `@`, `einsum`, `cross` and `outer`, and no decompositions yet"),
-    (
-        &["inference_mode", "enable_grad", "set_grad_enabled"],
-        "leave it out: there are no gradients to switch on or off",
-    ),
+    (&["inference_mode"], "write `with no_grad() { }`"),
     (&["jit", "vmap", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
     (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
-    (&["pad"], "make what is wider and fill it: `let y = zeros(6)`, `y[1..-1] = x`; or `cat`"),
     (&["tree", "pytree", "jax"], "write `tree_map(f, tree)` and `tree_leaves(tree)`"),
     (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
     (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
@@ -585,4 +576,21 @@ pub(super) fn no_effect(span: Span) -> Error {
     Error::new(&NO_EFFECT, "the result of this comparison is not used")
         .at(span, "")
         .help("write `=` to assign")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FOREIGN;
+
+    #[test]
+    fn no_name_that_exists_is_called_foreign() {
+        let natives = || crate::library::NATIVES.iter().flat_map(|(_, natives)| natives.iter());
+        let there = |name: &str| {
+            let op = crate::ops::table::find(name).is_some_and(|op| op.form.function);
+            op || natives().any(|native| native.name == name && native.receiver.is_empty())
+        };
+        for name in FOREIGN.iter().flat_map(|(names, _)| *names) {
+            assert!(!there(name), "{name}");
+        }
+    }
 }

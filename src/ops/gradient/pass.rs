@@ -9,7 +9,7 @@ use super::node::{Input, Node, Saved, Step, Varies};
 use super::record::recording;
 use super::{Gradient, error, strided};
 use crate::array::Dtype;
-use crate::base::{Result, Span};
+use crate::base::{Error, Place, Result, Span};
 use crate::driver::error::paced;
 use crate::ops::{Arg, Args, Call, Op, apply, composed, table};
 use crate::plan::Runtime;
@@ -293,16 +293,25 @@ impl Pass {
             }
             let Some(current) = self.current.take() else { continue };
             let found = self.on_stream_of(rt, node, |pass, rt| pass.step(rt, &reference, node, &current));
-            let found = found.map_err(|e| match e.code().id.starts_with("E038") || node.span.is_none() {
-                true => e,
-                false => e.at(node.span, format!("in the gradient of this `{}`", node.name())),
-            })?;
+            let found = found.map_err(|e| self.located(e, node))?;
             if rt.recording.anomaly {
                 for gradient in found.iter().flatten() {
                     self.check_nan(rt, node, gradient)?;
                 }
             }
             self.distribute(rt, node, found)?;
+        }
+    }
+
+    /// An error of a node's gradient, with the lines of its operation and of the pass.
+    fn located(&self, error: Error, node: &Node) -> Error {
+        if error.code().id.starts_with("E038") || node.span.is_none() {
+            return error;
+        }
+        let error = error.at(node.span, format!("in the gradient of this `{}`", node.name()));
+        match error.labels().iter().any(|label| label.place == Place::Span(self.span)) {
+            true => error,
+            false => error.at(self.span, "in this backward pass"),
         }
     }
 
