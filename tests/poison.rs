@@ -103,6 +103,12 @@ impl Lab {
                     let tensor = self.tensor(draw, shape, dtype, 3);
                     return Arg::Tensor(first.insert(tensor).clone());
                 };
+                if param.name == "target" {
+                    // Classes of the rows.
+                    let mut shape = first.shape().to_vec();
+                    shape.pop();
+                    return Arg::Tensor(self.tensor(draw, &shape, Dtype::I64, 2));
+                }
                 let shape = match draw.below(4) {
                     0 => draw.of(SHAPES).to_vec(),
                     1 => first.shape().iter().copied().rev().collect(),

@@ -129,11 +129,11 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
     "#);
     insta::assert_snapshot!(report("late.rnl"), @r#"
      × E0902: a batch has at least 1 sample, not 0
-       ╭─[<data>:19:54]
-    18 │ fn loader(dataset, batch_size = 1, shuffle = false, drop_last = false, pin_memory = false, prefetch = none, device = none, generator = none) {
-    19 │     if type(batch_size) != "int" or batch_size < 1 { throw "a batch has at least 1 sample, not {batch_size}" }
+       ╭─[<data>:21:54]
+    20 │ fn loader(dataset, batch_size = 1, shuffle = false, drop_last = false, pin_memory = false, prefetch = none, device = none, generator = none, transform = none) {
+    21 │     if type(batch_size) != "int" or batch_size < 1 { throw "a batch has at least 1 sample, not {batch_size}" }
        ·                                                      ───────────────────────────────────────────────────────
-    20 │     if prefetch != none and (type(prefetch) != "int" or prefetch < 0) {
+    22 │     if prefetch != none and (type(prefetch) != "int" or prefetch < 0) {
        ╰────
       ╭─[late.rnl:2:14]
     1 │ import data
@@ -194,7 +194,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ("nn.Linear(3, 4)", "E0201 unknown name `nn`; help: write `import nn` first"),
         (
             "import nn\nnn.Linear(3, 4)",
-            "E0205 `nn` has no `Linear`; help: layers are functions and parameters are records: `fn model(x, p) { relu(x @ p.w + p.b) }`",
+            "E0205 `nn` has no `Linear`; help: layers are functions of `nn`, in lower case: `nn.linear(3, 4)`, `nn.sequential(...)`; they give records with `forward = |self, x| ...`",
         ),
         (
             "open(\"a.txt\")",
@@ -229,7 +229,7 @@ fn what_a_library_lacks_is_told_before_anything_runs() {
         ("data.laoder([1])", "E0205 `data` has no `laoder`; help: did you mean `loader`?"),
         (
             "data.loader()",
-            "E0208 `data.loader` lacks a value for `dataset`; help: the parameters are `data.loader(dataset, batch_size=..., shuffle=..., drop_last=..., pin_memory=..., prefetch=..., device=..., generator=...)`",
+            "E0208 `data.loader` lacks a value for `dataset`; help: the parameters are `data.loader(dataset, batch_size=..., shuffle=..., drop_last=..., pin_memory=..., prefetch=..., device=..., generator=..., transform=...)`",
         ),
         (
             "data.collate([1], 2)",

@@ -256,7 +256,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter", "BatchNorm2d"],
-        "write `import nn`: `nn.linear(3, 4)`, `nn.sequential(...)`; a layer is a record with `forward = |self, x| ...`",
+        "layers are functions of `nn`, in lower case: `nn.linear(3, 4)`, `nn.sequential(...)`; they give records with `forward = |self, x| ...`",
     ),
     (
         &["conv1d", "conv2d", "conv3d", "Conv2d", "max_pool2d", "avg_pool2d"],

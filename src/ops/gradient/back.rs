@@ -562,10 +562,7 @@ impl<'a> Var<'a> {
 
     /// Halves as `f32`, for formulas of several steps.
     pub fn wide(&self) -> Var<'a> {
-        match self.dtype() {
-            Dtype::F16 | Dtype::BF16 => self.to(Dtype::F32),
-            _ => self.clone(),
-        }
+        if self.dtype().is_half() { self.to(Dtype::F32) } else { self.clone() }
     }
 
     /// Zeros of the same form.
