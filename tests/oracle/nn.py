@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F  # noqa: F401: cases use it
 from torch import nn
 
-from op_db import read_tensors, write_tensors
-from op_db_samples import ROOT
+from op_db import add_binary, command, read_tensors, write_tensors
 
 warnings.filterwarnings("ignore")
 NAMES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}
@@ -315,12 +314,9 @@ def script(name, cases):
 
 
 def run(options, text, name):
-    command = [options.runnel, "--quiet", name + ".rnl"]
-    if options.device == "cpu":
-        command = [options.runnel, "--backend", "emu", "--devices", "0", "--quiet", name + ".rnl"]
     with open(name + ".rnl", "w", encoding="utf-8") as file:
         file.write(text.replace("DEVICE", "cpu" if options.device == "cpu" else "none"))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    done = subprocess.run(command(options, name + ".rnl"), capture_output=True, text=True, timeout=3600, check=False)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
     return done.stdout
@@ -563,16 +559,8 @@ def compare_layers(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", help="a text that calls contain")
-    parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
-    parser.add_argument("--device", choices=["default", "cpu"], default="default")
-    parser.add_argument("--keep", help="a folder that keeps all files")
+    add_binary(parser)
     options = parser.parse_args()
-    if options.runnel is None:
-        built = [os.path.join(ROOT, "target", profile, "runnel") for profile in ("debug", "release")]
-        built = [path for path in built if os.path.exists(path)]
-        if not built:
-            sys.exit("no runnel binary: `cargo build` first, or --runnel PATH")
-        options.runnel = max(built, key=os.path.getmtime)
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)
     with tempfile.TemporaryDirectory() as temporary:

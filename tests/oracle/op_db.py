@@ -15,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import fnmatch
+import itertools
 import json
 import math
 import os
@@ -39,9 +40,35 @@ STORED_NAMES = {dtype: name for name, dtype in STORED.items()}
 TOLERANCES = {"f16": (1e-3, 1e-5), "bf16": (1.6e-2, 1e-5), "f32": (1.3e-6, 1e-5), "f64": (1e-7, 1e-7),
               "c64": (1.3e-6, 1e-5), "c128": (1e-7, 1e-7)}
 # Results are drawn: only dtype and shape are compared.
-DRAWN = {"alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
-         "normal", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu", "gumbel_softmax", "empty", "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_",
-         "bernoulli_"}
+DRAWN = {"alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli",
+         "multinomial", "normal", "dropout", "dropout1d", "dropout2d", "dropout3d", "rrelu", "gumbel_softmax", "empty",
+         "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_", "bernoulli_"}
+
+
+# ---- The binary ----
+
+def add_binary(parser):
+    """The options that `command` reads."""
+    parser.add_argument("--runnel", type=found_binary, default="", help="the binary; the newest of target/ otherwise")
+    parser.add_argument("--device", choices=["default", "cpu"], default="default",
+                        help="cpu: no CUDA device, emulated or not")
+    parser.add_argument("--keep", help="a folder that keeps all files")
+
+
+def found_binary(path):
+    if path:
+        return path
+    built = [os.path.join(ROOT, "target", profile, "runnel") for profile in ("debug", "release")]
+    built = [path for path in built if os.path.exists(path)]
+    if not built:
+        sys.exit("no runnel binary: `cargo build` first, or --runnel PATH")
+    return max(built, key=os.path.getmtime)
+
+
+def command(options, script):
+    """What runs a script."""
+    without_devices = ["--backend", "emu", "--devices", "0"] if options.device == "cpu" else []
+    return [options.runnel, *without_devices, "--quiet", script]
 
 
 # ---- Files of tensors ----
@@ -161,11 +188,8 @@ class Runner:
                 outcomes[i] = outcome
 
     def process(self, script, count):
-        command = [self.options.runnel, script]
-        if self.options.device == "cpu":
-            command = [self.options.runnel, "--backend", "emu", "--devices", "0", script]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=120 + 2 * count, check=False)
+            done = subprocess.run(command(self.options, script), capture_output=True, timeout=120 + 2 * count, check=False)
         except subprocess.TimeoutExpired as e:
             return (e.stdout or b"").decode(errors="replace"), "no end within the time", 124
         return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
@@ -365,35 +389,30 @@ class Differences:
 
 # ---- The whole ----
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def sample_options(description, batch):
+    """The parser of a comparison of samples."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--ops", help="names or patterns, joined by commas, as op_db has them")
     parser.add_argument("--dtypes", help="names such as f32,c64")
     parser.add_argument("--fraction", type=float, default=1.0, help="of the samples, drawn with a fixed seed")
     parser.add_argument("--no-errors", action="store_true", help="without error_inputs")
-    parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
-    parser.add_argument("--device", choices=["default", "cpu"], default="default", help="cpu: no CUDA device, emulated or not")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=400, help="samples per process")
-    parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")
-    parser.add_argument("--keep", help="a folder that keeps all files")
-    parser.add_argument("--json", help="a file for the failures")
     parser.add_argument("--absent", action="store_true", help="list what Runnel does not have")
-    options = parser.parse_args()
-    if options.runnel is None:
-        built = [os.path.join(ROOT, "target", profile, "runnel") for profile in ("debug", "release")]
-        built = [path for path in built if os.path.exists(path)]
-        if not built:
-            sys.exit("no runnel binary: `cargo build` first, or --runnel PATH")
-        options.runnel = max(built, key=os.path.getmtime)
-    torch.set_num_threads(1)
-    differences = Differences(os.path.join(HERE, "op_db_differences.toml"))
-    generated = Generated(Surface(), options)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--batch", type=int, default=batch, help="samples per process")
+    parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")
+    parser.add_argument("--json", help="a file for the failures")
+    add_binary(parser)
+    return parser
+
+
+def compare(options, generated, samples, difference, differences):
+    """Runs samples in batches and reports those with a `difference` that `differences` does not list. Ends the process."""
     total, passed, explained = collections.Counter(), collections.Counter(), collections.Counter()
     failures = collections.defaultdict(list)
+    torch.set_num_threads(1)
 
-    def judge(samples, outcomes):
-        for sample, outcome in zip(samples, outcomes):
+    def judge(batch, future):
+        for sample, outcome in zip(batch, future.result()):
             total[sample.op] += 1
             wrong = difference(sample, outcome)
             if wrong is None:
@@ -402,35 +421,24 @@ def main():
                 explained[sample.op] += 1
             else:
                 kind, text = wrong
-                failures[(sample.op, kind, re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)[:120])].append((sample, text))
+                key = (sample.op, kind, re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)[:120])
+                failures[key].append((sample, text))
 
     with contextlib.ExitStack() as stack:
         folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
-        os.makedirs(folder, exist_ok=True)
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
-        waiting, batch, number_of = collections.deque(), [], 0
-
-        def submit():
-            nonlocal number_of
-            number_of += 1
-            place_of = os.path.join(folder, str(number_of))
-            os.makedirs(place_of, exist_ok=True)
-            waiting.append((list(batch), pool.submit(Runner(options, place_of).run, list(batch))))
-            batch.clear()
-
-        for sample in generated.all():
-            batch.append(sample)
-            if len(batch) >= options.batch:
-                submit()
-                while len(waiting) > options.jobs:
-                    samples, future = waiting.popleft()
-                    judge(samples, future.result())
-        if batch:
-            submit()
+        waiting = collections.deque()
+        for number in itertools.count():
+            batch = list(itertools.islice(samples, options.batch))
+            if not batch:
+                break
+            of_batch = os.path.join(folder, str(number))
+            os.makedirs(of_batch, exist_ok=True)
+            waiting.append((batch, pool.submit(Runner(options, of_batch).run, batch)))
+            while len(waiting) > options.jobs:
+                judge(*waiting.popleft())
         while waiting:
-            samples, future = waiting.popleft()
-            judge(samples, future.result())
-
+            judge(*waiting.popleft())
     report(options, generated, total, passed, explained, failures, differences)
     sys.exit(1 if failures else 0)
 
@@ -465,6 +473,13 @@ def report(options, generated, total, passed, explained, failures, differences):
     rate = 100 * good / count if count else 100.0
     print(f"PyTorch {torch.__version__}: {count} samples of {len(total)} operations, {good} pass ({rate:.2f} %), "
           f"{known} are deliberate differences, {count - good - known} fail")
+
+
+def main():
+    options = sample_options(__doc__, 400).parse_args()
+    differences = Differences(os.path.join(HERE, "op_db_differences.toml"))
+    generated = Generated(Surface(), options)
+    compare(options, generated, generated.all(), difference, differences)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,16 @@ Each floating operand of a sample is a leaf, and each result that requires gradi
 are equal. `op_db_gradient_differences.toml` lists the deliberate differences. The exit status is 1 if there are others.
 """
 
-import argparse
-import collections
 import contextlib
 import os
 import re
-import sys
-import tempfile
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.utils._pytree import tree_flatten
 
-from op_db import DRAWN, HERE, Differences, Runner, apart, close, report
-from op_db_samples import NAMES, ROOT, Generated, Surface, place
+from op_db import DRAWN, HERE, Differences, apart, compare, sample_options
+from op_db_samples import NAMES, Generated, Surface, place
 
 warnings.filterwarnings("ignore")
 
@@ -164,82 +159,27 @@ def difference(pair, outcome, rtol):
     return None
 
 
+def pairs(generated, second):
+    wanted = {full for full, op in generated.wanted_ops() if op.supports_autograd}
+    for sample in generated.all():
+        if sample.error is not None or sample.op not in wanted or place(sample.call.func)[1] in DRAWN:
+            continue
+        try:
+            yield Pair(sample, Gradients(sample, second))
+        except Exception as e:  # noqa: BLE001: PyTorch has no gradient
+            generated.unusable[f"no gradient: {type(e).__name__}: {re.sub(r'[0-9]+', 'N', str(e))[:50]}"] += 1
+
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--ops", help="names or patterns, joined by commas, as op_db has them")
-    parser.add_argument("--dtypes", default="f64,c128", help="names such as f32,c64")
-    parser.add_argument("--fraction", type=float, default=1.0, help="of the samples, drawn with a fixed seed")
+    parser = sample_options(__doc__, 200)
     parser.add_argument("--second", action="store_true", help="also second derivatives")
-    parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
-    parser.add_argument("--device", choices=["default", "cpu"], default="default", help="cpu: no CUDA device, emulated or not")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=200, help="samples per process")
-    parser.add_argument("--show", type=int, default=1, help="scripts shown per kind of failure")
-    parser.add_argument("--keep", help="a folder that keeps all files")
-    parser.add_argument("--json", help="a file for the failures")
+    parser.set_defaults(dtypes="f64,c128", no_errors=True)
     options = parser.parse_args()
-    options.no_errors, options.absent = True, False
-    if options.runnel is None:
-        built = [os.path.join(ROOT, "target", profile, "runnel") for profile in ("debug", "release")]
-        options.runnel = max(filter(os.path.exists, built), key=os.path.getmtime, default=None)
-        if options.runnel is None:
-            sys.exit("no runnel binary: `cargo build` first, or --runnel PATH")
-    torch.set_num_threads(1)
     differences = Differences(os.path.join(HERE, "op_db_gradient_differences.toml"))
     generated = Generated(Surface(), options)
-    total, passed, explained = collections.Counter(), collections.Counter(), collections.Counter()
-    failures = collections.defaultdict(list)
     rtol = 1e-6 if "f32" not in options.dtypes else 1e-3
-
-    def pairs():
-        wanted = {full for full, op in generated.wanted_ops() if op.supports_autograd}
-        for sample in generated.all():
-            if sample.error is not None or sample.op not in wanted or place(sample.call.func)[1] in DRAWN:
-                continue
-            try:
-                yield Pair(sample, Gradients(sample, options.second))
-            except Exception as e:  # noqa: BLE001: PyTorch has no gradient
-                generated.unusable[f"no gradient: {type(e).__name__}: {re.sub(r'[0-9]+', 'N', str(e))[:50]}"] += 1
-
-    def judge(batch, outcomes):
-        for pair, outcome in zip(batch, outcomes):
-            total[pair.op] += 1
-            wrong = difference(pair, outcome, rtol)
-            if wrong is None:
-                passed[pair.op] += 1
-            elif differences.of(pair, *wrong):
-                explained[pair.op] += 1
-            else:
-                kind, text = wrong
-                key = (pair.op, kind, re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)[:120])
-                failures[key].append((pair, text))
-
-    with contextlib.ExitStack() as stack:
-        folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory())
-        pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
-        waiting, batch = collections.deque(), []
-
-        def submit():
-            of_batch = os.path.join(folder, str(len(total) + sum(total.values()) + len(waiting)) + f"_{id(batch[0])}")
-            os.makedirs(of_batch, exist_ok=True)
-            waiting.append((list(batch), pool.submit(Runner(options, of_batch).run, list(batch))))
-            batch.clear()
-
-        for pair in pairs():
-            batch.append(pair)
-            if len(batch) >= options.batch:
-                submit()
-                while len(waiting) > options.jobs:
-                    some, future = waiting.popleft()
-                    judge(some, future.result())
-        if batch:
-            submit()
-        while waiting:
-            some, future = waiting.popleft()
-            judge(some, future.result())
-    report(options, generated, total, passed, explained, failures, differences)
-    sys.exit(1 if failures else 0)
+    compare(options, generated, pairs(generated, options.second), lambda pair, outcome: difference(pair, outcome, rtol),
+            differences)
 
 
 if __name__ == "__main__":

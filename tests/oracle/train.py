@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -26,9 +25,8 @@ import torch.nn.functional as F
 from torch import nn, optim
 from torch.optim import lr_scheduler as lr  # noqa: F401: schedules use it
 
-from nn import translated
-from op_db import read_tensors, write_tensors
-from op_db_samples import ROOT
+from nn import run, translated
+from op_db import add_binary, read_tensors, write_tensors
 
 warnings.filterwarnings("ignore")
 STEPS = 100
@@ -206,13 +204,8 @@ fn train(i, net, make, schedule_of, loss_of) {{
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", help="a text that the names of runs contain")
-    parser.add_argument("--runnel", default=None, help="the binary; the newest of target/ otherwise")
-    parser.add_argument("--device", choices=["default", "cpu"], default="default")
-    parser.add_argument("--keep", help="a folder that keeps all files")
+    add_binary(parser)
     options = parser.parse_args()
-    if options.runnel is None:
-        built = [os.path.join(ROOT, "target", profile, "runnel") for profile in ("debug", "release")]
-        options.runnel = max(filter(os.path.exists, built), key=os.path.getmtime)
     torch.set_num_threads(1)
     # NAdam keeps a product in the default dtype.
     torch.set_default_dtype(torch.float64)
@@ -223,8 +216,7 @@ def main():
         name = os.path.join(folder, "train")
         chosen = [r for r in runs() if not options.only or options.only in r[0]]
         tensors, wanted = {}, []
-        lines = [PRELUDE.format(inputs=json.dumps(name + ".in.safetensors"), output=name).replace("STEPS", str(STEPS))
-                 .replace("DEVICE", "cpu" if options.device == "cpu" else "none")]
+        lines = [PRELUDE.format(inputs=json.dumps(name + ".in.safetensors"), output=name).replace("STEPS", str(STEPS))]
         for i, (title, kind, optimiser, schedule, dtype) in enumerate(chosen):
             make, ours, loss_of, our_loss = NETS[kind]
             wide = {"f64": torch.float64, "f32": torch.float32}[dtype]
@@ -244,13 +236,7 @@ def main():
             lines.append(f"try {{ train({i}, {shaped}, |p| {call}, {scheduled}, |net, x, y| {our_loss}) }} "
                          f'catch e {{ print("RAISED {i} {{e.code}} {{e.message}}") }}')
         write_tensors(name + ".in.safetensors", tensors)
-        with open(name + ".rnl", "w", encoding="utf-8") as file:
-            file.write("\n".join(lines))
-        command = [options.runnel, *(["--backend", "emu", "--devices", "0"] if options.device == "cpu" else []), "--quiet", name + ".rnl"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
-        if done.returncode:
-            sys.exit(done.stderr[-3000:])
-        failures = compared(name, chosen, wanted, done.stdout)
+        failures = compared(name, chosen, wanted, run(options, "\n".join(lines), name))
     print("\n".join(failures))
     print(f"PyTorch {torch.__version__}: {len(chosen)} runs, {len(failures)} failures")
     sys.exit(1 if failures else 0)
