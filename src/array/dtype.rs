@@ -240,7 +240,8 @@ impl Dtype {
         self.row().native
     }
 
-    /// The dtype in which sums of this dtype are kept: `f32` for halves, the dtype itself for all others.
+    /// The dtype in which sums of this dtype are kept and formulas of several steps compute: `f32` for halves, the
+    /// dtype itself for all others.
     pub const fn accumulator(self) -> Dtype {
         if self.is_float() { self.class().dtype() } else { self }
     }

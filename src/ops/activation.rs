@@ -566,11 +566,6 @@ fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     map(rt, "gelu", &MapOp { rule: Rule::Float, f }, &[x]).map(Out::Tensor)
 }
 
-/// The accumulation dtype for rows: `f32` for halves.
-pub(super) fn wide(dtype: Dtype) -> Dtype {
-    if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 }
-}
-
 /// The common part of softmax and its logarithm. `last` takes the element, the row's maximum and the row's
 /// sum of exponentials. Rows too long for one kernel take three passes over `x`, with no temporary of its
 /// size.
@@ -581,7 +576,7 @@ fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Ar
         _ => given,
     };
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
-    let wide = wide(dtype);
+    let wide = dtype.accumulator();
     let dim = super::dims::one(1, args.int(1)?, x.rank())?;
     // Treat a tensor without dimensions as a row of one element.
     let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
@@ -611,19 +606,30 @@ fn normalised_dims(x: &Tensor, args: &Args<'_>) -> Result<Vec<usize>> {
     Ok((first..x.rank()).collect())
 }
 
+/// The mean and the variance over dimensions, which keep extent 1.
+pub(super) fn mean_and_variance(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    dims: &[usize],
+    dtype: Dtype,
+) -> Result<(Tensor, Tensor)> {
+    let average = Reduction::new(name, &MEAN, dims, dtype, dtype).keepdim(true);
+    let mean = rt.reduce(x, average)?;
+    let squares = rt.map(name, &SQUARE_OFF, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], dtype, dtype)?;
+    let variance = rt.reduce(&squares, average)?;
+    Ok((mean, variance))
+}
+
 fn layer_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "layer_norm";
     let x = args.tensor(0)?;
     let dims = normalised_dims(x, args)?;
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
-    let wide = wide(dtype);
-    let mean = rt.reduce(x, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
-    let (element, mean) = (MapArg::Tensor(x), MapArg::Tensor(&mean));
-    let squares = rt.map(NAME, &SQUARE_OFF, &[element, mean], wide, wide)?;
-    let variance = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
-    drop(squares);
+    let wide = dtype.accumulator();
+    let (mean, variance) = mean_and_variance(rt, NAME, x, &dims, wide)?;
     let eps = MapArg::Number(Scalar::Float(args.float(4)?));
-    let operands = [element, mean, MapArg::Tensor(&variance), eps];
+    let operands = [MapArg::Tensor(x), MapArg::Tensor(&mean), MapArg::Tensor(&variance), eps];
     affine(rt, NAME, &STANDARDISE, &operands, (args.opt_tensor(2), args.opt_tensor(3)), (wide, dtype))
 }
 
@@ -635,7 +641,7 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return complex_rms_norm(rt, x, &dims, args);
     }
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
-    let wide = wide(dtype);
+    let wide = dtype.accumulator();
     let element = MapArg::Tensor(x);
     let squares = rt.map(NAME, &super::arith::SQUARE, &[element], wide, wide)?;
     let mean = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
@@ -735,8 +741,7 @@ fn gelu_back(b: &Back<'_>) {
 fn normalised<'a>(b: &'a Back<'_>) -> (Vec<i64>, impl Fn(Var<'a>) -> Var<'a>) {
     let (rank, dtype) = (b.result(0).shape.len() as i64, b.result(0).dtype);
     let count = b.args().ints(1).map_or(0, <[i64]>::len) as i64;
-    let wide = if dtype.is_complex() { dtype } else { wide(dtype) };
-    ((rank - count..rank).collect(), move |x: Var<'a>| x.to(wide))
+    ((rank - count..rank).collect(), move |x: Var<'a>| x.to(dtype.accumulator()))
 }
 
 fn row_mean<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {

@@ -98,7 +98,7 @@ pub static OPS: &[Op] = &[
         run: Run::Composed(|rt, args| {
             let x = args.tensor(0)?;
             let out = formula(rt, |f| {
-                let wide = f.var(x).to(wide(x.dtype()));
+                let wide = f.var(x).to(x.dtype().accumulator());
                 let out = &wide - wide.does("tanh");
                 if x.dtype().is_half() { out.to(x.dtype()) } else { out }
             });
@@ -123,7 +123,7 @@ pub static OPS: &[Op] = &[
             }
             let dtype = x.dtype();
             let out = formula(rt, |f| {
-                let x = f.var(x).to(wide(dtype));
+                let x = f.var(x).to(dtype.accumulator());
                 // A branch that is not chosen must not overflow: its gradient would be nan.
                 let low = f.select(&x.gt(0.0), 0.0, &x);
                 let below = (low / alpha).does("expm1") * alpha;
@@ -202,11 +202,6 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// The dtype to compute in: `f32` for halves.
-pub(super) fn wide(dtype: Dtype) -> Dtype {
-    if dtype.is_half() { Dtype::F32 } else { dtype }
-}
-
 /// The first argument, which holds real floats.
 pub(super) fn floats<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     let x = args.tensor(0)?;
@@ -274,7 +269,7 @@ fn glu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let (dim, half) = (dim as i64, (whole / 2) as i64);
     let out = formula(rt, |f| {
-        let x = f.var(x).to(wide(dtype));
+        let x = f.var(x).to(dtype.accumulator());
         (x.narrow(dim, 0, half) * x.narrow(dim, half, half).does("sigmoid")).to(dtype)
     });
     out.map(Out::Tensor)
@@ -283,7 +278,7 @@ fn glu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn gumbel_softmax(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (logits, tau, hard) = (floats(args, "gumbel_softmax")?, args.float(1)?, args.flag(2));
     let (dim, dtype) = (args.get(4).clone(), logits.dtype());
-    let like = [t(logits), Arg::Dtype(wide(dtype))];
+    let like = [t(logits), Arg::Dtype(dtype.accumulator())];
     let noise = call(rt, "empty_like", &like)?;
     call(rt, "exponential_", &[t(&noise), Arg::Float(1.0), args.get(5).clone()])?;
     let out = formula(rt, |f| {

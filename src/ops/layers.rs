@@ -4,7 +4,7 @@
 
 use super::composed::{call, expand, ints, narrow, permute, reshape, t, to};
 use super::formula::formula;
-use super::gates::{floats, uniform, wide};
+use super::gates::{floats, uniform};
 use super::gradient::Var;
 use super::params::{GENERATOR, X};
 use super::signature::{Default, Kind, Param};
@@ -206,10 +206,9 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(bilinear([[1.0, 2.0]], [[3.0]], [[[4.0], [5.0]]], [6.0]), [[48.0]]))",
         run: Run::Composed(|rt, args| {
             let dtype = args.tensor(0)?.dtype();
-            let wide = |rt: &mut Runtime, x: &Tensor| to(rt, x, wide(dtype));
             let mut operands = Vec::new();
             for i in 0..3 {
-                operands.push(wide(rt, args.tensor(i)?)?);
+                operands.push(to(rt, args.tensor(i)?, dtype.accumulator())?);
             }
             let mut out =
                 call(rt, "einsum", &[Arg::Str("...i,...j,oij->...o".into()), Arg::Tensors(operands)])?;
@@ -367,7 +366,7 @@ fn alpha_dropout(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let scale = 1.0 / ((low * low * p + 1.0) * (1.0 - p)).sqrt();
     let drawn = uniform(rt, x, x.shape(), args.get(3))?;
     let out = formula(rt, |f| {
-        let kept = f.select(&f.var(&drawn).ge(p), f.var(x).to(wide(x.dtype())), low);
+        let kept = f.select(&f.var(&drawn).ge(p), f.var(x).to(x.dtype().accumulator()), low);
         (kept * scale - low * scale * p).to(x.dtype())
     });
     out.map(Out::Tensor)

@@ -1,6 +1,6 @@
 //! Losses whose gradient is not that of their parts.
 
-use super::activation::{SOFTMAX_TERM, wide};
+use super::activation::SOFTMAX_TERM;
 use super::composed::{call, t, to};
 use super::folds::{MAX, SUM};
 use super::gradient::Back;
@@ -51,7 +51,7 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if !target.dtype().is_int() {
         return Err(error::wrong_tensor(1, "integers", target, "classes are numbers from 0"));
     }
-    let (dtype, wide) = (autocast::wide_result(rt, x), wide(x.dtype()));
+    let (dtype, wide) = (autocast::wide_result(rt, x), x.dtype().accumulator());
     let greatest = rt.reduce(x, Reduction::new(NAME, &MAX, &[dim], wide, wide).keepdim(true))?;
     let element = [MapArg::Tensor(x), MapArg::Tensor(&greatest)];
     let powers = rt.map(NAME, &SOFTMAX_TERM, &element, wide, wide)?;
@@ -77,7 +77,7 @@ fn cross_entropy_back(b: &Back<'_>) {
     b.to(0, || {
         let (x, target) = (b.x(0), b.x(1));
         let dim = b.dim(2, x.rank());
-        let wide = wide(x.dtype());
+        let wide = x.dtype().accumulator();
         let mut shape = vec![1; x.rank()];
         shape[dim as usize] = x.shape()[dim as usize];
         let (count, device) = (Arg::Int(shape[dim as usize]), Arg::Device(b.form(0).device));

@@ -4,9 +4,8 @@
 //! Halves compute in `f32` and are rounded once.
 
 use super::composed::{call, ints, reshape, t, to};
-use super::folds::MEAN;
 use super::formula::{formula, several};
-use super::gates::{floats, wide};
+use super::gates::floats;
 use super::gradient::back::Back;
 use super::gradient::record::unrecorded;
 use super::params::X;
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::plan::{MapArg, Reduction, Runtime};
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
 const EPS: Param = Param::or("eps", Kind::Float, Default::Float(1e-5));
@@ -110,14 +109,10 @@ fn standardised(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "standardise";
     let x = args.tensor(0)?;
     let dims = dims::many(1, args.ints(1), x.rank())?;
-    let wide = wide(x.dtype());
-    let mean = rt.reduce(x, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
-    let (element, middle) = (MapArg::Tensor(x), MapArg::Tensor(&mean));
-    let squares = rt.map(NAME, &activation::SQUARE_OFF, &[element, middle], wide, wide)?;
-    let variance = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
-    drop(squares);
+    let wide = x.dtype().accumulator();
+    let (mean, variance) = activation::mean_and_variance(rt, NAME, x, &dims, wide)?;
     let eps = MapArg::Number(Scalar::Float(args.float(2)?));
-    let operands = [element, middle, MapArg::Tensor(&variance), eps];
+    let operands = [MapArg::Tensor(x), MapArg::Tensor(&mean), MapArg::Tensor(&variance), eps];
     let y = rt.map(NAME, &activation::STANDARDISE, &operands, wide, wide)?;
     Ok(Out::Tuple(vec![y, mean, variance]))
 }
@@ -175,18 +170,40 @@ fn affine(
     out.map(Out::Tensor)
 }
 
-/// Moves running statistics toward others, which have an element per channel.
+/// Moves the running statistics of `batch_norm` and `instance_norm` toward the mean and the variance of `count`
+/// elements each; toward the means over samples where each has its own.
+fn move_running(
+    rt: &mut Runtime,
+    args: &Args<'_>,
+    (mean, variance): (&Tensor, &Tensor),
+    count: usize,
+) -> Result<()> {
+    if mean.count() == 0 || count == 0 {
+        return Ok(());
+    }
+    unrecorded(rt, |rt| -> Result<()> {
+        if let Some(running) = args.opt_tensor(1) {
+            move_toward(rt, running, mean, args.get(6))?;
+        }
+        if let Some(running) = args.opt_tensor(2) {
+            // Of a sample, from that of its elements.
+            let factor = count as f64 / count.saturating_sub(1).max(1) as f64;
+            let variance = call(rt, "mul", &[t(variance), Arg::Float(factor)])?;
+            move_toward(rt, running, &variance, args.get(6))?;
+        }
+        Ok(())
+    })
+}
+
 fn move_toward(rt: &mut Runtime, running: &Tensor, found: &Tensor, momentum: &Arg) -> Result<()> {
-    let found = reshape(rt, found, running.shape())?;
+    let found = match found.shape()[0] {
+        1 => found.clone(),
+        _ => call(rt, "mean", &[t(found), Arg::Int(0), Arg::Bool(true)])?,
+    };
+    let found = reshape(rt, &found, running.shape())?;
     let found = to(rt, &found, running.dtype())?;
     let op = table::find("lerp").ok_or_else(|| error::wrong_argument(0, "an operation"))?;
     apply(rt, op, Call::InPlace(Args(&[t(running), t(&found), momentum.clone()]))).map(drop)
-}
-
-/// The variance of a sample from that of its `count` elements.
-fn unbiased(rt: &mut Runtime, variance: &Tensor, count: usize) -> Result<Tensor> {
-    let factor = count as f64 / count.saturating_sub(1).max(1) as f64;
-    call(rt, "mul", &[t(variance), Arg::Float(factor)])
 }
 
 /// The norm by running statistics.
@@ -198,7 +215,7 @@ fn by_running(rt: &mut Runtime, args: &Args<'_>, x: &Tensor, name: &str) -> Resu
     };
     let mut across = vec![1; x.rank()];
     across[1] = -1;
-    let dtype = wide(x.dtype());
+    let dtype = x.dtype().accumulator();
     formula(rt, |f| {
         let (mean, variance) = (f.var(mean).reshape(&across), f.var(variance).reshape(&across));
         (f.var(x).to(dtype) - mean) * (variance.to(dtype) + args.get(7).clone()).does("rsqrt")
@@ -217,18 +234,7 @@ fn batch_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         let over: Vec<usize> = (0..x.rank()).filter(|&dim| dim != 1).collect();
         let all = several(rt, &BATCH, &[t(x), ints(&over), args.get(7).clone()])?;
-        if count > 0 {
-            unrecorded(rt, |rt| -> Result<()> {
-                if let Some(running) = args.opt_tensor(1) {
-                    move_toward(rt, running, &all[1], args.get(6))?;
-                }
-                if let Some(running) = args.opt_tensor(2) {
-                    let variance = unbiased(rt, &all[2], count)?;
-                    move_toward(rt, running, &variance, args.get(6))?;
-                }
-                Ok(())
-            })?;
-        }
+        move_running(rt, args, (&all[1], &all[2]), count)?;
         all[0].clone()
     } else {
         by_running(rt, args, x, NAME)?
@@ -267,24 +273,7 @@ fn instance_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         let over: Vec<usize> = (2..x.rank()).collect();
         let all = several(rt, &INSTANCE, &[t(x), ints(&over), args.get(7).clone()])?;
-        if x.count() > 0 {
-            let over_samples = [Arg::Int(0), Arg::Bool(true)];
-            let mean = |rt: &mut Runtime, x: &Tensor| {
-                call(rt, "mean", &[t(x), over_samples[0].clone(), over_samples[1].clone()])
-            };
-            unrecorded(rt, |rt| -> Result<()> {
-                if let Some(running) = args.opt_tensor(1) {
-                    let found = mean(rt, &all[1])?;
-                    move_toward(rt, running, &found, args.get(6))?;
-                }
-                if let Some(running) = args.opt_tensor(2) {
-                    let variance = unbiased(rt, &all[2], count)?;
-                    let found = mean(rt, &variance)?;
-                    move_toward(rt, running, &found, args.get(6))?;
-                }
-                Ok(())
-            })?;
-        }
+        move_running(rt, args, (&all[1], &all[2]), count)?;
         all[0].clone()
     } else {
         by_running(rt, args, x, NAME)?

@@ -149,6 +149,7 @@ impl<'a> Back<'a> {
         matches!(self.args.get(param), Some(Arg::Tensor(_)))
     }
 
+    /// A number argument, with the dtype and device of the gradient.
     fn number(&self, param: usize) -> Var<'_> {
         let (Some(g), Some(value)) = (self.g().tensor, self.args.get(param)) else { return self.var(None) };
         Var { back: self, tensor: None, number: Some((value.clone(), g.dtype(), g.device())) }
@@ -562,7 +563,7 @@ impl<'a> Var<'a> {
 
     /// Halves as `f32`, for formulas of several steps.
     pub fn wide(&self) -> Var<'a> {
-        if self.dtype().is_half() { self.to(Dtype::F32) } else { self.clone() }
+        self.to(self.dtype().accumulator())
     }
 
     /// Zeros of the same form.
