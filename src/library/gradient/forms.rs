@@ -236,16 +236,12 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
             gradient::error::bad_loss("a tensor with one element").help("reduce it: `x.sum()` or `x.mean()`")
         );
     }
-    let is_tracked = gradient::requires_gradient(&mut vm.rt, &loss);
     let flat: Vec<Option<Edge>> = edges.iter().flatten().cloned().collect();
-    let (found, recorded) = match is_tracked {
-        true => pass(vm, vec![Target { tensor: loss.clone(), gradient: None }], &flat, false)?,
-        false => (vec![None; flat.len()], false),
+    let targets = match gradient::requires_gradient(&mut vm.rt, &loss) {
+        true => vec![Target { tensor: loss.clone(), gradient: None }],
+        false => Vec::new(),
     };
-    let mut found = found;
-    if cut && !recorded {
-        gradient::mark_unrecorded(&mut vm.rt, &mut found);
-    }
+    let (found, recorded) = pass(vm, targets, &flat, false, cut)?;
     let mut all = found.into_iter();
     let mut gradients = Vec::new();
     for (argnum, own) in argnums.iter().zip(&edges) {
@@ -263,17 +259,25 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
     Ok(Found { value, aux, gradients })
 }
 
-/// Runs a pass for the gradients of records. It is recorded if something outside depends on it.
+/// Runs a pass for the gradients of records. It is recorded if something outside depends on it; the second result
+/// tells. Gradients of a pass that is not are marked if they depend on a leaf (`cut`).
 fn pass(
     vm: &mut Vm,
     targets: Vec<Target>,
     edges: &[Option<Edge>],
     retain: bool,
+    cut: bool,
 ) -> Result<(Vec<Option<Tensor>>, bool)> {
+    if targets.is_empty() {
+        return Ok((vec![None; edges.len()], false));
+    }
     let inputs: Vec<Edge> = edges.iter().flatten().cloned().collect();
     let create = if vm.rt.recording.enabled { Create::IfUseful } else { Create::No };
     let options = Options { retain, create, accumulate: false, inputs: Some(inputs) };
-    let (found, recorded) = run(vm, targets, options)?;
+    let (mut found, recorded) = run(vm, targets, options)?;
+    if cut && !recorded {
+        gradient::mark_unrecorded(&mut vm.rt, &mut found);
+    }
     let mut found = found.into_iter();
     let all = edges.iter().map(|edge| edge.as_ref().and_then(|_| found.next().flatten())).collect();
     Ok((all, recorded))
@@ -335,13 +339,7 @@ fn pull_back(
             targets.push(Target { tensor: tensor.clone(), gradient: Some(gradient.clone()) });
         }
     }
-    let (mut found, recorded) = match targets.is_empty() {
-        true => (vec![None; edges.len()], false),
-        false => pass(vm, targets, edges, true)?,
-    };
-    if cut && !recorded {
-        gradient::mark_unrecorded(&mut vm.rt, &mut found);
-    }
+    let (found, _) = pass(vm, targets, edges, true, cut)?;
     let mut found = found.into_iter();
     let mut all = Vec::new();
     for operand in operands {
@@ -402,13 +400,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     for cotangent in &cotangents {
         edges.push(cotangent.as_ref().and_then(|tensor| gradient::edge_of(&mut vm.rt, tensor)));
     }
-    let (mut found, recorded) = match targets.is_empty() {
-        true => (vec![None; edges.len()], false),
-        false => pass(vm, targets, &edges, false)?,
-    };
-    if cut && !recorded {
-        gradient::mark_unrecorded(&mut vm.rt, &mut found);
-    }
+    let (found, _) = pass(vm, targets, &edges, false, cut)?;
     let mut found = found.into_iter();
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) => match found.next().flatten() {
@@ -458,10 +450,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
         let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own)])?;
         let targets = vec![Target { tensor: y.clone(), gradient: Some(cotangent) }];
-        let (mut found, recorded) = pass(vm, targets, &edges, row + 1 < count)?;
-        if cut && !recorded {
-            gradient::mark_unrecorded(&mut vm.rt, &mut found);
-        }
+        let (mut found, _) = pass(vm, targets, &edges, row + 1 < count, cut)?;
         rows.push(match found.pop().flatten() {
             Some(gradient) => gradient,
             None => operation(vm, "zeros_like", &[Arg::Tensor(x.clone())])?,

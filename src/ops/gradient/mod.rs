@@ -85,15 +85,15 @@ impl Keeps {
     /// All operands.
     pub const ALL: Keeps = Keeps::operands(u16::MAX);
     /// Each operand, if the other one requires gradients.
-    pub const OTHER: Keeps = Keeps { operands: u16::MAX, across: true, results: 0, narrower: false };
+    pub const OTHER: Keeps = Keeps { across: true, ..Keeps::ALL };
     /// The results.
-    pub const RESULT: Keeps = Keeps { operands: 0, across: false, results: u8::MAX, narrower: false };
+    pub const RESULT: Keeps = Keeps::NOTHING.and_result();
     /// The second result: the indices of a choice.
-    pub const INDICES: Keeps = Keeps { operands: 0, across: false, results: 2, narrower: false };
+    pub const INDICES: Keeps = Keeps { results: 2, ..Keeps::NOTHING };
 
     /// Operands by a bit per parameter number.
     pub const fn operands(bits: u16) -> Keeps {
-        Keeps { operands: bits, across: false, results: 0, narrower: false }
+        Keeps { operands: bits, ..Keeps::NOTHING }
     }
 
     /// The first operand in place of the results, if its dtype is narrower: less memory, and the rule computes

@@ -153,6 +153,21 @@ impl Node {
         }
     }
 
+    /// Stores the gradient of a result in place of the one before.
+    pub fn store_gradient(&self, output: u32, gradient: Option<Tensor>) {
+        let mut state = self.state.lock();
+        let before = match state.gradients.iter_mut().find(|(of, _)| *of == output) {
+            Some((_, place)) => std::mem::replace(place, gradient),
+            None => {
+                state.gradients.push((output, gradient));
+                None
+            }
+        };
+        // The record of the one before may lead to this node.
+        drop(state);
+        drop(before);
+    }
+
     /// The name of what is recorded, for messages.
     pub fn name(&self) -> &'static str {
         match &self.step {

@@ -411,18 +411,7 @@ impl Pass {
             if self.creates() {
                 super::record::note_circular(rt, &current.node, &stored);
             }
-            let before = {
-                let mut state = node.state.lock();
-                match state.gradients.iter_mut().find(|(of, _)| *of as usize == output) {
-                    Some((_, place)) => place.replace(stored),
-                    None => {
-                        state.gradients.push((output as u32, Some(stored)));
-                        None
-                    }
-                }
-            };
-            // Outside of the lock: its record may lead to this node.
-            drop(before);
+            node.store_gradient(output as u32, Some(stored));
         }
         Ok(())
     }
@@ -454,9 +443,10 @@ impl Pass {
     /// The gradients of the inputs. Unless they are recorded, none shares its memory.
     fn found(&mut self, rt: &mut Runtime) -> Result<Vec<Option<Tensor>>> {
         let mut found = std::mem::take(&mut self.found);
-        for place in
-            found.iter_mut().filter(|_| !self.options.accumulate && self.options.create != Create::Yes)
-        {
+        if self.options.accumulate || self.creates() {
+            return Ok(found);
+        }
+        for place in &mut found {
             if let Some(gradient) = place.take() {
                 *place = Some(match rt.is_sole_holder(&gradient) {
                     true => gradient,

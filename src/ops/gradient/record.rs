@@ -607,23 +607,10 @@ pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>)
     };
     if let Some(gradient) = &gradient {
         error::check_gradient(gradient, tensor)?;
-    }
-    if let Some(gradient) = &gradient {
         note_circular(rt, &edge.node, gradient);
     }
     if let Some(node) = Node::of(&edge) {
-        let before = {
-            let mut state = node.state.lock();
-            match state.gradients.iter_mut().find(|(output, _)| *output == edge.output) {
-                Some((_, place)) => std::mem::replace(place, gradient),
-                None => {
-                    state.gradients.push((edge.output, gradient));
-                    None
-                }
-            }
-        };
-        // Outside of the lock: its record may lead to this node.
-        drop(before);
+        node.store_gradient(edge.output, gradient);
     }
     Ok(())
 }
