@@ -389,7 +389,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "call",
         receiver: "graphed",
         signature: Signature { params: &[GRAPH, Param::rest("args", Kind::Any)] },
-        doc: "Calls a function of `cuda.graphed`: `f(x)` and `f.call(x)` are the same.",
+        doc: "Calls a function of `cuda.graphed`.",
         example: "let f = cuda.graphed(|x| x * 2, [zeros(2)])\nassert(equal(f([1.0, 2.0] on cuda), [2.0, 4.0]))",
         run: |vm, args| call_graphed(vm, args),
     },

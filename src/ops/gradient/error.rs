@@ -69,9 +69,8 @@ static NO_RULE: Code = Code {
     id: "E0385",
     kind: ErrorKind::Type,
     title: "the operation has no gradient",
-    page: "The backward pass reached an operation whose gradient is not defined, or not implemented. Compute \
-           this part from other operations, take it out of the record with `x.detach()`, or write its gradient \
-           with `custom_gradient`.",
+    page: "The backward pass reached an operation without a gradient. Compute this part from other operations, \
+           take it out of the record with `x.detach()`, or write its gradient with `custom_gradient`.",
     example: "let x = ones(4, requires_grad=true)\nhistc(x, 2, 0, 3).sum().backward()",
 };
 
@@ -174,21 +173,20 @@ pub fn other_dtype_written(tensor: &Tensor) -> Error {
         .help("write through a view of the tensor's own dtype, or into a copy")
 }
 
+const RETAIN: &str = "pass `retain_graph=true` to the earlier pass, or compute the value again";
+
 /// The record was freed by an earlier pass.
 #[cold]
 pub fn consumed(name: &str, span: Span, pass: Span) -> Error {
     let message = format!("the record of `{name}` was freed by an earlier backward pass");
-    Error::new(&CONSUMED, message)
-        .at(span, "recorded here")
-        .at(pass, "freed by this pass")
-        .help("pass `retain_graph=true` to the earlier pass, or compute the value again")
+    Error::new(&CONSUMED, message).at(span, "recorded here").at(pass, "freed by this pass").help(RETAIN)
 }
 
 /// What a script's gradient keeps was freed by an earlier pass.
 #[cold]
 pub fn consumed_rule() -> Error {
     Error::new(&CONSUMED, "the record of `custom_gradient` was freed by an earlier backward pass")
-        .help("pass `retain_graph=true` to the earlier pass, or compute the value again")
+        .help(RETAIN)
 }
 
 /// A kept tensor was written in place.
