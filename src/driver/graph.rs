@@ -27,11 +27,10 @@ pub struct Step {
 }
 
 /// The task of a recorded step.
-#[allow(clippy::large_enum_variant, reason = "nearly all are launches")]
 #[derive(Clone)]
 pub enum Task {
     /// Runs a program.
-    Launch(Launch),
+    Launch(Box<Launch>),
     /// Copies bytes, as [`Driver::copy`](crate::driver::Driver::copy); host memory is pinned.
     Copy { dst: Ptr, src: Ptr, bytes: u64, kind: CopyKind },
     /// Copies bytes stored in the graph to the device.

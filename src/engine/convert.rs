@@ -407,7 +407,7 @@ macro_rules! maps {
             fn into_value(self, vm: &mut Vm) -> Result<Value> {
                 let mut entries: Vec<(String, T)> = self.into_iter().collect();
                 entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-                let dict = Dict::new();
+                let dict = Dict::empty();
                 for (key, value) in entries {
                     charge(key.len())?;
                     let value = value.into_value(vm)?;

@@ -29,7 +29,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A dict: empty, or of a record's fields, another dict's entries, or (key, value) pairs. Keeps the order of insertion.",
         example: "let d = dict((a = 1))\nd[\"b\"] = 2\nassert(d.keys() == [\"a\", \"b\"])",
         run: |vm, args| {
-            let dict = Dict::new();
+            let dict = Dict::empty();
             update(vm, &dict, &args[0])?;
             Ok(Value::dict(dict))
         },
@@ -44,7 +44,7 @@ pub static TABLE: &[NativeDef] = &[
             if let Value::Record(_) = args[0] {
                 return Ok(args[0].clone());
             }
-            let dict = Dict::new();
+            let dict = Dict::empty();
             update(vm, &dict, &args[0])?;
             let table = dict.borrow();
             charge_values(2 * table.len())?;
@@ -173,7 +173,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A new dict of the same entries.",
         example: "let d = dict((a = 1))\nlet c = d.copy()\nc.clear()\nassert(len(d) == 1)",
         run: |vm, args| {
-            let copy = Dict::new();
+            let copy = Dict::empty();
             update(vm, &copy, &args[0])?;
             Ok(Value::dict(copy))
         },

@@ -181,7 +181,7 @@ pub(super) fn rebuilt(
             let entries: Vec<(Key, Value)> =
                 dict.borrow().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
             let values = each(&entries.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>())?;
-            let other = Dict::new();
+            let other = Dict::empty();
             for ((key, _), value) in entries.into_iter().zip(values) {
                 other.insert(key, value)?;
             }

@@ -274,11 +274,11 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(pixel_shuffle(arange(4).reshape(4, 1, 1), 2), [[[0, 1], [2, 3]]]))",
         run: Run::Composed(|rt, args| {
-            let (x, lead, [c, h, w], r) = image(args, "pixel_shuffle")?;
+            let (r, (lead, [c, h, w])) = (factor(args)?, image(args, "pixel_shuffle")?);
             if c % (r * r) != 0 {
                 return Err(uneven(c, r * r));
             }
-            let parts = reshape(rt, x, &[lead, &[c / (r * r), r, r, h, w]].concat())?;
+            let parts = reshape(rt, args.tensor(0)?, &[lead, &[c / (r * r), r, r, h, w]].concat())?;
             let n = lead.len();
             let order: Vec<usize> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
             let moved = permute(rt, &parts, &order)?;
@@ -296,11 +296,11 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(pixel_unshuffle(arange(4).reshape(1, 2, 2), 2).flatten(), arange(4)))",
         run: Run::Composed(|rt, args| {
-            let (x, lead, [c, h, w], r) = image(args, "pixel_unshuffle")?;
+            let (r, (lead, [c, h, w])) = (factor(args)?, image(args, "pixel_unshuffle")?);
             if h % r != 0 || w % r != 0 {
                 return Err(uneven(if h % r != 0 { h } else { w }, r));
             }
-            let parts = reshape(rt, x, &[lead, &[c, h / r, r, w / r, r]].concat())?;
+            let parts = reshape(rt, args.tensor(0)?, &[lead, &[c, h / r, r, w / r, r]].concat())?;
             let n = lead.len();
             let order: Vec<usize> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
             let moved = permute(rt, &parts, &order)?;
@@ -578,16 +578,21 @@ fn taken(
     })
 }
 
-/// The operand of a shuffle: its leading dimensions, channels, height and width, and the factor.
-#[allow(clippy::type_complexity)] // The parts of one shape.
-fn image<'a>(args: &Args<'a>, name: &str) -> Result<(&'a Tensor, &'a [usize], [usize; 3], usize)> {
+/// The operand of a shuffle: its leading dimensions, and channels, height and width.
+fn image<'a>(args: &Args<'a>, name: &str) -> Result<(&'a [usize], [usize; 3])> {
     let x = args.tensor(0)?;
-    let Some(r) = usize::try_from(args.int(1)?).ok().filter(|&r| r > 0 && r < 1 << 16) else {
-        return Err(error::bad_value(1, format!("a factor of {}", args.int(1)?), "write 1 or more"));
-    };
     match x.shape().split_last_chunk::<3>() {
-        Some((lead, last)) => Ok((x, lead, *last, r)),
+        Some((lead, last)) => Ok((lead, *last)),
         None => Err(error::wrong_rank(name, 0, x, "an image", "give `(..., c, h, w)`")),
+    }
+}
+
+/// The factor of a shuffle.
+fn factor(args: &Args<'_>) -> Result<usize> {
+    let factor = usize::try_from(args.int(1)?).ok().filter(|&r| r > 0 && r < 1 << 16);
+    match factor {
+        Some(factor) => Ok(factor),
+        None => Err(error::bad_value(1, format!("a factor of {}", args.int(1)?), "write 1 or more")),
     }
 }
 

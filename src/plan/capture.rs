@@ -404,7 +404,7 @@ impl Runtime {
     /// Captures a launch; false when the stream is not captured.
     pub(super) fn capture_launch(&mut self, stream: &Stream, launch: &Launch) -> bool {
         let Some(at) = self.capture_of(stream) else { return false };
-        self.graphs.captures[at].push(stream, Task::Launch(launch.clone()));
+        self.graphs.captures[at].push(stream, Task::Launch(Box::new(launch.clone())));
         true
     }
 

@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn what_garbage_holds_goes_and_what_is_held_elsewhere_too_stays() {
         alone(|| {
-            let (a, b, kept) = (list(vec![]), Dict::new(), list(vec![Value::Int(7)]));
+            let (a, b, kept) = (list(vec![]), Dict::empty(), list(vec![Value::Int(7)]));
             b.insert(Key::new(&Value::str("a")).unwrap(), Value::List(a.clone())).unwrap();
             a.push(Value::Dict(b.clone())).unwrap();
             a.push(Value::List(kept.clone())).unwrap();

@@ -332,8 +332,7 @@ impl Default for Dict {
 
 impl Dict {
     /// An empty dict.
-    #[allow(clippy::new_ret_no_self, reason = "dicts are always shared")]
-    pub fn new() -> Rc<Dict> {
+    pub fn empty() -> Rc<Dict> {
         Rc::default()
     }
 
@@ -671,7 +670,7 @@ mod tests {
 
     #[test]
     fn equal_numbers_are_one_key() {
-        let dict = Dict::new();
+        let dict = Dict::empty();
         for key in [Value::Int(1), Value::Float(1.0), Value::Bool(true)] {
             dict.insert(Key::new(&key).unwrap(), key).unwrap();
         }

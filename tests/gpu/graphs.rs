@@ -46,15 +46,15 @@ fn graphs_fork_join_and_replay() {
     let (a, b, c) = (filled(&gpu, count, 1.0), filled(&gpu, count, 0.0), filled(&gpu, count, 0.0));
     let bytes: Arc<[u8]> = 5f32.to_le_bytes().repeat(16).into();
     let steps = vec![
-        on(0, Task::Launch(twice_and_one(a.on_device(), b.on_device(), count))),
+        on(0, Task::Launch(Box::new(twice_and_one(a.on_device(), b.on_device(), count)))),
         on(0, Task::Mark(1)),
         on(1, Task::Wait(1)),
         on(1, Task::Sleep(200_000)),
-        on(1, Task::Launch(twice_and_one(b.on_device(), c.on_device(), count))),
+        on(1, Task::Launch(Box::new(twice_and_one(b.on_device(), c.on_device(), count)))),
         on(0, Task::Write { dst: a.device, bytes }),
         on(1, Task::Mark(2)),
         on(0, Task::Wait(2)),
-        on(0, Task::Launch(twice_and_one(c.on_device(), c.on_device(), count))),
+        on(0, Task::Launch(Box::new(twice_and_one(c.on_device(), c.on_device(), count)))),
         // The graph also waits for a lane that no other lane waits for.
         on(2, Task::Wait(2)),
         on(2, Task::Sleep(1_000_000)),
@@ -103,7 +103,7 @@ fn graphs_of_programs_with_scratch_memory_give_what_launches_give() {
     for launch in work(&direct) {
         run(&gpu, &launch);
     }
-    let steps: Vec<Step> = work(&replayed).into_iter().map(|l| on(0, Task::Launch(l))).collect();
+    let steps: Vec<Step> = work(&replayed).into_iter().map(|l| on(0, Task::Launch(Box::new(l)))).collect();
     let graph = gpu.graph(steps.into()).unwrap();
     for _ in 0..3 {
         gpu.graph_launch(graph, 0).unwrap();
@@ -123,7 +123,7 @@ fn graphs_of_products() {
     let matmul = program(Matmul { dtype: Dtype::F32, tf32: false });
     let square = |pair: &Pair| View { strides: Strides::from_slice(&[n as isize, 1]), ..pair.on_device() };
     let product = launch(&matmul, &[n, n, n], vec![square(&a), square(&b), square(&out)], &[]);
-    let graph = gpu.graph(vec![on(0, Task::Launch(product))].into()).unwrap();
+    let graph = gpu.graph(vec![on(0, Task::Launch(Box::new(product)))].into()).unwrap();
     gpu.graph_launch(graph, 0).unwrap();
     gpu.stream_synchronize(0).unwrap();
     assert_eq!(out.download(&gpu).value(&[n * n], 77), 256.0);
@@ -143,7 +143,7 @@ fn every_replay_reports_its_faults() {
     let gather = program(Gather { dtype: Dtype::F32 });
     let views = vec![source.on_device(), index.on_device(), out.on_device()];
     let job = Launch { limit: 4, tag: 1 << 31 | 6, ..launch(&gather, &shape, views, &[]) };
-    let graph = gpu.graph(vec![on(0, Task::Launch(job))].into()).unwrap();
+    let graph = gpu.graph(vec![on(0, Task::Launch(Box::new(job)))].into()).unwrap();
     for _ in 0..3 {
         gpu.graph_launch(graph, 0).unwrap();
         gpu.stream_synchronize(0).unwrap();

@@ -106,9 +106,8 @@ const STAGED: u64 = 64 << 10;
 const PART: u64 = 32 << 20;
 
 impl Machine {
-    /// Makes a machine and its devices. Threads and memory are created on first use.
-    #[allow(clippy::new_ret_no_self, reason = "a machine is its devices")]
-    pub fn new(config: Config) -> Vec<Arc<dyn Driver>> {
+    /// Makes a machine and gives its devices. Threads and memory are created on first use.
+    pub fn devices(config: Config) -> Vec<Arc<dyn Driver>> {
         let seeded = config.schedule.is_some();
         let queues = Arc::new(Queues::new(config.schedule, config.interrupt));
         (0..config.devices).for_each(|device| {
@@ -489,7 +488,7 @@ impl Driver for EmuDriver {
         let stream = self.stream_index(stream);
         for step in steps.iter() {
             let command = match &step.task {
-                Task::Launch(launch) => Command::Launch(Box::new(launch.clone()), self.faults.clone()),
+                Task::Launch(launch) => Command::Launch(launch.clone(), self.faults.clone()),
                 Task::Copy { dst, src, bytes, .. } => {
                     Command::Copy { dst: *dst, src: Source::Memory(*src), bytes: *bytes }
                 }

@@ -45,7 +45,6 @@ const HEAVY: u64 = 100_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A command of a stream.
-#[allow(clippy::large_enum_variant, reason = "nearly all are launches, so the small variants waste little")]
 pub(super) enum Command {
     /// Runs a program.
     Launch(Box<Launch>, Arc<FaultSlot>),

@@ -4,6 +4,7 @@
 //! these give the same bits on every machine. Functions that need logarithms or angles agree only as closely
 //! as those do.
 
+use super::define;
 use super::math::{self, Real};
 use num_complex::Complex;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -415,9 +416,7 @@ pub fn atan<T: Part>(a: Complex<T>) -> Complex<T> {
 #[inline(always)]
 pub fn nan_to_num<T: Part>(a: Complex<T>, nan: T, above: T, below: T) -> Complex<T> {
     let part = |a: T| {
-        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
-        let odd = a != a;
-        if odd {
+        if define::is_nan(a) {
             nan
         } else if !a.infinite() {
             a
@@ -454,9 +453,8 @@ pub fn is_infinite<T: Part>(a: Complex<T>) -> bool {
 
 /// Whether a part is nan.
 #[inline(always)]
-#[allow(clippy::eq_op, reason = "only nan differs from itself")]
 pub fn is_nan<T: Part>(a: Complex<T>) -> bool {
-    a.re != a.re || a.im != a.im
+    define::is_nan(a.re) || define::is_nan(a.im)
 }
 
 /// Whether a equals b, or |a - b| <= absolute + relative * |b|.

@@ -32,6 +32,13 @@
 use super::complex::{C64, C128};
 use crate::kernel::{Reg, RegMut};
 
+/// Whether a value differs from itself, as only nan does.
+#[allow(clippy::eq_op, reason = "only nan differs from itself")]
+#[inline(always)]
+pub fn is_nan<T: PartialEq + Copy>(x: T) -> bool {
+    x != x
+}
+
 /// A register element: `f32`, `f64`, `i64`, or a complex number.
 pub trait Lane: Copy + Send + Sync + Default + 'static {
     /// The register's slice, if it has this class.
@@ -348,25 +355,23 @@ macro_rules! host_folds {
 /// The loops of a choosing reduction for one class.
 macro_rules! host_choice {
     ($t:ident, |$a:ident, $b:ident| $e:expr) => {{
+        use $crate::kernel::host::define::is_nan;
         #[inline(always)]
         fn one($a: $t, $b: $t) -> bool {
             $e
         }
-        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         #[inline(always)]
         fn wins(held: $t, new: $t) -> bool {
-            one(held, new) || (new != new && held == held)
+            one(held, new) || (is_nan(new) && !is_nan(held))
         }
-        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         #[inline(always)]
         fn better(held: $t, new: $t) -> bool {
-            held == held && wins(held, new)
+            !is_nan(held) && wins(held, new)
         }
-        #[allow(clippy::eq_op, reason = "only nan differs from itself")]
         fn best(held: $t, new: &[$t]) -> ($t, Option<usize>) {
             let (mut held, mut at) = (held, None);
             for (i, &new) in new.iter().enumerate() {
-                if wins(held, new) && held == held {
+                if wins(held, new) && !is_nan(held) {
                     (held, at) = (new, Some(i));
                 }
             }

@@ -25,7 +25,7 @@ fn queried(vm: &mut Vm, args: &[Value]) -> Result<Arc<Device>> {
 }
 
 fn dict(entries: impl IntoIterator<Item = (String, i64)>) -> Result<Value> {
-    let dict = Dict::new();
+    let dict = Dict::empty();
     for (key, value) in entries {
         dict.insert(Key::new(&Value::str(key))?, Value::Int(value))?;
     }

@@ -29,7 +29,7 @@ pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result
         Value::Str(name) => Some(vec![name.as_str().to_string()]),
         list => Some(vm.collect(list)?.iter().map(crate::library::core::owned).collect()),
     };
-    let (single, dict) = (None, Dict::new());
+    let (single, dict) = (None, Dict::empty());
     let mut tensors = Tensors { vm, device, dtype: options.dtype, only, seen: Vec::new(), single, dict };
     read(&source, &options, &mut tensors)?;
     if let Some(only) = &tensors.only {
@@ -133,7 +133,7 @@ pub(in crate::library::files) fn names(vm: &mut Vm, args: &mut [Value]) -> Resul
 
 /// `files.metadata(path, format, links)`
 pub(in crate::library::files) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let dict = Dict::new();
+    let dict = Dict::empty();
     for (key, text) in about(vm, args)?.notes {
         dict.insert(Key::new(&Value::str(key))?, Value::str(text))?;
     }

@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// `files.formats()`
 pub(super) fn all(_: &mut Vm, _: &mut [Value]) -> Result<Value> {
-    let dict = Dict::new();
+    let dict = Dict::empty();
     for format in files::FORMATS {
         dict.insert(Key::new(&Value::str(format.name))?, Value::str(format.doc))?;
     }
