@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use super::super::function::Bound;
 use super::super::heap::{List, Range};
-use super::super::key::Key;
 use super::super::value::Value;
 use super::super::{Vm, charge_values, error};
 use crate::base::{Result, this_is};
@@ -99,7 +98,7 @@ impl Vm {
                     Ok(())
                 }
             },
-            Value::Dict(dict) => dict.insert(Key::new(index)?, value),
+            Value::Dict(dict) => dict.set(index, &value),
             Value::Tensor(_) => self.tensor_set_index(container, index, value),
             other => {
                 let name = other.type_name();

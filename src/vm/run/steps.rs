@@ -168,14 +168,9 @@ impl Vm {
     #[inline(never)]
     pub(super) fn index_step(&mut self, base: usize, at: usize, dst: u16, a: u16, b: u16) -> Result<()> {
         let (container, index) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
-        let found = match (container, index) {
-            (Value::Dict(dict), key) => dict.get(key)?,
-            (Value::Tuple(tuple), &Value::Int(i)) => {
-                usize::try_from(i).ok().and_then(|i| tuple.items().get(i)).cloned()
-            }
-            _ => None,
-        };
-        if let Some(value) = found {
+        if let (Value::Tuple(tuple), &Value::Int(i)) = (container, index)
+            && let Some(value) = usize::try_from(i).ok().and_then(|i| tuple.items().get(i)).cloned()
+        {
             set(&mut self.calls.stack[base + dst as usize], value);
             return Ok(());
         }
