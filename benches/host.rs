@@ -202,7 +202,7 @@ fn main() {
         }
     }
     if wanted("emu") {
-        let devices = emu::Machine::devices(emu::Config { devices: 1, poison: None, ..Default::default() });
+        let devices = emu::Emulator::devices(emu::Config { devices: 1, poison: None, ..Default::default() });
         let d = &devices[0];
         let x = d.alloc(1 << 20).expect("memory");
         let mut add = loads(1);

@@ -114,7 +114,7 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
     // Emulated devices are identical, so hidden ones are not created.
     let count = visible(config.visible.as_deref(), count).len();
     let defaults = emu::Config::default();
-    let drivers = emu::Machine::devices(emu::Config {
+    let drivers = emu::Emulator::devices(emu::Config {
         devices: count,
         memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device),
         schedule: config.schedule.clone(),

@@ -82,12 +82,12 @@ struct Entry {
 
 /// What this process knows about a folder.
 #[derive(Clone, Copy)]
-struct Known {
+struct FolderSize {
     bytes: u64,
     looked: Instant,
 }
 
-static KNOWN: Mutex<Option<HashMap<PathBuf, Known>>> = Mutex::new(None);
+static KNOWN: Mutex<Option<HashMap<PathBuf, FolderSize>>> = Mutex::new(None);
 
 impl Cache {
     /// The cache in a folder, which need not exist.
@@ -213,7 +213,7 @@ impl Cache {
             return;
         }
         let left = self.trim(limit - bytes);
-        let known = Known { bytes: left.bytes, looked: Instant::now() };
+        let known = FolderSize { bytes: left.bytes, looked: Instant::now() };
         KNOWN.lock().get_or_insert_default().insert(self.folder.clone(), known);
     }
 

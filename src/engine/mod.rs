@@ -434,7 +434,7 @@ pub(crate) fn diagnose_beside(
         return Findings { errors: parsed.errors, warnings: Vec::new() };
     }
     let libraries = crate::library::MODULES.iter().map(|module| (module.name, module.text)).collect();
-    let known = crate::vm::Known { natives: &crate::library::natives(), libraries };
+    let known = crate::vm::NativeCatalog { natives: &crate::library::natives(), libraries };
     let mut imports = crate::check::imports::Imports::of(name, &parsed.block, &mut |key, import| {
         let text = if import.file { files(key)? } else { return None };
         let (_, base) = sources.add(key, &text)?;

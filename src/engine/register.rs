@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::marker::PhantomData;
 
 /// Where a native is registered.
-enum Place {
+enum Target {
     Function(String),
     Method(&'static str),
     Field(&'static str),
@@ -20,7 +20,7 @@ enum Place {
 
 /// A native whose description may still be added.
 struct Pending {
-    place: Place,
+    target: Target,
     native: Native,
 }
 
@@ -28,15 +28,15 @@ impl Pending {
     /// Names the parameters after a method's receiver, in order.
     fn name_params(&mut self, names: &[&'static str]) {
         let own = self.native.signature.params;
-        let skip = usize::from(matches!(self.place, Place::Method(_)));
+        let skip = usize::from(matches!(self.target, Target::Method(_)));
         let given = names.iter().copied().chain(own.iter().skip(skip + names.len()).map(|p| p.name));
         let all: Vec<&'static str> = own.iter().take(skip).map(|p| p.name).chain(given).collect();
         self.native.signature = Signature { params: interned(&all[..own.len()], own) };
     }
 
     fn commit(self, vm: &mut Vm) {
-        match self.place {
-            Place::Function(name) => {
+        match self.target {
+            Target::Function(name) => {
                 let shadowed = vm.global(&name).is_some();
                 vm.natives_mut().add_host("", &name, self.native);
                 let native = vm.natives().functions().get(name.as_str()).cloned();
@@ -44,11 +44,11 @@ impl Pending {
                     vm.set_global(&name, native);
                 }
             }
-            Place::Method(of) => {
+            Target::Method(of) => {
                 let name = self.native.name.clone();
                 vm.natives_mut().add_host(of, &name, self.native);
             }
-            Place::Field(of) => {
+            Target::Field(of) => {
                 let name = self.native.name.clone();
                 vm.natives_mut().add_field(of, &name, self.native);
             }
@@ -149,7 +149,7 @@ impl HostModule<'_> {
     /// Adds a function: a closure as for [`Engine::register_fn`].
     pub fn function<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
         let full = format!("{}.{name}", self.name);
-        let pending = Pending { place: Place::Function(full), native: code.native(name) };
+        let pending = Pending { target: Target::Function(full), native: code.native(name) };
         Described(Last { vm: self.vm, pending: Some(pending) })
     }
 
@@ -173,7 +173,7 @@ impl<T: Send + 'static> HostType<'_, T> {
     /// Adds a method: a closure of `&T` or `&mut T` and up to seven arguments.
     pub fn method<A>(mut self, name: &str, code: impl HostMethod<T, A>) -> Self {
         let native = code.method(name);
-        self.last.next(Pending { place: Place::Method(self.name), native });
+        self.last.next(Pending { target: Target::Method(self.name), native });
         self
     }
 
@@ -184,7 +184,7 @@ impl<T: Send + 'static> HostType<'_, T> {
         read: impl Fn(&T) -> Out + Send + 'static,
     ) -> Self {
         let native = (move |value: Shared<T>| value.read(|inner| read(inner))).native(name);
-        self.last.next(Pending { place: Place::Field(self.name), native });
+        self.last.next(Pending { target: Target::Field(self.name), native });
         self
     }
 
@@ -217,7 +217,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn register_fn<A>(&mut self, name: &str, code: impl HostFunction<A>) -> Described<'_> {
-        let pending = Pending { place: Place::Function(name.into()), native: code.native(name) };
+        let pending = Pending { target: Target::Function(name.into()), native: code.native(name) };
         Described(Last { vm: &mut self.vm, pending: Some(pending) })
     }
 

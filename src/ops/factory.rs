@@ -88,8 +88,8 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(full([2], 7), [7, 7]))",
         run: Run::Primitive(|rt, args| {
             let value = Value::of(rt, args, 1)?;
-            let place = Place::of(rt, args, 2, value.dtype());
-            value.written(rt, "full", &args.shape(0)?, place).map(Out::Tensor)
+            let options = TensorOptions::of(rt, args, 2, value.dtype());
+            value.written(rt, "full", &args.shape(0)?, options).map(Out::Tensor)
         }),
         shape: known::SIZED,
         gradient: Gradient::Constant,
@@ -143,8 +143,8 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             let value = Value::of(rt, args, 1)?;
             let x = args.tensor(0)?;
-            let place = Place::beside(rt, args, 2, x);
-            let tensor = rt.empty_ordered(x.layout(), place.dtype, place.device)?;
+            let options = TensorOptions::beside(rt, args, 2, x);
+            let tensor = rt.empty_ordered(x.layout(), options.dtype, options.device)?;
             value.fill(rt, "full_like", &tensor)?;
             Ok(Out::Tensor(tensor))
         }),
@@ -162,8 +162,8 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(1, dtype=f64).new_tensor([1, 2]).dtype == f64)",
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
-            let place = Place::beside(rt, args, 2, x);
-            from_argument(rt, args.get(1), 1, Some(place.dtype), Some(place.device)).map(Out::Tensor)
+            let options = TensorOptions::beside(rt, args, 2, x);
+            from_argument(rt, args.get(1), 1, Some(options.dtype), Some(options.device)).map(Out::Tensor)
         }),
         gradient: Gradient::Constant,
         ..Op::BASE
@@ -185,8 +185,8 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
         run: Run::Primitive(|rt, args| {
             let (shape, value) = (args.shape(1)?, Value::of(rt, args, 2)?);
-            let place = Place::beside(rt, args, 3, args.tensor(0)?);
-            value.written(rt, "new_full", &shape, place).map(Out::Tensor)
+            let options = TensorOptions::beside(rt, args, 3, args.tensor(0)?);
+            value.written(rt, "new_full", &shape, options).map(Out::Tensor)
         }),
         gradient: Gradient::Constant,
         ..Op::BASE
@@ -321,8 +321,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn written(&self, rt: &mut Runtime, name: &'static str, shape: &Dims, place: Place) -> Result<Tensor> {
-        let tensor = allocate(rt, shape, place)?;
+    fn written(
+        &self,
+        rt: &mut Runtime,
+        name: &'static str,
+        shape: &Dims,
+        options: TensorOptions,
+    ) -> Result<Tensor> {
+        let tensor = allocate(rt, shape, options)?;
         self.fill(rt, name, &tensor)?;
         Ok(tensor)
     }
@@ -342,25 +348,25 @@ const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE, REQU
 
 /// The device and the dtype of a factory's tensor.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TensorOptions {
     pub dtype: Dtype,
     pub device: DeviceId,
     pub pinned: bool,
 }
 
-impl Place {
+impl TensorOptions {
     /// Reads the arguments from `index` on: `dtype`, `device`, and `pin_memory` if there is one.
-    pub fn of(rt: &Runtime, args: &Args<'_>, index: usize, dtype: Dtype) -> Place {
-        Place {
+    pub fn of(rt: &Runtime, args: &Args<'_>, index: usize, dtype: Dtype) -> TensorOptions {
+        TensorOptions {
             dtype: args.dtype(index).unwrap_or(dtype),
             device: args.device(index + 1).unwrap_or(rt.current_device()),
             pinned: args.flag(index + 2),
         }
     }
 
-    /// As [`Place::of`], with the dtype and device of `x` as defaults.
-    pub fn beside(_: &Runtime, args: &Args<'_>, index: usize, x: &Tensor) -> Place {
-        Place {
+    /// As [`TensorOptions::of`], with the dtype and device of `x` as defaults.
+    pub fn beside(_: &Runtime, args: &Args<'_>, index: usize, x: &Tensor) -> TensorOptions {
+        TensorOptions {
             dtype: args.dtype(index).unwrap_or(x.dtype()),
             device: args.device(index + 1).unwrap_or(x.device()),
             pinned: false,
@@ -369,10 +375,10 @@ impl Place {
 }
 
 /// An allocated tensor without values.
-pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], place: Place) -> Result<Tensor> {
-    match (place.pinned, place.device) {
-        (false, device) => rt.empty(shape, place.dtype, device),
-        (true, DeviceId::Cpu) => rt.pinned(shape, place.dtype),
+pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], options: TensorOptions) -> Result<Tensor> {
+    match (options.pinned, options.device) {
+        (false, device) => rt.empty(shape, options.dtype, device),
+        (true, DeviceId::Cpu) => rt.pinned(shape, options.dtype),
         (true, device) => Err(error::only_host_is_pinned(device)),
     }
 }
@@ -382,10 +388,10 @@ fn filled(
     rt: &mut Runtime,
     name: &'static str,
     shape: &Dims,
-    place: Place,
+    options: TensorOptions,
     value: Option<Scalar>,
 ) -> Result<Tensor> {
-    let tensor = allocate(rt, shape, place)?;
+    let tensor = allocate(rt, shape, options)?;
     fill(rt, name, &tensor, value)?;
     Ok(tensor)
 }
@@ -402,8 +408,8 @@ fn fill(rt: &mut Runtime, name: &'static str, tensor: &Tensor, value: Option<Sca
 
 fn sized(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
     let shape = args.shape(0)?;
-    let place = Place::of(rt, args, 1, Dtype::F32);
-    filled(rt, name, &shape, place, value.map(Scalar::Int)).map(Out::Tensor)
+    let options = TensorOptions::of(rt, args, 1, Dtype::F32);
+    filled(rt, name, &shape, options, value.map(Scalar::Int)).map(Out::Tensor)
 }
 
 fn like(
@@ -414,16 +420,16 @@ fn like(
     value: Option<Scalar>,
 ) -> Result<Out> {
     let x = args.tensor(0)?;
-    let place = Place::beside(rt, args, index, x);
-    let tensor = rt.empty_ordered(x.layout(), place.dtype, place.device)?;
+    let options = TensorOptions::beside(rt, args, index, x);
+    let tensor = rt.empty_ordered(x.layout(), options.dtype, options.device)?;
     fill(rt, name, &tensor, value)?;
     Ok(Out::Tensor(tensor))
 }
 
 fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
     let shape = args.shape(1)?;
-    let place = Place::beside(rt, args, 2, args.tensor(0)?);
-    filled(rt, name, &shape, place, value.map(Scalar::Int)).map(Out::Tensor)
+    let options = TensorOptions::beside(rt, args, 2, args.tensor(0)?);
+    filled(rt, name, &shape, options, value.map(Scalar::Int)).map(Out::Tensor)
 }
 
 /// A lazily computed tensor like `x` with all elements equal to `value`.
@@ -438,8 +444,8 @@ fn tensor(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if !args.flag(3) {
         return Ok(Out::Tensor(made));
     }
-    let place = Place { dtype: made.dtype(), device: made.device(), pinned: true };
-    let pinned = allocate(rt, made.shape(), place)?;
+    let options = TensorOptions { dtype: made.dtype(), device: made.device(), pinned: true };
+    let pinned = allocate(rt, made.shape(), options)?;
     rt.assign("tensor", &pinned, &made)?;
     Ok(Out::Tensor(pinned))
 }

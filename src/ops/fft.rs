@@ -7,7 +7,7 @@
 
 use super::arith::MUL;
 use super::complex::{self, conjugate};
-use super::factory::Place;
+use super::factory::TensorOptions;
 use super::gradient::{Back, Var};
 use super::join::rolled;
 use super::params::X;
@@ -489,9 +489,9 @@ static FREQUENCY: MapFn = MapFn {
 };
 
 fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool) -> Result<Out> {
-    let place = Place::of(rt, args, 2, Dtype::F32);
-    if !place.dtype.is_float() {
-        return Err(error::not_a_float(name, 2, place.dtype));
+    let options = TensorOptions::of(rt, args, 2, Dtype::F32);
+    if !options.dtype.is_float() {
+        return Err(error::not_a_float(name, 2, options.dtype));
     }
     let n = args.int(0)?;
     if n < 1 {
@@ -510,10 +510,10 @@ fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool
     let whole = rt.map_over(
         Elementwise::new(name, &FREQUENCY, &operands, Dtype::I64, Dtype::I64),
         shape,
-        place.device,
+        options.device,
     )?;
     let step = MapArg::Number(Scalar::Float(1.0 / (n as f64 * args.float(1)?)));
-    rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], place.dtype, place.dtype).map(Out::Tensor)
+    rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], options.dtype, options.dtype).map(Out::Tensor)
 }
 
 fn shifted(rt: &mut Runtime, args: &Args<'_>, shift: fn(usize) -> usize) -> Result<Out> {

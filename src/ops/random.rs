@@ -5,7 +5,7 @@
 //! generator by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
 
 use super::composed::{call, t};
-use super::factory::{PIN_MEMORY, Place, allocate};
+use super::factory::{PIN_MEMORY, TensorOptions, allocate};
 use super::folds::{ALL, SUM};
 use super::known;
 use super::params::{DEVICE, DTYPE, GENERATOR, REQUIRES_GRAD, X};
@@ -400,25 +400,25 @@ fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
 }
 
 fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
-    let (shape, place) = (args.shape(0)?, Place::of(rt, args, 1, Dtype::F32));
-    match place.dtype.is_complex() {
-        true => allocate(rt, &shape, place),
-        false => float_tensor(rt, &shape, place, 1),
+    let (shape, options) = (args.shape(0)?, TensorOptions::of(rt, args, 1, Dtype::F32));
+    match options.dtype.is_complex() {
+        true => allocate(rt, &shape, options),
+        false => float_tensor(rt, &shape, options, 1),
     }
 }
 
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
     let x = args.tensor(0)?;
-    let place = Place::beside(rt, args, index, x);
-    rt.empty_ordered(x.layout(), place.dtype, place.device)
+    let options = TensorOptions::beside(rt, args, index, x);
+    rt.empty_ordered(x.layout(), options.dtype, options.device)
 }
 
 /// A tensor to fill with floats; `index` is the dtype's argument.
-fn float_tensor(rt: &mut Runtime, shape: &[usize], place: Place, index: usize) -> Result<Tensor> {
-    if !place.dtype.is_float() {
-        return Err(error::not_with_dtype("rand", index, place.dtype));
+fn float_tensor(rt: &mut Runtime, shape: &[usize], options: TensorOptions, index: usize) -> Result<Tensor> {
+    if !options.dtype.is_float() {
+        return Err(error::not_with_dtype("rand", index, options.dtype));
     }
-    allocate(rt, shape, place)
+    allocate(rt, shape, options)
 }
 
 fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
@@ -571,25 +571,25 @@ fn randint(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         (true, &[high]) => (first, high, args.shape(2)?),
         (true, _) => return Err(error::wrong_argument(1, "an int")),
     };
-    let place = Place::of(rt, args, 3, Dtype::I64);
-    let range = Whole::between("randint", place.dtype, low, high, [0, usize::from(args.is_given(2))])?;
-    let target = allocate(rt, &shape, place)?;
+    let options = TensorOptions::of(rt, args, 3, Dtype::I64);
+    let range = Whole::between("randint", options.dtype, low, high, [0, usize::from(args.is_given(2))])?;
+    let target = allocate(rt, &shape, options)?;
     integers_into(rt, "randint", &target, range, args.generator(6))
 }
 
 fn randperm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "randperm";
     let shape = error::shape(0, &[args.int(0)?])?;
-    let place = Place::of(rt, args, 1, Dtype::I64);
-    bounds::check_permutation(NAME, place.dtype, shape[0])?;
-    let target = allocate(rt, &shape, place)?;
-    let state = draw(rt, place.device, args.generator(4))?;
+    let options = TensorOptions::of(rt, args, 1, Dtype::I64);
+    bounds::check_permutation(NAME, options.dtype, shape[0])?;
+    let target = allocate(rt, &shape, options)?;
+    let state = draw(rt, options.device, args.generator(4))?;
     let [seed, offset] = state.operands();
     let operands = [MapArg::Position, seed, offset, MapArg::Raw(0, Dtype::I64)];
     // Sort random keys of 64 bits: up to 10^5 elements, the probability of equal keys is below 10^-9.
     let keys = drawn(rt, NAME, &BELOW, &operands, Dtype::I64, &target)?;
     let (_, order) = sort::sorted(rt, NAME, &keys, 0, false)?;
-    if place.dtype == Dtype::I64 && !place.pinned {
+    if options.dtype == Dtype::I64 && !options.pinned {
         return Ok(Out::Tensor(order));
     }
     rt.assign(NAME, &target, &order)?;
@@ -744,12 +744,12 @@ fn normal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             None => Dims::from_slice(one.shape()),
         },
     };
-    let mut place = Place::of(rt, args, 3, Dtype::F32);
+    let mut options = TensorOptions::of(rt, args, 3, Dtype::F32);
     if let Some(first) = tensors.first() {
-        place.device = rt.common_device(NAME, tensors.iter().copied())?;
-        place.dtype = args.dtype(3).unwrap_or(first.dtype());
+        options.device = rt.common_device(NAME, tensors.iter().copied())?;
+        options.dtype = args.dtype(3).unwrap_or(first.dtype());
     }
-    let target = float_tensor(rt, &shape, place, 3)?;
+    let target = float_tensor(rt, &shape, options, 3)?;
     let drawn = normals(rt, NAME, &target, args.generator(6))?;
     spread_into(rt, NAME, &target, &[MapArg::Tensor(&drawn), std, mean])
 }

@@ -1,7 +1,7 @@
 //! Factories of evenly spaced numbers. Each element is computed from its position alone, in `f64` (in `i64`
 //! for ranges of ints), and rounded once.
 
-use super::factory::{Place, allocate};
+use super::factory::{TensorOptions, allocate};
 use super::known;
 use super::params::{DEVICE, DTYPE, REQUIRES_GRAD};
 use super::signature::{Default, Kind, Param};
@@ -46,8 +46,8 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(linspace(0, 1, 5), [0.0, 0.25, 0.5, 0.75, 1.0]))",
         run: Run::Primitive(|rt, args| {
-            let place = Place::of(rt, args, 3, Dtype::F32);
-            spaced(rt, "linspace", args, place).map(Out::Tensor)
+            let options = TensorOptions::of(rt, args, 3, Dtype::F32);
+            spaced(rt, "linspace", args, options).map(Out::Tensor)
         }),
         gradient: Gradient::Constant,
         ..Op::BASE
@@ -69,14 +69,15 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(allclose(logspace(0, 2, 3), [1.0, 10.0, 100.0]))",
         run: Run::Primitive(|rt, args| {
-            let place = Place::of(rt, args, 4, Dtype::F32);
-            error::no_bools("logspace", 4, place.dtype)?;
-            let result = allocate(rt, &[steps(args)?], place)?;
-            let ends = [whole_end(args, 0, place.dtype)?, whole_end(args, 1, place.dtype)?];
-            let exponents = evenly(rt, "logspace", ends, steps(args)?, Place { dtype: Dtype::F64, ..place })?;
+            let options = TensorOptions::of(rt, args, 4, Dtype::F32);
+            error::no_bools("logspace", 4, options.dtype)?;
+            let result = allocate(rt, &[steps(args)?], options)?;
+            let ends = [whole_end(args, 0, options.dtype)?, whole_end(args, 1, options.dtype)?];
+            let exponents =
+                evenly(rt, "logspace", ends, steps(args)?, TensorOptions { dtype: Dtype::F64, ..options })?;
             let base = MapArg::Number(Scalar::Float(args.float(3)?));
             let operands = [base, MapArg::Tensor(&exponents)];
-            let dtype = place.dtype;
+            let dtype = options.dtype;
             rt.map_into(&result, Elementwise::new("logspace", &POWER, &operands, Dtype::F64, Dtype::F64))?;
             debug_assert_eq!(result.dtype(), dtype);
             Ok(Out::Tensor(result))
@@ -202,17 +203,17 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (start, end) = if args.is_given(1) { (first, args.number(1)?) } else { (Scalar::Int(0), first) };
     let step = args.number(2)?;
     let ints = [start, end, step].iter().all(|n| n.dtype() != Dtype::F32);
-    let place = Place::of(rt, args, 3, if ints { Dtype::I64 } else { Dtype::F32 });
-    error::no_bools("arange", 3, place.dtype)?;
+    let options = TensorOptions::of(rt, args, 3, if ints { Dtype::I64 } else { Dtype::F32 });
+    error::no_bools("arange", 3, options.dtype)?;
     let count = if ints {
         count_ints(start.as_i64(), end.as_i64(), step.as_i64())?
     } else {
         count_floats(start.as_f64(), end.as_f64(), step.as_f64())?
     };
     let shape = error::shape(0, &[count])?;
-    let result = allocate(rt, &shape, place)?;
+    let result = allocate(rt, &shape, options)?;
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
-    let dtype = place.dtype;
+    let dtype = options.dtype;
     // For an int dtype, start and step are truncated; the count is that of the untruncated range.
     let whole = dtype.is_int();
     let (f, operands, dtype) = if whole {
@@ -261,10 +262,10 @@ fn steps(args: &Args<'_>) -> Result<usize> {
     Ok(shape.iter().product())
 }
 
-fn spaced(rt: &mut Runtime, name: &'static str, args: &Args<'_>, place: Place) -> Result<Tensor> {
-    error::no_bools(name, 3, place.dtype)?;
-    let ends = [whole_end(args, 0, place.dtype)?, whole_end(args, 1, place.dtype)?];
-    evenly(rt, name, ends, steps(args)?, place)
+fn spaced(rt: &mut Runtime, name: &'static str, args: &Args<'_>, options: TensorOptions) -> Result<Tensor> {
+    error::no_bools(name, 3, options.dtype)?;
+    let ends = [whole_end(args, 0, options.dtype)?, whole_end(args, 1, options.dtype)?];
+    evenly(rt, name, ends, steps(args)?, options)
 }
 
 /// An end of a range in a dtype; for ints it is truncated before any computation.
@@ -282,12 +283,12 @@ fn evenly(
     name: &'static str,
     [first, last]: [f64; 2],
     count: usize,
-    place: Place,
+    options: TensorOptions,
 ) -> Result<Tensor> {
-    let result = allocate(rt, &[count], place)?;
+    let result = allocate(rt, &[count], options)?;
     let raw = |bits: u64| MapArg::Raw(bits, Dtype::I64);
     let operands = [MapArg::Position, raw(first.to_bits()), raw(last.to_bits()), raw(count as u64)];
-    let dtype = if place.dtype.is_float() { place.dtype } else { Dtype::F64 };
+    let dtype = if options.dtype.is_float() { options.dtype } else { Dtype::F64 };
     rt.map_into(&result, Elementwise::new(name, &SPACE, &operands, Dtype::I64, dtype))?;
     Ok(result)
 }
@@ -296,11 +297,11 @@ fn eye(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let rows = args.int(0)?;
     let columns = args.opt_int(1).unwrap_or(rows);
     let shape = error::shape(0, &[rows, columns])?;
-    let place = Place::of(rt, args, 2, Dtype::F32);
-    let result = allocate(rt, &shape, place)?;
+    let options = TensorOptions::of(rt, args, 2, Dtype::F32);
+    let result = allocate(rt, &shape, options)?;
     let operands = [MapArg::Position, MapArg::Raw(columns as u64, Dtype::I64)];
     // Compute in a real dtype: values derived from a position are real.
-    rt.map_into(&result, Elementwise::new("eye", &DIAGONAL, &operands, Dtype::I64, place.dtype.real()))?;
+    rt.map_into(&result, Elementwise::new("eye", &DIAGONAL, &operands, Dtype::I64, options.dtype.real()))?;
     Ok(Out::Tensor(result))
 }
 

@@ -9,7 +9,7 @@
 
 use super::Runtime;
 use super::memory::prune;
-use super::queue::{Group, Queue};
+use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
 use crate::array::Dims;
 use crate::base::Result;
@@ -34,7 +34,7 @@ pub(super) fn place_of(part: usize, node: usize) -> u16 {
     (part << 8 | node) as u16
 }
 
-impl Group {
+impl FusedGroup {
     /// The number of leading dimensions of the rows, when the group's reduction may start or continue a
     /// chain.
     pub(super) fn kept(&self) -> Option<usize> {
@@ -56,7 +56,7 @@ impl Group {
 
 impl Queue {
     /// The open group, or a new one over a shape.
-    pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut Group {
+    pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut FusedGroup {
         // The oldest pending work decides when the queue is flushed.
         let group = match self.group.take() {
             Some(group) => group,
@@ -158,7 +158,7 @@ impl Runtime {
         self.run_chain(at, chain)
     }
 
-    fn run_chain(&mut self, at: usize, mut chain: Vec<Group>) -> Result<()> {
+    fn run_chain(&mut self, at: usize, mut chain: Vec<FusedGroup>) -> Result<()> {
         let Some(first) = chain.first() else { return Ok(()) };
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Devices {
     /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added on first use of a device.
-    places: Vec<Place>,
+    states: Vec<DeviceState>,
     current: Selection,
 }
 
 /// The session's state of a device.
-struct Place {
+struct DeviceState {
     device: Option<Arc<Device>>,
     /// The current stream; `None` until the device is opened.
     stream: Option<Arc<Stream>>,
@@ -25,8 +25,8 @@ struct Place {
     queue: usize,
 }
 
-impl Place {
-    const EMPTY: Place = Place { device: None, stream: None, queue: usize::MAX };
+impl DeviceState {
+    const EMPTY: DeviceState = DeviceState { device: None, stream: None, queue: usize::MAX };
 }
 
 /// The reaction to a race found by the race checker.
@@ -179,16 +179,16 @@ impl Runtime {
 
     /// The current streams of the devices in use.
     pub fn current_streams(&self) -> Vec<Arc<Stream>> {
-        self.devices.places.iter().filter_map(|place| place.stream.clone()).collect()
+        self.devices.states.iter().filter_map(|state| state.stream.clone()).collect()
     }
 
     /// Makes a stream the current one of its device. Does not change the current device.
     pub fn set_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
         self.place(stream.device())?;
         let queue = self.queue_of(stream);
-        let place = &mut self.devices.places[slot(stream.device())];
-        place.stream = Some(stream.clone());
-        place.queue = queue;
+        let state = &mut self.devices.states[slot(stream.device())];
+        state.stream = Some(stream.clone());
+        state.queue = queue;
         Ok(())
     }
 
@@ -205,9 +205,9 @@ impl Runtime {
     /// Rejects a device that does not exist.
     fn known(&mut self, device: DeviceId) -> Result<()> {
         let at = slot(device);
-        if at >= self.devices.places.len() {
+        if at >= self.devices.states.len() {
             let count = self.machine.device_count();
-            self.devices.places.resize_with(count + 1, || Place::EMPTY);
+            self.devices.states.resize_with(count + 1, || DeviceState::EMPTY);
             if at > count {
                 return Err(error::no_such_device(device, count));
             }
@@ -219,20 +219,20 @@ impl Runtime {
     pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
         let at = slot(id);
         self.known(id)?;
-        if self.devices.places[at].device.is_none() {
+        if self.devices.states[at].device.is_none() {
             let device = match id {
                 DeviceId::Cpu => self.machine.host().clone(),
                 id => self.machine.device(id)?.clone(),
             };
             let stream = device.default_stream().clone();
             let queue = self.queue_of(&stream);
-            self.devices.places[at] = Place { device: Some(device), stream: Some(stream), queue };
+            self.devices.states[at] = DeviceState { device: Some(device), stream: Some(stream), queue };
         }
-        match &self.devices.places[at] {
-            Place { device: Some(device), stream: Some(stream), queue } => {
+        match &self.devices.states[at] {
+            DeviceState { device: Some(device), stream: Some(stream), queue } => {
                 Ok(Opened { device, stream, queue: *queue })
             }
-            _ => Err(error::no_such_device(id, self.devices.places.len() - 1)),
+            _ => Err(error::no_such_device(id, self.devices.states.len() - 1)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
-use super::queue::{Group, Load, Node, RAW_INSTR};
+use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Layout, Strides};
@@ -66,7 +66,7 @@ impl Runtime {
     /// Launches a group. Results without a reference are not computed.
     pub(super) fn run_group(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
@@ -77,7 +77,7 @@ impl Runtime {
     /// caller to release more; otherwise results without memory are lost.
     pub(super) fn run_group_with(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
         effort: Effort,
@@ -267,7 +267,7 @@ impl Runtime {
     }
 }
 
-impl Group {
+impl FusedGroup {
     /// The error of a result computed from a lost value.
     #[cold]
     fn loss(&self) -> crate::base::Error {
@@ -325,7 +325,10 @@ impl Programs {
 }
 
 /// True when anything other than these groups refers to the storage of one of their results.
-pub(super) fn is_wanted<'g>(groups: impl ExactSizeIterator<Item = &'g Group>, storage: &StorageRef) -> bool {
+pub(super) fn is_wanted<'g>(
+    groups: impl ExactSizeIterator<Item = &'g FusedGroup>,
+    storage: &StorageRef,
+) -> bool {
     match storage.memory() {
         // Other libraries see what is written there.
         Some(Memory::Foreign(_)) => return true,
@@ -412,7 +415,7 @@ pub(super) fn address_to_read(
 /// The densely numbered part of a group that the live nodes and the reduced register need: the map, the loads
 /// it uses, and the new numbers of the old registers.
 fn assemble(
-    group: &Group,
+    group: &FusedGroup,
     live: &[&Node],
     reduced: Option<u16>,
 ) -> (Map, SmallVec<[usize; 8]>, impl Fn(u16) -> u16 + use<>) {

@@ -20,7 +20,7 @@
 
 use super::Runtime;
 use super::flush::{bind_all, is_wanted};
-use super::queue::{Group, Load, Node, RAW_INSTR};
+use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use crate::array::Layout;
 use crate::base::{Result, Site, Span, reclaim};
 use crate::device::{Block, Device};
@@ -82,7 +82,7 @@ impl Runtime {
         let (mut all, mut here) = (bytes, bytes);
         let mut leaving: SmallVec<[usize; 4]> = SmallVec::new();
         for (at, queue) in self.queues.iter_mut().enumerate() {
-            let mut groups: SmallVec<[&mut Group; 4]> = queue.chain.iter_mut().collect();
+            let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
             prune(&mut groups);
             let Some(first) = groups.first() else { continue };
@@ -197,7 +197,7 @@ impl Runtime {
     /// Step 1.
     fn leave_dead(&mut self) -> Result<()> {
         for queue in &mut self.queues {
-            let mut groups: SmallVec<[&mut Group; 4]> = queue.chain.iter_mut().collect();
+            let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
             prune(&mut groups);
         }
@@ -209,14 +209,14 @@ impl Runtime {
         Ok(())
     }
 
-    /// True when this handle and queued work alone refer to a tensor's memory, all of which the tensor covers.
+    /// True when only this handle and queued work refer to a tensor's memory, and the tensor covers all of it.
     pub fn is_sole_holder(&self, tensor: &Tensor) -> bool {
         let storage = tensor.storage();
         let layout = tensor.layout();
         if !layout.is_contiguous() || layout.bytes(tensor.dtype()) != storage.bytes() {
             return false;
         }
-        let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages);
+        let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages);
         let queued = queued.filter(|held| held.is(storage)).count();
         let handles = if tensor.is_first() { 1 } else { tensor.handles() };
         handles == 1 && tensor.storage_holders() == queued + 1
@@ -225,7 +225,7 @@ impl Runtime {
     /// True when work of a queue reads memory that only queues refer to.
     fn holds_last(&self, at: usize) -> bool {
         let mut held: HashMap<usize, usize> = HashMap::default();
-        for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(Group::storages) {
+        for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages) {
             *held.entry(address_of(storage)).or_default() += 1;
         }
         let last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
@@ -238,7 +238,7 @@ impl Runtime {
         let (device, stream) = (self.device(id)?, self.queues[at].stream.clone());
         let unbound = |storage: &&StorageRef| storage.memory().is_none();
         let wanted: Vec<StorageRef> =
-            self.queues[at].groups().flat_map(Group::results).filter(unbound).cloned().collect();
+            self.queues[at].groups().flat_map(FusedGroup::results).filter(unbound).cloned().collect();
         let storages = wanted.iter().map(|storage| (&**storage, self.span));
         let bound = bind_all(storages, &device, &stream, Effort::Thorough);
         drop(wanted);
@@ -263,7 +263,7 @@ impl Runtime {
     #[cold]
     pub(super) fn run_short(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
@@ -287,7 +287,7 @@ impl Runtime {
     }
 
     /// Binds memory to all results of a group, or to none.
-    fn bind_results(&mut self, group: &Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+    fn bind_results(&mut self, group: &FusedGroup, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
         let unbound = group.unbound();
         let storages = unbound.iter().map(|(storage, span)| (&**storage, *span));
         bind_all(storages, device, stream, Effort::Thorough)
@@ -296,12 +296,17 @@ impl Runtime {
     /// Launches the operations of a group one by one, as far as there is memory. Each input and intermediate
     /// value lives until its last use. A reduction, and writes to what the group reads, remain in the group;
     /// they have memory when this succeeds.
-    fn run_parts(&mut self, group: &mut Group, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+    fn run_parts(
+        &mut self,
+        group: &mut FusedGroup,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
         // The launch of the whole group reports lost values.
         if !group.spoiled().is_empty() {
             return Ok(());
         }
-        let apart = |group: &Group, node: &Node| {
+        let apart = |group: &FusedGroup, node: &Node| {
             let storage = node.storage.as_ref()?;
             (!group.loads.iter().any(|load| load.storage.is(storage))).then(|| storage.clone())
         };
@@ -339,7 +344,7 @@ impl Runtime {
     /// inputs can be freed.
     fn make_below(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         above: Option<u16>,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
@@ -361,7 +366,7 @@ impl Runtime {
     /// Computes an intermediate value in its own memory.
     fn make_value(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         at: usize,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
@@ -383,7 +388,7 @@ impl Runtime {
     /// there.
     fn make(
         &mut self,
-        group: &mut Group,
+        group: &mut FusedGroup,
         at: usize,
         storage: StorageRef,
         device: &Arc<Device>,
@@ -400,7 +405,7 @@ impl Runtime {
     }
 }
 
-impl Group {
+impl FusedGroup {
     /// Every storage that the group refers to.
     fn storages(&self) -> impl Iterator<Item = &StorageRef> {
         self.loads.iter().map(|load| &load.storage).chain(self.results())
@@ -487,8 +492,8 @@ impl Group {
     }
 
     /// A group that computes a single node into a storage.
-    fn part(&self, at: usize, storage: StorageRef, own: bool) -> Group {
-        let mut part = Group::new(self.device, self.shape.clone());
+    fn part(&self, at: usize, storage: StorageRef, own: bool) -> FusedGroup {
+        let mut part = FusedGroup::new(self.device, self.shape.clone());
         part.map = self.map.clone();
         part.loads = self.loads.clone();
         part.numbers = self.numbers.clone();
@@ -520,10 +525,10 @@ impl Group {
 }
 
 /// Drops unneeded reads and results from the groups of one queue, in order.
-pub(super) fn prune(groups: &mut [&mut Group]) {
+pub(super) fn prune(groups: &mut [&mut FusedGroup]) {
     for part in (0..groups.len()).rev() {
-        let is_dead = |groups: &[&mut Group], storage: &StorageRef| {
-            let reads = |group: &&mut Group| group.loads.iter().any(|load| load.storage.is(storage));
+        let is_dead = |groups: &[&mut FusedGroup], storage: &StorageRef| {
+            let reads = |group: &&mut FusedGroup| group.loads.iter().any(|load| load.storage.is(storage));
             !is_wanted(groups.iter().map(|group| &**group), storage) && !groups[part + 1..].iter().any(reads)
         };
         for at in 0..groups[part].nodes.len() {

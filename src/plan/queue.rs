@@ -1,6 +1,6 @@
 //! Pending elementwise work of one stream.
 //!
-//! A [`Group`] is a program under construction: every node is the result of one operation over one iteration
+//! A [`FusedGroup`] is a program under construction: every node is the result of one operation over one iteration
 //! shape. Operands that the group computes itself are registers, never memory. A reduction may close a group.
 //!
 //! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
@@ -25,9 +25,9 @@ pub(super) struct Queue {
     pub stream: Arc<Stream>,
     pub generation: u32,
     /// Closed groups that wait for later work; see `chain`.
-    pub chain: Vec<Group>,
+    pub chain: Vec<FusedGroup>,
     /// The open group.
-    pub group: Option<Box<Group>>,
+    pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
     pub capture: Option<u64>,
     /// The source of the first in a sequence of groups that were flushed because they were full.
@@ -43,7 +43,7 @@ struct Spare {
 }
 
 /// A program under construction.
-pub(super) struct Group {
+pub(super) struct FusedGroup {
     pub device: DeviceId,
     pub shape: Dims,
     pub map: Map,
@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// All groups, in order.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = &FusedGroup> {
         self.chain.iter().chain(self.group.as_deref())
     }
 
@@ -196,16 +196,16 @@ impl Queue {
     }
 
     /// Keeps the reusable buffers of a flushed group.
-    pub(super) fn reuse(&mut self, group: Group) {
-        let Group { mut nodes, map: Map { mut instrs, .. }, .. } = group;
+    pub(super) fn reuse(&mut self, group: FusedGroup) {
+        let FusedGroup { mut nodes, map: Map { mut instrs, .. }, .. } = group;
         nodes.clear();
         instrs.clear();
         self.spare = Spare { nodes, instrs };
     }
 
     /// A new group.
-    pub(super) fn fresh(&mut self, device: DeviceId, shape: Dims) -> Group {
-        let mut group = Group::new(device, shape);
+    pub(super) fn fresh(&mut self, device: DeviceId, shape: Dims) -> FusedGroup {
+        let mut group = FusedGroup::new(device, shape);
         let Spare { nodes, instrs } = std::mem::take(&mut self.spare);
         (group.nodes, group.map.instrs) = (nodes, instrs);
         group
@@ -229,9 +229,9 @@ fn bit_of(span: Span) -> u64 {
     1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
 }
 
-impl Group {
-    pub(super) fn new(device: DeviceId, shape: Dims) -> Group {
-        Group {
+impl FusedGroup {
+    pub(super) fn new(device: DeviceId, shape: Dims) -> FusedGroup {
+        FusedGroup {
             device,
             shape,
             map: Map::default(),
@@ -605,7 +605,7 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
 
 /// The register that holds a tensor: a node's, a load's, or a new load's. A value computed by the group
 /// itself, which is number `part` of its chain, has exactly this layout ([`Runtime::settle_read`]).
-pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
+pub(super) fn register(group: &mut FusedGroup, part: usize, tensor: &Tensor) -> u16 {
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node))
         && of == part
     {
@@ -635,7 +635,7 @@ pub(super) fn register(group: &mut Group, part: usize, tensor: &Tensor) -> u16 {
 
 /// The register of operand `i` of `f`, in the dtype to compute in.
 fn operand_register(
-    group: &mut Group,
+    group: &mut FusedGroup,
     part: usize,
     f: &'static MapFn,
     i: usize,
@@ -675,12 +675,12 @@ fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
     }
 }
 
-fn push_source(group: &mut Group, source: Source) -> u16 {
+fn push_source(group: &mut FusedGroup, source: Source) -> u16 {
     group.map.sources.push(source);
     (group.map.sources.len() - 1) as u16
 }
 
-fn push_number(group: &mut Group, bits: u64, dtype: Dtype) -> u16 {
+fn push_number(group: &mut FusedGroup, bits: u64, dtype: Dtype) -> u16 {
     let slot = group.numbers.len() as u16;
     group.numbers.push(bits);
     push_source(group, Source::Number { slot, dtype })

@@ -6,7 +6,7 @@
 
 use super::Runtime;
 use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, merge_dims};
-use super::queue::{Group, RAW_INSTR};
+use super::queue::{FusedGroup, RAW_INSTR};
 use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
@@ -88,7 +88,7 @@ impl Runtime {
     pub(super) fn run_rows(
         &mut self,
         at: usize,
-        groups: &[Group],
+        groups: &[FusedGroup],
         device: &Arc<Device>,
         stream: &Arc<Stream>,
         effort: Effort,
@@ -157,7 +157,7 @@ impl Runtime {
 }
 
 impl<'a> Chain<'a> {
-    fn of(groups: &'a [Group]) -> Option<Chain<'a>> {
+    fn of(groups: &'a [FusedGroup]) -> Option<Chain<'a>> {
         let first = groups.first()?;
         let mut chain = Chain {
             shape: &first.shape,
@@ -187,7 +187,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Strides over a group's shape as strides over the chain's.
-    fn strides(&self, group: &Group, strides: &Strides) -> Strides {
+    fn strides(&self, group: &FusedGroup, strides: &Strides) -> Strides {
         if group.shape == *self.shape { strides.clone() } else { self.of_rows(strides) }
     }
 
@@ -197,7 +197,7 @@ impl<'a> Chain<'a> {
         strides[..self.kept].iter().copied().chain(zeros).collect()
     }
 
-    fn add(&mut self, group: &'a Group) -> Option<()> {
+    fn add(&mut self, group: &'a FusedGroup) -> Option<()> {
         let first_number = self.numbers.len() as u16;
         self.numbers.extend_from_slice(&group.numbers);
         let mut sources: SmallVec<[u16; 16]> = SmallVec::new();
@@ -267,7 +267,7 @@ impl<'a> Chain<'a> {
         Some(())
     }
 
-    fn load(&mut self, group: &'a Group, view: usize) -> Option<u16> {
+    fn load(&mut self, group: &'a FusedGroup, view: usize) -> Option<u16> {
         let load = &group.loads[view];
         let strides = self.strides(group, &load.strides);
         let layout = &load.layout;

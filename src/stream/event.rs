@@ -25,7 +25,7 @@ pub struct EventFlags {
 /// each record replaces the previous one. Source: `torch.cuda.Event`.
 pub struct Event {
     flags: EventFlags,
-    recorded: Mutex<Option<Recorded>>,
+    recorded: Mutex<Option<LastRecord>>,
     clock: Mutex<EventClock>,
     captured: Mutex<Option<CapturedRecord>>,
     _ticket: Option<Arc<()>>,
@@ -40,7 +40,7 @@ pub struct CapturedRecord {
     pub mark: u32,
 }
 
-struct Recorded {
+struct LastRecord {
     device: DeviceId,
     driver: Arc<dyn Driver>,
     handle: EventHandle,
@@ -92,7 +92,7 @@ impl Event {
         let driver = stream.driver().clone();
         let handle = self.make(&*driver)?;
         match driver.event_record(handle, stream.handle()) {
-            Ok(()) => *recorded = Some(Recorded { device: stream.device(), driver, handle }),
+            Ok(()) => *recorded = Some(LastRecord { device: stream.device(), driver, handle }),
             Err(e) => {
                 driver.event_free(handle);
                 return Err(e);
@@ -121,7 +121,7 @@ impl Event {
         if recorded.is_none() {
             let driver = near.driver().clone();
             let handle = self.make(&*driver)?;
-            *recorded = Some(Recorded { device: near.device(), driver, handle });
+            *recorded = Some(LastRecord { device: near.device(), driver, handle });
         }
         match &*recorded {
             Some(r) => r.driver.event_export(r.handle),
@@ -134,7 +134,7 @@ impl Event {
         let event = Event::new(EventFlags { interprocess: true, ..EventFlags::default() });
         let driver = stream.driver().clone();
         let handle = driver.event_import(handle)?;
-        *event.recorded.lock() = Some(Recorded { device: stream.device(), driver, handle });
+        *event.recorded.lock() = Some(LastRecord { device: stream.device(), driver, handle });
         Ok(event)
     }
 

@@ -2,7 +2,7 @@
 
 use super::consequences::Finding;
 use super::error;
-use super::habits::{self, Place};
+use super::habits::{self, Unexpected};
 use super::tokens::{T, Token};
 use crate::base::{Error, Span};
 
@@ -24,7 +24,7 @@ pub fn explain(
         return error::empty_interpolation(Span::new(base + tokens[index - 1].lo, base + hi)).into();
     }
     let head = statement_head(tokens, index);
-    let advice = habits::advise(&Place { text, tokens, index, expected: &expected, head });
+    let advice = habits::advise(&Unexpected { text, tokens, index, expected: &expected, head });
     let mut help = None;
     if let Some(advice) = advice {
         if let Some(message) = advice.message {

@@ -9,7 +9,7 @@ use super::tokens::{KEYWORDS, T, Token};
 use crate::base;
 
 /// The position of a syntax error.
-pub struct Place<'a> {
+pub struct Unexpected<'a> {
     /// The source.
     pub text: &'a str,
     /// The tokens of the top-level statement.
@@ -34,7 +34,7 @@ pub struct Advice {
     pub role: Role,
 }
 
-impl Place<'_> {
+impl Unexpected<'_> {
     fn kind(&self, offset: isize) -> Option<T> {
         self.tokens.get(self.index.checked_add_signed(offset)?).map(|t| t.kind)
     }
@@ -101,11 +101,11 @@ impl Place<'_> {
 }
 
 /// The first advice that applies.
-pub fn advise(place: &Place<'_>) -> Option<Advice> {
+pub fn advise(place: &Unexpected<'_>) -> Option<Advice> {
     RULES.iter().find_map(|rule| rule(place))
 }
 
-type Rule = fn(&Place<'_>) -> Option<Advice>;
+type Rule = fn(&Unexpected<'_>) -> Option<Advice>;
 
 const RULES: &[Rule] = &[
     counting_loop,
@@ -144,7 +144,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// `lambda x: x + 1`, `x -> x + 1`, `(x) => x + 1`
-fn lambda(p: &Place<'_>) -> Option<Advice> {
+fn lambda(p: &Unexpected<'_>) -> Option<Advice> {
     let word = (-2..=0).find(|&i| p.kind(i) == Some(T::Name) && p.text(i) == "lambda");
     if let Some(offset) = word {
         return p.advice(offset, "`lambda` is written with bars", "write `|x| x + 1`");
@@ -161,7 +161,7 @@ fn lambda(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `match x { 1 -> 2 }`, `a == not b`, `1..2..3`
-fn arrow(p: &Place<'_>) -> Option<Advice> {
+fn arrow(p: &Unexpected<'_>) -> Option<Advice> {
     if p.kind(0) == Some(T::ThinArrow) && p.expected.has("=>") {
         return p.advice(0, "an arm is written with `=>`", "write `pattern => result`");
     }
@@ -175,7 +175,7 @@ fn arrow(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `while { }`
-fn missing_condition(p: &Place<'_>) -> Option<Advice> {
+fn missing_condition(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(-1) == Some(T::RBrace) && p.expected.has("{") && !p.expected.has("match")).then_some(())?;
     let mut depth = 0;
     let open = p.tokens[..p.index].iter().rposition(|t| {
@@ -194,7 +194,7 @@ fn missing_condition(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `if x:` and `if x then`
-fn braces(p: &Place<'_>) -> Option<Advice> {
+fn braces(p: &Unexpected<'_>) -> Option<Advice> {
     let colon = p.kind(0) == Some(T::Colon) && !matches!(p.bracket(), Some(T::LParen | T::LBracket));
     let word = p.kind(0) == Some(T::Name) && matches!(p.text(0), "then" | "do" | "begin");
     if !colon && !word {
@@ -221,7 +221,7 @@ fn braces(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `x[1:3]`, `x[:, 0]`
-fn slice(p: &Place<'_>) -> Option<Advice> {
+fn slice(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(0) == Some(T::Colon) && p.bracket() == Some(T::LBracket)).then_some(())?;
     p.advice(
         0,
@@ -231,7 +231,7 @@ fn slice(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `let x: int = 1`, `fn f(x: int) -> int`
-fn annotation(p: &Place<'_>) -> Option<Advice> {
+fn annotation(p: &Unexpected<'_>) -> Option<Advice> {
     let head = p.head_kind();
     let function = head == Some(T::Fn) || matches!(p.text_at(p.head), "def" | "func" | "fun" | "function");
     if p.kind(0) == Some(T::Colon) && p.kind(1) == Some(T::Eq) {
@@ -262,7 +262,7 @@ fn annotation(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `match x { 1: a }`
-fn arm(p: &Place<'_>) -> Option<Advice> {
+fn arm(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(0) == Some(T::Colon)).then_some(())?;
     let (at, kind) = p.opener()?;
     let before = p.tokens[..at].iter().rev();
@@ -272,7 +272,7 @@ fn arm(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `{"a": 1}`
-fn dictionary(p: &Place<'_>) -> Option<Advice> {
+fn dictionary(p: &Unexpected<'_>) -> Option<Advice> {
     let key = matches!(p.kind(-1), Some(T::StrClose | T::Name | T::Int));
     (p.kind(0) == Some(T::Colon) && key && p.bracket() == Some(T::LBrace)).then_some(())?;
     p.advice(
@@ -283,7 +283,7 @@ fn dictionary(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// Statement keywords of other languages.
-fn foreign_word(p: &Place<'_>) -> Option<Advice> {
+fn foreign_word(p: &Unexpected<'_>) -> Option<Advice> {
     let candidates = [p.index, p.index.wrapping_sub(1), p.head];
     let names = candidates.into_iter().filter(|&i| p.tokens.get(i).is_some_and(|t| t.kind == T::Name));
     for at in names {
@@ -347,7 +347,7 @@ fn foreign_word(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `&&`, `||`, `!`, `<>`, `===`, `x++`
-fn foreign_operator(p: &Place<'_>) -> Option<Advice> {
+fn foreign_operator(p: &Unexpected<'_>) -> Option<Advice> {
     match p.kind(0) {
         Some(T::AmpAmp) => {
             return p.advice(0, "`&&` is written `and`", "write `a and b`, or `a & b` for tensors");
@@ -379,14 +379,14 @@ fn foreign_operator(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `x is none`
-fn identity(p: &Place<'_>) -> Option<Advice> {
+fn identity(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(0) == Some(T::Name) && p.text(0) == "is").then_some(())?;
     let (is, equal) = if p.kind(1) == Some(T::Not) { ("is not", "!=") } else { ("is", "==") };
     p.advice(0, &format!("`{is}` is written `{equal}`"), format!("write `x {equal} none`"))
 }
 
 /// `if x = 1 {`, `x = y = 1`
-fn equals(p: &Place<'_>) -> Option<Advice> {
+fn equals(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(0) == Some(T::Eq)).then_some(())?;
     match p.head_kind()? {
         T::If | T::While | T::Match | T::Return => {
@@ -401,21 +401,21 @@ fn equals(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `a if c else b`
-fn conditional(p: &Place<'_>) -> Option<Advice> {
+fn conditional(p: &Unexpected<'_>) -> Option<Advice> {
     let after_value = p.kind(0) == Some(T::If) && p.kind(-1).is_some_and(T::can_end);
     (after_value && p.expected.has("+") && !p.starts_line()).then_some(())?;
     p.advice(0, "a choice between values begins with `if`", "write `if c { a } else { b }`")
 }
 
 /// `[f(x) for x in xs]`
-fn comprehension(p: &Place<'_>) -> Option<Advice> {
+fn comprehension(p: &Unexpected<'_>) -> Option<Advice> {
     let inside = matches!(p.bracket(), Some(T::LBracket | T::LParen));
     (p.kind(0) == Some(T::For) && inside).then_some(())?;
     p.advice(0, "there are no comprehensions", "use `map` with a function, or fill a list in a `for` loop")
 }
 
 /// `for i, x in ...`, `let a, b = ...`, `return a, b`
-fn commas(p: &Place<'_>) -> Option<Advice> {
+fn commas(p: &Unexpected<'_>) -> Option<Advice> {
     let top = !matches!(p.bracket(), Some(T::LParen | T::LBracket | T::InterpOpen));
     (p.kind(0) == Some(T::Comma) && top).then_some(())?;
     let shown = match p.head_kind()? {
@@ -430,7 +430,7 @@ fn commas(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `f(*xs)`, `f(**d)`, `let (a, *rest) = xs`
-fn spread(p: &Place<'_>) -> Option<Advice> {
+fn spread(p: &Unexpected<'_>) -> Option<Advice> {
     let star = matches!(p.kind(0), Some(T::Star | T::StarStar));
     let opened = matches!(p.kind(-1), Some(T::LParen | T::LBracket | T::Comma));
     if star && opened && p.expected.is_pattern() {
@@ -449,7 +449,7 @@ fn spread(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `+1`, `0..10 step 2`
-fn step(p: &Place<'_>) -> Option<Advice> {
+fn step(p: &Unexpected<'_>) -> Option<Advice> {
     if p.kind(0) == Some(T::Name) && p.text(0) == "step" {
         return p.advice(0, "the step of a range is written with `by`", "write `0..10 by 2`");
     }
@@ -459,7 +459,7 @@ fn step(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `// a comment`, `/* a comment */`
-fn comment(p: &Place<'_>) -> Option<Advice> {
+fn comment(p: &Unexpected<'_>) -> Option<Advice> {
     let begins = p.index == p.head && matches!(p.kind(0), Some(T::SlashSlash | T::Slash));
     let offset = if begins { 0 } else { -2 };
     let prose = p.kind(-2) == Some(T::SlashSlash)
@@ -470,7 +470,7 @@ fn comment(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `f"..."`, `"a" "b"`, `'a'`
-fn string_prefix(p: &Place<'_>) -> Option<Advice> {
+fn string_prefix(p: &Unexpected<'_>) -> Option<Advice> {
     matches!(p.kind(0), Some(T::StrOpen | T::RawOpen)).then_some(())?;
     if p.kind(-1) == Some(T::Name) && p.touches() {
         let help = match p.text(-1) {
@@ -488,7 +488,7 @@ fn string_prefix(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `t.0`
-fn element(p: &Place<'_>) -> Option<Advice> {
+fn element(p: &Unexpected<'_>) -> Option<Advice> {
     let number = p.kind(0) == Some(T::Float) && p.text(0).starts_with('.') && p.touches();
     (number && p.kind(-1).is_some_and(T::can_end)).then_some(())?;
     p.advice(
@@ -499,7 +499,7 @@ fn element(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// A line that begins with a binary operator.
-fn line_start(p: &Place<'_>) -> Option<Advice> {
+fn line_start(p: &Unexpected<'_>) -> Option<Advice> {
     use T::*;
     let operator = matches!(
         p.kind(0)?,
@@ -531,13 +531,13 @@ fn line_start(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `@decorator`
-fn decorator(p: &Place<'_>) -> Option<Advice> {
+fn decorator(p: &Unexpected<'_>) -> Option<Advice> {
     (p.kind(0) == Some(T::At) && p.index == p.head).then_some(())?;
     p.advice(0, "there are no decorators", "call the function on the function: `let f = wrap(f)`")
 }
 
 /// `else` without an `if`
-fn else_alone(p: &Place<'_>) -> Option<Advice> {
+fn else_alone(p: &Unexpected<'_>) -> Option<Advice> {
     match p.kind(0)? {
         T::Else => p.advice(0, "`else` without its `if`", "`else` follows the `}` of an `if` block"),
         T::Catch => p.advice(0, "`catch` without its `try`", "`catch` follows the `}` of a `try` block"),
@@ -546,7 +546,7 @@ fn else_alone(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `import a.b`
-fn import(p: &Place<'_>) -> Option<Advice> {
+fn import(p: &Unexpected<'_>) -> Option<Advice> {
     (p.head_kind() == Some(T::Import) && p.kind(0) == Some(T::Dot)).then_some(())?;
     p.advice(
         0,
@@ -556,13 +556,13 @@ fn import(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `with f() as x {`
-fn context_name(p: &Place<'_>) -> Option<Advice> {
+fn context_name(p: &Unexpected<'_>) -> Option<Advice> {
     (p.head_kind() == Some(T::With) && p.kind(0) == Some(T::As)).then_some(())?;
     p.advice(0, "a context has no name here", "write `let x = ...` before, then `with x { ... }`")
 }
 
 /// `for (i = 0; i < 3; i++) { }`
-fn counting_loop(p: &Place<'_>) -> Option<Advice> {
+fn counting_loop(p: &Unexpected<'_>) -> Option<Advice> {
     let at = |offset: usize, kind: T| p.tokens.get(p.head + offset).is_some_and(|t| t.kind == kind);
     let name = if at(2, T::Let) { 3 } else { 2 };
     let counts = at(0, T::For) && at(1, T::LParen) && at(name, T::Name) && at(name + 1, T::Eq);
@@ -576,7 +576,7 @@ fn counting_loop(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `let x =` and the next statement
-fn nothing_after_equals(p: &Place<'_>) -> Option<Advice> {
+fn nothing_after_equals(p: &Unexpected<'_>) -> Option<Advice> {
     let word = p.kind(0).filter(|_| p.kind(-1) == Some(T::Eq) && p.starts_line());
     matches!(word?, T::Let | T::For | T::While | T::Import | T::Return | T::Throw | T::Defer).then_some(())?;
     let advice = p.advice(-1, "a value is missing after `=`", "write the value on this line")?;
@@ -584,7 +584,7 @@ fn nothing_after_equals(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `return` in place of a value
-fn statement_in_expression(p: &Place<'_>) -> Option<Advice> {
+fn statement_in_expression(p: &Unexpected<'_>) -> Option<Advice> {
     let word = p.kind(0)?;
     let statement = matches!(
         word,
@@ -600,7 +600,7 @@ fn statement_in_expression(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `if x print(x)`
-fn missing_block(p: &Place<'_>) -> Option<Advice> {
+fn missing_block(p: &Unexpected<'_>) -> Option<Advice> {
     let wanted = p.expected.has("{") && !p.expected.has("match");
     wanted.then_some(())?;
     if p.kind(0) == Some(T::Newline) || (p.kind(0).is_none() && p.kind(-1).is_some_and(T::can_end)) {
@@ -610,7 +610,7 @@ fn missing_block(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `let x`, `let x == 1`
-fn missing_value(p: &Place<'_>) -> Option<Advice> {
+fn missing_value(p: &Unexpected<'_>) -> Option<Advice> {
     if p.kind(0) == Some(T::EqEq) && p.head_kind() == Some(T::Let) && p.expected.has("=") {
         return p.help("`==` compares; write `=` to give the name a value");
     }
@@ -620,13 +620,13 @@ fn missing_value(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `try { }` alone
-fn missing_catch(p: &Place<'_>) -> Option<Advice> {
+fn missing_catch(p: &Unexpected<'_>) -> Option<Advice> {
     (p.expected.has("catch") && !p.expected.has("match")).then_some(())?;
     p.help("write `catch e { ... }` after the block")
 }
 
 /// `fro x in xs`, `retrun x`, `} esle {`
-fn misspelt_keyword(p: &Place<'_>) -> Option<Advice> {
+fn misspelt_keyword(p: &Unexpected<'_>) -> Option<Advice> {
     let candidates = [p.index, p.index.wrapping_sub(1), p.head];
     let names = candidates.into_iter().filter(|&i| p.tokens.get(i).is_some_and(|t| t.kind == T::Name));
     for at in names {
@@ -647,7 +647,7 @@ fn misspelt_keyword(p: &Place<'_>) -> Option<Advice> {
 }
 
 /// `[1 2]`
-fn missing_comma(p: &Place<'_>) -> Option<Advice> {
+fn missing_comma(p: &Unexpected<'_>) -> Option<Advice> {
     let inside = matches!(p.bracket(), Some(T::LParen | T::LBracket));
     let begins = p.kind(0).is_some_and(|k| k.can_end_range() || matches!(k, T::If | T::LBrace));
     (inside && begins && p.expected.has(",")).then_some(())?;

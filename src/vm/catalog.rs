@@ -8,14 +8,14 @@ use crate::ops::signature::Signature;
 use std::rc::Rc;
 
 /// The natives of a machine, and the libraries that scripts can import.
-pub struct Known<'a> {
+pub struct NativeCatalog<'a> {
     /// The natives that scripts may call.
     pub natives: &'a Natives,
     /// The names and texts of the libraries written in Runnel.
     pub libraries: Vec<(&'a str, &'a str)>,
 }
 
-impl Known<'_> {
+impl NativeCatalog<'_> {
     fn in_module<T>(&self, module: &str, read: impl FnOnce(&super::Module) -> T) -> Option<T> {
         match self.natives.functions().get(module)? {
             Value::Module(module) => Some(read(module)),
@@ -24,7 +24,7 @@ impl Known<'_> {
     }
 }
 
-impl Catalog for Known<'_> {
+impl Catalog for NativeCatalog<'_> {
     fn find(&self, name: &str) -> Option<Entry> {
         self.natives.functions().get(name).map(entry)
     }

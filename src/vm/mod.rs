@@ -49,7 +49,7 @@ use foldhash::HashSet;
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
 pub use callbacks::{Callbacks, Ticket};
-pub use catalog::Known;
+pub use catalog::NativeCatalog;
 pub use colors::Colors;
 pub use compile::Mode;
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
@@ -229,9 +229,9 @@ impl Vm {
         crate::check::check_all(name, block, &self.known(), globals, &mut imports)
     }
 
-    fn known(&self) -> Known<'_> {
+    fn known(&self) -> NativeCatalog<'_> {
         let text = |name| Some((name, self.modules.loader().library(name)?));
-        Known {
+        NativeCatalog {
             natives: &self.natives,
             libraries: self.modules.loader().names().into_iter().filter_map(text).collect(),
         }

@@ -1,7 +1,7 @@
 //! Tab completion at the cursor, from the names known to the session.
 
 use super::commands::{self, Takes};
-use super::known::{self, Callable, Known};
+use super::known::{self, Callable, Resolved};
 use super::place::{self, Call, Place, Spot};
 use crate::array::Dtype;
 use crate::ops::signature::Kind;
@@ -42,7 +42,7 @@ fn expression(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
         Spot::Text { import } => return text(vm, line, start, import, call.as_ref()),
         Spot::Member(object) => {
             // An unknown value is most likely a tensor.
-            let known = known::of(vm, object).unwrap_or(Known::Type("tensor"));
+            let known = known::of(vm, object).unwrap_or(Resolved::Type("tensor"));
             let mut found = matching(known.members(vm), word);
             if word.is_empty() {
                 // There are many in-place methods, and their users know the underscore.

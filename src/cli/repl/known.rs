@@ -6,7 +6,7 @@ use crate::vm::{Native, ParamInfo, Run, Value, Vm};
 use std::rc::Rc;
 
 /// What an expression evaluates to.
-pub enum Known {
+pub enum Resolved {
     /// An existing value.
     Value(Value),
     /// A value of this type.
@@ -36,7 +36,7 @@ pub struct Parameter {
 }
 
 /// What is known of an expression.
-pub fn of(vm: &mut Vm, text: &str) -> Option<Known> {
+pub fn of(vm: &mut Vm, text: &str) -> Option<Resolved> {
     let parsed = crate::syntax::parse(1, text);
     match parsed.block.body.as_slice() {
         [statement] if parsed.errors.is_empty() => match &statement.kind {
@@ -47,34 +47,34 @@ pub fn of(vm: &mut Vm, text: &str) -> Option<Known> {
     }
 }
 
-fn of_expression(vm: &mut Vm, e: &Expr) -> Option<Known> {
+fn of_expression(vm: &mut Vm, e: &Expr) -> Option<Resolved> {
     Some(match &e.kind {
-        ExprKind::Name(name) => Known::Value(vm.global(name).or_else(|| builtin(vm, name))?),
+        ExprKind::Name(name) => Resolved::Value(vm.global(name).or_else(|| builtin(vm, name))?),
         ExprKind::Paren(e) => return of_expression(vm, e),
         ExprKind::Member(object, name) => {
             let object = of_expression(vm, object)?;
             return member(vm, &object, &name.text);
         }
         ExprKind::Call(function, _) => match of_expression(vm, function)? {
-            Known::Method(native) => Known::Type(result_of(vm, &native)?),
-            Known::Value(Value::Native(native)) => Known::Type(result_of(vm, &native)?),
-            Known::Value(Value::Dtype(_)) => Known::Type("tensor"),
+            Resolved::Method(native) => Resolved::Type(result_of(vm, &native)?),
+            Resolved::Value(Value::Native(native)) => Resolved::Type(result_of(vm, &native)?),
+            Resolved::Value(Value::Dtype(_)) => Resolved::Type("tensor"),
             _ => return None,
         },
         ExprKind::Index(object, _) => match of_expression(vm, object)? {
-            Known::Value(Value::List(items)) => Known::Value(items.get(0)?),
-            Known::Value(Value::Tuple(items)) => Known::Value(items.items().first()?.clone()),
+            Resolved::Value(Value::List(items)) => Resolved::Value(items.get(0)?),
+            Resolved::Value(Value::Tuple(items)) => Resolved::Value(items.items().first()?.clone()),
             known => match known.type_name() {
-                "tensor" => Known::Type("tensor"),
-                "str" => Known::Type("str"),
+                "tensor" => Resolved::Type("tensor"),
+                "str" => Resolved::Type("str"),
                 _ => return None,
             },
         },
-        ExprKind::Str(_) => Known::Type("str"),
-        ExprKind::List(_) => Known::Type("list"),
-        ExprKind::Tuple(_) => Known::Type("tuple"),
-        ExprKind::Typed(..) => Known::Type("tensor"),
-        ExprKind::Device(device) => Known::Value(Value::Device(match device {
+        ExprKind::Str(_) => Resolved::Type("str"),
+        ExprKind::List(_) => Resolved::Type("list"),
+        ExprKind::Tuple(_) => Resolved::Type("tuple"),
+        ExprKind::Typed(..) => Resolved::Type("tensor"),
+        ExprKind::Device(device) => Resolved::Value(Value::Device(match device {
             DeviceLit::Cpu => crate::driver::DeviceId::Cpu,
             DeviceLit::Cuda(index) => crate::driver::DeviceId::Cuda(*index),
             DeviceLit::Current => vm.rt.current_cuda(),
@@ -88,23 +88,23 @@ fn builtin(vm: &Vm, name: &str) -> Option<Value> {
 }
 
 /// A member of a value.
-fn member(vm: &mut Vm, object: &Known, name: &str) -> Option<Known> {
+fn member(vm: &mut Vm, object: &Resolved, name: &str) -> Option<Resolved> {
     let value = match object {
-        Known::Value(value) => value.clone(),
-        Known::Type(of) => {
+        Resolved::Value(value) => value.clone(),
+        Resolved::Type(of) => {
             let method = vm.natives().methods_of(of).into_iter().find(|native| *native.name == *name)?;
-            return Some(Known::Method(method));
+            return Some(Resolved::Method(method));
         }
-        Known::Method(_) => return None,
+        Resolved::Method(_) => return None,
     };
     match &value {
-        Value::Record(record) => record.get(name).cloned().map(Known::Value),
-        Value::Module(module) => vm.member(module, name).map(Known::Value),
+        Value::Record(record) => record.get(name).cloned().map(Resolved::Value),
+        Value::Module(module) => vm.member(module, name).map(Resolved::Value),
         _ => match vm.natives().method(&value, name) {
-            Some(method) => Some(Known::Method(method)),
+            Some(method) => Some(Resolved::Method(method)),
             None => {
                 let read = vm.natives().attribute(&value, name)?;
-                vm.within(|vm| read(vm, &value)).ok().map(Known::Value)
+                vm.within(|vm| read(vm, &value)).ok().map(Resolved::Value)
             }
         },
     }
@@ -120,13 +120,13 @@ fn result_of(vm: &Vm, native: &Native) -> Option<&'static str> {
     vm.natives().types().into_iter().find(|of| *of == last)
 }
 
-impl Known {
+impl Resolved {
     /// The type's name.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Known::Value(value) => value.type_name(),
-            Known::Type(name) => name,
-            Known::Method(_) => "fn",
+            Resolved::Value(value) => value.type_name(),
+            Resolved::Type(name) => name,
+            Resolved::Method(_) => "fn",
         }
     }
 
@@ -137,15 +137,15 @@ impl Known {
             names.iter().map(|name| name.to_string()).collect()
         };
         match self {
-            Known::Value(Value::Module(module)) => {
+            Resolved::Value(Value::Module(module)) => {
                 let (names, natives) = (module.names.borrow(), module.natives.borrow());
                 names.keys().chain(natives.keys()).map(|name| name.to_string()).collect()
             }
-            Known::Value(Value::Record(record)) => {
+            Resolved::Value(Value::Record(record)) => {
                 let fields = record.names().iter().map(|name| name.to_string());
                 fields.chain(of_type("record")).collect()
             }
-            Known::Value(Value::Object(handle)) => {
+            Resolved::Value(Value::Object(handle)) => {
                 let own = handle.get().attributes().iter().map(|name| name.to_string());
                 own.chain(of_type(self.type_name())).collect()
             }
@@ -158,15 +158,15 @@ impl Known {
     /// How it is called.
     pub fn callable(&self) -> Option<Callable> {
         match self {
-            Known::Method(native) => Some(Callable::native(native.signature.params.get(1..)?)),
-            Known::Value(Value::Native(native)) => Some(Callable::native(native.signature.params)),
-            Known::Value(Value::Bound(bound)) => {
+            Resolved::Method(native) => Some(Callable::native(native.signature.params.get(1..)?)),
+            Resolved::Value(Value::Native(native)) => Some(Callable::native(native.signature.params)),
+            Resolved::Value(Value::Bound(bound)) => {
                 Some(Callable::native(bound.method.signature.params.get(1..)?))
             }
-            Known::Value(Value::Module(module)) => {
+            Resolved::Value(Value::Module(module)) => {
                 Some(Callable::native(module.function()?.signature.params))
             }
-            Known::Value(Value::Fn(closure)) => Some(Callable::script(&closure.proto.params)),
+            Resolved::Value(Value::Fn(closure)) => Some(Callable::script(&closure.proto.params)),
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ use crate::kernel::{Fault, Launch, Ptr};
 use foldhash::HashMap;
 use memory::Memory;
 use parking_lot::Mutex;
-use queue::{Command, Event, Goal, Queues, Source};
+use queue::{Command, CopySource, Event, Goal, Queues};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -67,7 +67,7 @@ impl Default for Config {
 /// commands end early and queued commands are discarded.
 ///
 /// Invariant: streams `0..devices` of the queues are the devices' default streams.
-pub struct Machine {
+pub struct Emulator {
     queues: Arc<Queues>,
     /// The memory of every device. It lives here so that it outlives queued work.
     memory: Vec<Mutex<Memory>>,
@@ -85,7 +85,7 @@ pub struct Machine {
 
 /// One emulated device.
 struct EmuDriver {
-    machine: Arc<Machine>,
+    machine: Arc<Emulator>,
     index: u32,
     properties: Properties,
     poison: Option<u8>,
@@ -105,7 +105,7 @@ const STAGED: u64 = 64 << 10;
 /// Larger copies of pageable memory are split into parts of this size.
 const PART: u64 = 32 << 20;
 
-impl Machine {
+impl Emulator {
     /// Makes a machine and gives its devices. Threads and memory are created on first use.
     pub fn devices(config: Config) -> Vec<Arc<dyn Driver>> {
         let seeded = config.schedule.is_some();
@@ -114,7 +114,7 @@ impl Machine {
             queues.add_stream(device as u32, 0);
         });
         let memory = || Mutex::new(Memory::new(config.memory_per_device, config.poison));
-        let machine = Arc::new(Machine {
+        let machine = Arc::new(Emulator {
             queues,
             memory: (0..config.devices).map(|_| memory()).collect(),
             events: Mutex::default(),
@@ -163,7 +163,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Emulator {
     fn drop(&mut self) {
         self.queues.stop();
         for thread in self.threads.iter_mut().filter_map(|thread| thread.take().flatten()) {
@@ -409,10 +409,10 @@ impl Driver for EmuDriver {
         if pageable && kind == CopyKind::HostToDevice && bytes <= STAGED {
             // SAFETY: guaranteed by the caller: the host memory is readable now.
             let taken = unsafe { std::slice::from_raw_parts(src as usize as *const u8, bytes as usize) };
-            return self.push(stream, Command::Copy { dst, src: Source::Taken(taken.into()), bytes });
+            return self.push(stream, Command::Copy { dst, src: CopySource::Taken(taken.into()), bytes });
         }
         if !pageable {
-            return self.push(stream, Command::Copy { dst, src: Source::Memory(src), bytes });
+            return self.push(stream, Command::Copy { dst, src: CopySource::Memory(src), bytes });
         }
         // The caller may reuse the host memory after this call, so an interrupt must not end the wait for a
         // part. It may end the wait for earlier work, and the copy between parts.
@@ -421,7 +421,7 @@ impl Driver for EmuDriver {
         while at < bytes {
             error::stopped()?;
             let part = PART.min(bytes - at);
-            let src = Source::Memory(src + at);
+            let src = CopySource::Memory(src + at);
             self.push(stream, Command::Copy { dst: dst + at, src, bytes: part })?;
             self.machine.queues.wait_through(&Goal::Stream(stream))?;
             at += part;
@@ -490,11 +490,11 @@ impl Driver for EmuDriver {
             let command = match &step.task {
                 Task::Launch(launch) => Command::Launch(launch.clone(), self.faults.clone()),
                 Task::Copy { dst, src, bytes, .. } => {
-                    Command::Copy { dst: *dst, src: Source::Memory(*src), bytes: *bytes }
+                    Command::Copy { dst: *dst, src: CopySource::Memory(*src), bytes: *bytes }
                 }
                 Task::Write { dst, bytes } => {
                     let taken: Box<[u8]> = bytes.iter().copied().collect();
-                    Command::Copy { dst: *dst, src: Source::Taken(taken), bytes: bytes.len() as u64 }
+                    Command::Copy { dst: *dst, src: CopySource::Taken(taken), bytes: bytes.len() as u64 }
                 }
                 Task::Sleep(cycles) => Command::Sleep(*cycles),
                 Task::Mark(_) | Task::Wait(_) => continue,

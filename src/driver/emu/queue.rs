@@ -49,7 +49,7 @@ pub(super) enum Command {
     /// Runs a program.
     Launch(Box<Launch>, Arc<FaultSlot>),
     /// Copies bytes.
-    Copy { dst: Ptr, src: Source, bytes: u64 },
+    Copy { dst: Ptr, src: CopySource, bytes: u64 },
     /// Fills memory.
     Fill { dst: Ptr, pattern: u64, width: u32, count: u64 },
     /// Completes the n-th record of an event.
@@ -61,7 +61,7 @@ pub(super) enum Command {
 }
 
 /// The source of a copy.
-pub(super) enum Source {
+pub(super) enum CopySource {
     /// Memory that stays valid until the copy has run.
     Memory(Ptr),
     /// Bytes copied when the command was queued.
@@ -578,7 +578,7 @@ impl State {
             Some((_, Command::Launch(launch, _))) => {
                 launch.views.iter().fold(own, |all, view| all | of(view.ptr))
             }
-            Some((_, Command::Copy { dst, src: Source::Memory(src), .. })) => own | of(*dst) | of(*src),
+            Some((_, Command::Copy { dst, src: CopySource::Memory(src), .. })) => own | of(*dst) | of(*src),
             Some((_, Command::Copy { dst, .. } | Command::Fill { dst, .. })) => own | of(*dst),
             _ => 0,
         }
@@ -773,8 +773,8 @@ impl Command {
             Command::Launch(launch, faults) => unsafe { host::run(launch, faults) },
             Command::Copy { dst, src, bytes } => {
                 let from = match src {
-                    Source::Memory(ptr) => *ptr as usize as *const u8,
-                    Source::Taken(bytes) => bytes.as_ptr(),
+                    CopySource::Memory(ptr) => *ptr as usize as *const u8,
+                    CopySource::Taken(bytes) => bytes.as_ptr(),
                 };
                 // SAFETY: the driver's caller keeps both ends alive until the copy has run.
                 unsafe { bytes::copy(*dst as usize as *mut u8, from, *bytes as usize) };

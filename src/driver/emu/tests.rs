@@ -18,7 +18,7 @@ static MULTIPLY_ADD: MapFn = MapFn {
 
 fn machine(schedule: Option<u64>) -> Vec<Arc<dyn Driver>> {
     let schedule = schedule.map(Schedule::Seed);
-    Machine::devices(Config { devices: 2, schedule, ..Config::default() })
+    Emulator::devices(Config { devices: 2, schedule, ..Config::default() })
 }
 
 /// x = 3 x + number, over `n` elements.
@@ -202,11 +202,11 @@ fn the_highest_priority_goes_first() {
 
 #[test]
 fn memory_is_finite_and_the_nth_call_fails_when_asked() {
-    let devices = Machine::devices(Config { devices: 1, memory_per_device: 1 << 20, ..Config::default() });
+    let devices = Emulator::devices(Config { devices: 1, memory_per_device: 1 << 20, ..Config::default() });
     assert_eq!(devices[0].alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(devices[0].memory_info().unwrap(), (1 << 20, 1 << 20));
     let fails = |n| {
-        let devices = Machine::devices(Config { failure: Some(Failure::new(None, n)), ..Config::default() });
+        let devices = Emulator::devices(Config { failure: Some(Failure::new(None, n)), ..Config::default() });
         let d = &devices[0];
         let kinds = [
             d.alloc(512).map(|_| ()).map_err(|e| e.kind()),
@@ -224,7 +224,7 @@ fn memory_is_finite_and_the_nth_call_fails_when_asked() {
 #[test]
 fn waits_can_be_interrupted() {
     let flag = Arc::new(AtomicBool::new(true));
-    let devices = Machine::devices(Config { interrupt: Some(flag.clone()), ..Config::default() });
+    let devices = Emulator::devices(Config { interrupt: Some(flag.clone()), ..Config::default() });
     let d = &devices[0];
     d.sleep(1_000, 0).unwrap();
     assert_eq!(d.synchronize().unwrap_err().kind(), ErrorKind::Interrupted);

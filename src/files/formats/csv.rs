@@ -309,7 +309,7 @@ fn next(reader: &mut Reader<Lines<'_>>, record: &mut ByteRecord) -> Result<bool>
 /// Tracks quotes: the CSV reader accepts a quoted field without an end.
 struct Quotes {
     delimiter: u8,
-    place: Place,
+    place: State,
     line: u64,
     /// Number of bytes of a byte order mark seen.
     mark: usize,
@@ -319,7 +319,7 @@ struct Quotes {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum State {
     /// Before a field.
     Before,
     /// In an unquoted field, or after a closing quote.
@@ -331,7 +331,7 @@ enum Place {
 
 impl Quotes {
     fn new(delimiter: u8) -> Quotes {
-        Quotes { delimiter, place: Place::Before, line: 1, mark: 0, open: None, ended: false }
+        Quotes { delimiter, place: State::Before, line: 1, mark: 0, open: None, ended: false }
     }
 
     fn pass(&mut self, bytes: &[u8]) {
@@ -344,22 +344,22 @@ impl Quotes {
                 }
             }
             self.place = match (self.place, byte) {
-                (Place::Before, b'"') => {
+                (State::Before, b'"') => {
                     self.open = Some(self.line);
-                    Place::Quoted
+                    State::Quoted
                 }
-                (Place::Quoted, b'"') => Place::Quote,
-                (Place::Quoted, _) | (Place::Quote, b'"') => Place::Quoted,
-                (_, b'\n' | b'\r') => Place::Before,
-                (_, byte) if byte == self.delimiter => Place::Before,
-                _ => Place::Plain,
+                (State::Quoted, b'"') => State::Quote,
+                (State::Quoted, _) | (State::Quote, b'"') => State::Quoted,
+                (_, b'\n' | b'\r') => State::Before,
+                (_, byte) if byte == self.delimiter => State::Before,
+                _ => State::Plain,
             };
-            if self.place != Place::Quoted && self.place != Place::Quote {
+            if self.place != State::Quoted && self.place != State::Quote {
                 self.open = None;
             }
             self.line += u64::from(byte == b'\n');
         }
-        if self.ended && self.place == Place::Quote {
+        if self.ended && self.place == State::Quote {
             self.open = None;
         }
     }

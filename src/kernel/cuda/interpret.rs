@@ -271,7 +271,7 @@ impl Phase {
 
 /// Where a register is.
 #[derive(Clone, Copy)]
-pub(in crate::kernel) struct Place {
+pub(in crate::kernel) struct Location {
     operand: u64,
     slots: usize,
 }
@@ -321,17 +321,17 @@ impl Coder {
     }
 
     /// A number as an operand.
-    pub fn number(&mut self, class: Class, bits: u64) -> Place {
+    pub fn number(&mut self, class: Class, bits: u64) -> Location {
         let word = if class == Class::F32 { (bits & 0xffff_ffff) | bits << 32 } else { bits };
         let at = self.numbers.iter().position(|&known| known == word).unwrap_or_else(|| {
             self.numbers.push(word);
             self.numbers.len() - 1
         });
-        Place { operand: NUMBER | at as u64, slots: slots(class) }
+        Location { operand: NUMBER | at as u64, slots: slots(class) }
     }
 
     /// Free slots. Registers of two slots begin at even ones, so that two of them are one or apart.
-    pub fn take(&mut self, class: Class) -> Place {
+    pub fn take(&mut self, class: Class) -> Location {
         let slots = slots(class);
         let mut at = 0;
         while (at..at + slots).any(|slot| self.used.get(slot).copied().unwrap_or(false)) {
@@ -341,10 +341,10 @@ impl Coder {
             self.used.resize(at + slots, false);
         }
         self.used[at..at + slots].fill(true);
-        Place { operand: at as u64, slots }
+        Location { operand: at as u64, slots }
     }
 
-    pub fn free(&mut self, place: Place) {
+    pub fn free(&mut self, place: Location) {
         if place.operand & NUMBER == 0 {
             let at = place.operand as usize;
             self.used[at..at + place.slots].fill(false);
@@ -352,19 +352,19 @@ impl Coder {
     }
 
     /// Appends an instruction.
-    pub fn emit(&mut self, code: u64, to: Place, from: &[Place]) {
+    pub fn emit(&mut self, code: u64, to: Location, from: &[Location]) {
         let operands = from.iter().zip([24, 34, 44, 54]);
         let operands = operands.fold(0, |word, (place, shift)| word | place.operand << shift);
         self.code.push(code | to.operand << 14 | operands);
     }
 
     /// [`Coder::emit`] of the first opcode of a pair, or the second for registers of two slots.
-    pub fn emit_sized(&mut self, code: u64, to: Place, from: &[Place]) {
+    pub fn emit_sized(&mut self, code: u64, to: Location, from: &[Location]) {
         self.emit(code + (to.slots as u64 - 1), to, from);
     }
 
     /// Appends a load from a view, or a store to it.
-    pub fn emit_move(&mut self, dtype: Dtype, view: u64, place: Place, is_store: bool) -> Option<()> {
+    pub fn emit_move(&mut self, dtype: Dtype, view: u64, place: Location, is_store: bool) -> Option<()> {
         let code = op::MOVE + 2 * dtype_index(dtype)? + u64::from(is_store);
         let size = u64::from(dtype.size().ilog2());
         self.code.push(code | place.operand << 14 | view << 24 | size << 34);
@@ -372,7 +372,7 @@ impl Coder {
     }
 
     /// Appends a conversion in place.
-    pub fn convert(&mut self, place: Place, from: Class, to: Dtype) -> Option<Place> {
+    pub fn convert(&mut self, place: Location, from: Class, to: Dtype) -> Option<Location> {
         let Some(code) = conversion(from, to)? else { return Some(place) };
         let result = if slots(from) == slots(to.class()) { place } else { self.take(to.class()) };
         self.emit(code, result, &[place]);
@@ -391,7 +391,7 @@ impl Coder {
         launch: &Launch,
         views: &[u64],
         value: Option<u16>,
-    ) -> Option<Option<Place>> {
+    ) -> Option<Option<Location>> {
         let count = map.sources.len() + map.instrs.len();
         let mut uses = vec![0u32; count];
         let stored = map.stores.iter().map(|store| store.reg);
@@ -454,13 +454,13 @@ struct Coding<'a> {
     views: &'a [u64],
     /// Uses of each register that are still to come.
     uses: Vec<u32>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<Location>>,
     /// The bits of halves that are stored as they were loaded, by register.
-    copies: HashMap<u16, Place>,
+    copies: HashMap<u16, Location>,
 }
 
 impl Coding<'_> {
-    fn run(&mut self, value: Option<u16>) -> Option<Option<Place>> {
+    fn run(&mut self, value: Option<u16>) -> Option<Option<Location>> {
         let map = self.map;
         // A load may not follow a store: another view may be the same memory.
         for store in &map.stores {
@@ -513,7 +513,7 @@ impl Coding<'_> {
     }
 
     fn instruction(&mut self, at: usize, instr: &Instr) -> Option<()> {
-        let mut args: SmallVec<[Place; 4]> = SmallVec::new();
+        let mut args: SmallVec<[Location; 4]> = SmallVec::new();
         for &arg in &instr.args {
             args.push(self.place(arg)?);
         }
@@ -564,7 +564,7 @@ impl Coding<'_> {
     }
 
     /// Where a register is; a source is loaded at its first use.
-    fn place(&mut self, reg: u16) -> Option<Place> {
+    fn place(&mut self, reg: u16) -> Option<Location> {
         if let Some(place) = self.places[usize::from(reg)] {
             return Some(place);
         }

@@ -22,7 +22,7 @@ pub struct Plane {
 }
 
 /// A map bound to a launch and to scratch memory.
-pub struct Machine<'a> {
+pub struct Interpreter<'a> {
     map: &'a Map,
     shape: &'a [usize],
     accesses: SmallVec<[Access<'a>; 5]>,
@@ -71,7 +71,7 @@ impl Drop for Scratch {
     }
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Interpreter<'a> {
     /// Binds a map to a launch, for tiles of at most `most` elements in a plane. `keep` is a register that
     /// stays readable after a tile.
     ///
@@ -83,7 +83,7 @@ impl<'a> Machine<'a> {
         plane: Plane,
         most: usize,
         keep: Option<u16>,
-    ) -> Machine<'a> {
+    ) -> Interpreter<'a> {
         let shape = &launch.shape[..];
         let access = |view: u16, dtype: Dtype, reg: usize| {
             let view = &launch.views[usize::from(view)];
@@ -112,7 +112,7 @@ impl<'a> Machine<'a> {
                 |dim: Option<usize>| dim.map_or(0, |d| shape[d + 1..].iter().product::<usize>() as isize);
             (step(plane.row), step(plane.col))
         });
-        let mut machine = Machine {
+        let mut machine = Interpreter {
             map,
             shape,
             accesses,
@@ -131,7 +131,7 @@ impl<'a> Machine<'a> {
     /// launch's shape.
     ///
     /// # Safety
-    /// The tile lies in the shape and has at most `most` elements; see [`Machine::new`].
+    /// The tile lies in the shape and has at most `most` elements; see [`Interpreter::new`].
     pub unsafe fn run(&mut self, at: &[usize], h: usize, w: usize) {
         // SAFETY: every access below stays in the tile, and registers hold `most` elements.
         unsafe {
@@ -146,7 +146,7 @@ impl<'a> Machine<'a> {
     /// The values of a register after a tile of `n` elements, row by row.
     ///
     /// # Safety
-    /// The register is `keep` of [`Machine::new`], and a tile of at least `n` elements has run.
+    /// The register is `keep` of [`Interpreter::new`], and a tile of at least `n` elements has run.
     pub unsafe fn register(&self, reg: u16, n: usize) -> Reg<'_> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.registers[usize::from(reg)].read(n) }

@@ -9,13 +9,13 @@ use super::super::bytecode::Op;
 use super::super::error;
 use super::super::function::PatternShape;
 use super::expr::{binary_op, writes_late};
-use super::scope;
+use super::scope::Location;
 use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
 
 /// An assignment target whose parts have been evaluated.
-enum Place<'a> {
+enum Target<'a> {
     Variable(&'a Rc<str>, Span),
     /// `clear`: the container is in a temporary register, which is cleared at the end.
     Index {
@@ -30,15 +30,15 @@ enum Place<'a> {
         name: &'a Rc<str>,
         spans: Vec<Span>,
         span: Span,
-        parent: Option<Box<Place<'a>>>,
+        parent: Option<Box<Target<'a>>>,
     },
 }
 
 impl<'a> Compiler<'_, '_, 'a> {
-    /// `place = value`.
-    pub(super) fn assign(&mut self, place: &'a Expr, value: &'a Expr) -> Result<()> {
-        if let ExprKind::Name(name) = &place.kind
-            && let Some(scope::Place::Register(dst)) = self.resolve(name)?
+    /// `target = value`.
+    pub(super) fn assign(&mut self, target: &'a Expr, value: &'a Expr) -> Result<()> {
+        if let ExprKind::Name(name) = &target.kind
+            && let Some(Location::Register(dst)) = self.resolve(name)?
             && writes_late(value)
         {
             return self.expr(value, dst);
@@ -46,27 +46,27 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.temporary(|c| {
             // A variable's value is read from its own register, unless evaluating the target may assign the
             // variable.
-            let src = match &place.kind {
-                ExprKind::Index(..) if !mentions::has_block(place) => c.operand(value)?,
+            let src = match &target.kind {
+                ExprKind::Index(..) if !mentions::has_block(target) => c.operand(value)?,
                 _ => {
                     let src = c.temp()?;
                     c.expr(value, src)?;
                     src
                 }
             };
-            c.store_to(place, value.span, src)
+            c.store_to(target, value.span, src)
         })
     }
 
-    /// `place op= value`: the target's parts are evaluated once.
-    pub(super) fn update(&mut self, place: &'a Expr, op: Binary, value: &'a Expr, span: Span) -> Result<()> {
+    /// `target op= value`: the target's parts are evaluated once.
+    pub(super) fn update(&mut self, target: &'a Expr, op: Binary, value: &'a Expr, span: Span) -> Result<()> {
         self.temporary(|c| {
-            let spans = vec![place.span, value.span];
-            if let ExprKind::Name(name) = &place.kind
-                && let Some(scope::Place::Register(dst)) = c.resolve(name)?
+            let spans = vec![target.span, value.span];
+            if let ExprKind::Name(name) = &target.kind
+                && let Some(Location::Register(dst)) = c.resolve(name)?
             {
                 let dead = c.last().next;
-                let a = c.operand_before(place, value)?;
+                let a = c.operand_before(target, value)?;
                 let small = match value.kind {
                     ExprKind::Int(i) => i16::try_from(i).ok(),
                     _ => None,
@@ -83,15 +83,15 @@ impl<'a> Compiler<'_, '_, 'a> {
                 c.emit_at(op, span, spans, dead);
                 return Ok(());
             }
-            let target = c.place(place, Some(value))?;
+            let target = c.target(target, Some(value))?;
             let dst = c.temp()?;
             match &target {
-                Place::Variable(name, span) => c.read(name, *span, dst)?,
-                Place::Index { container, index, spans, span, .. } => {
+                Target::Variable(name, span) => c.read(name, *span, dst)?,
+                Target::Index { container, index, spans, span, .. } => {
                     let op = Op::Index { dst, a: *container, b: *index };
                     c.emit_at(op, *span, spans.clone(), u16::MAX);
                 }
-                Place::Field { record, name, spans, span, .. } => {
+                Target::Field { record, name, spans, span, .. } => {
                     let k = c.name_constant(name)?;
                     c.emit_at(Op::Field { dst, a: *record, k }, *span, spans.clone(), u16::MAX);
                 }
@@ -103,10 +103,10 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Evaluates the parts of the target `place` and stores `src`.
-    fn store_to(&mut self, place: &'a Expr, value_span: Span, src: Reg) -> Result<()> {
-        match &place.kind {
-            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.store_to(inner, value_span, src)),
+    /// Evaluates the parts of `target` and stores `src`.
+    fn store_to(&mut self, target: &'a Expr, value_span: Span, src: Reg) -> Result<()> {
+        match &target.kind {
+            ExprKind::Paren(inner) => self.deeper(target.span, |c| c.store_to(inner, value_span, src)),
             ExprKind::Tuple(items) | ExprKind::List(items) => self.temporary(|c| {
                 let count = u16::try_from(items.len()).map_err(|_| error::function_size())?;
                 let base = c.reserve(count)?;
@@ -115,25 +115,25 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let count = count - u16::from(rest.is_some());
                 let shape = PatternShape { count, rest, names: Box::default(), list: false };
                 let shape = c.pattern_shape(shape)?;
-                c.emit_at(Op::Unpack { src, base, shape }, place.span, vec![value_span], u16::MAX);
+                c.emit_at(Op::Unpack { src, base, shape }, target.span, vec![value_span], u16::MAX);
                 for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {
-                    c.deeper(place.span, |c| c.store_to(e, value_span, reg))?;
+                    c.deeper(target.span, |c| c.store_to(e, value_span, reg))?;
                 }
                 Ok(())
             }),
             _ => self.temporary(|c| {
-                let place = c.place(place, None)?;
-                c.store(place, src, value_span)
+                let target = c.target(target, None)?;
+                c.store(target, src, value_span)
             }),
         }
     }
 
     /// Evaluates the parts of a target. Parts that are variables are used in their own registers, unless
     /// evaluating the indices or `later` before the write may assign them.
-    fn place(&mut self, place: &'a Expr, later: Option<&'a Expr>) -> Result<Place<'a>> {
-        match &place.kind {
-            ExprKind::Paren(inner) => self.deeper(place.span, |c| c.place(inner, later)),
-            ExprKind::Name(name) => Ok(Place::Variable(name, place.span)),
+    fn target(&mut self, target: &'a Expr, later: Option<&'a Expr>) -> Result<Target<'a>> {
+        match &target.kind {
+            ExprKind::Paren(inner) => self.deeper(target.span, |c| c.target(inner, later)),
+            ExprKind::Name(name) => Ok(Target::Variable(name, target.span)),
             ExprKind::Index(inner, indices) => {
                 let spans = super::expr::index_spans(inner, indices);
                 let own = self.last().next;
@@ -148,24 +148,24 @@ impl<'a> Compiler<'_, '_, 'a> {
                     (self.operand(inner)?, self.index_value(indices)?)
                 };
                 let clear = container >= own;
-                Ok(Place::Index { container, index, clear, spans, span: place.span })
+                Ok(Target::Index { container, index, clear, spans, span: target.span })
             }
             ExprKind::Member(inner, name) => {
                 let parent = match &inner.kind {
                     ExprKind::Name(_) | ExprKind::Index(..) | ExprKind::Member(..) | ExprKind::Paren(_) => {
-                        self.deeper(place.span, |c| c.place(inner, later)).ok().map(Box::new)
+                        self.deeper(target.span, |c| c.target(inner, later)).ok().map(Box::new)
                     }
                     _ => None,
                 };
                 let record = self.temp()?;
                 match parent.as_deref() {
-                    Some(Place::Variable(name, span)) => self.read(name, *span, record)?,
-                    Some(Place::Index { container, index, spans, span, .. }) => {
+                    Some(Target::Variable(name, span)) => self.read(name, *span, record)?,
+                    Some(Target::Index { container, index, spans, span, .. }) => {
                         let op = Op::Index { dst: record, a: *container, b: *index };
                         let (spans, span) = (spans.clone(), *span);
                         self.emit_at(op, span, spans, u16::MAX);
                     }
-                    Some(Place::Field { record: outer, name, spans, span, .. }) => {
+                    Some(Target::Field { record: outer, name, spans, span, .. }) => {
                         let (outer, name, spans, span) = (*outer, *name, spans.clone(), *span);
                         let k = self.name_constant(name)?;
                         self.emit_at(Op::Field { dst: record, a: outer, k }, span, spans, u16::MAX);
@@ -173,20 +173,20 @@ impl<'a> Compiler<'_, '_, 'a> {
                     None => self.expr(inner, record)?,
                 }
                 let spans = vec![inner.span, name.span];
-                Ok(Place::Field { record, name: &name.text, spans, span: place.span, parent })
+                Ok(Target::Field { record, name: &name.text, spans, span: target.span, parent })
             }
             _ => Err(error::not_assignable(
                 "only names, elements and attributes can be assigned to".into(),
                 "assign to a name, `x[i]` or `r.name`",
             )
-            .at(place.span, "this cannot be assigned to")),
+            .at(target.span, "this cannot be assigned to")),
         }
     }
 
-    fn store(&mut self, place: Place<'a>, src: Reg, value_span: Span) -> Result<()> {
-        match place {
-            Place::Variable(name, span) => self.write(name, span, src),
-            Place::Index { container, index, clear, mut spans, span } => {
+    fn store(&mut self, target: Target<'a>, src: Reg, value_span: Span) -> Result<()> {
+        match target {
+            Target::Variable(name, span) => self.write(name, span, src),
+            Target::Index { container, index, clear, mut spans, span } => {
                 spans.push(value_span);
                 self.emit_at(Op::SetIndex { a: container, b: index, src }, span, spans, u16::MAX);
                 if clear {
@@ -194,7 +194,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 }
                 Ok(())
             }
-            Place::Field { record, name, mut spans, span, parent } => {
+            Target::Field { record, name, mut spans, span, parent } => {
                 spans.push(value_span);
                 let k = self.name_constant(name)?;
                 self.emit_at(Op::SetField { a: record, k, src }, span, spans, u16::MAX);
@@ -202,8 +202,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                     // The root is a native or a literal: there is nothing to rebind, and its attribute was
                     // assigned in place.
                     None => Ok(()),
-                    Some(Place::Variable(name, _))
-                        if matches!(self.resolve(name)?, Some(scope::Place::Builtin(_))) =>
+                    Some(Target::Variable(name, _))
+                        if matches!(self.resolve(name)?, Some(Location::Builtin(_))) =>
                     {
                         Ok(())
                     }
@@ -217,11 +217,11 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn write(&mut self, name: &Rc<str>, span: Span, src: Reg) -> Result<()> {
         match self.resolve(name)? {
             _ if &**name == "_" => {}
-            Some(scope::Place::Register(dst)) => drop(self.emit(Op::Move { take: true, dst, src })),
-            Some(scope::Place::Cell(cell)) => drop(self.emit(Op::SetCell { take: true, cell, src })),
-            Some(scope::Place::Capture(index)) => drop(self.emit(Op::SetCapture { take: true, src, index })),
-            Some(scope::Place::Global(slot)) => drop(self.emit(Op::SetGlobal { take: true, src, slot })),
-            Some(scope::Place::Builtin(_)) => {
+            Some(Location::Register(dst)) => drop(self.emit(Op::Move { take: true, dst, src })),
+            Some(Location::Cell(cell)) => drop(self.emit(Op::SetCell { take: true, cell, src })),
+            Some(Location::Capture(index)) => drop(self.emit(Op::SetCapture { take: true, src, index })),
+            Some(Location::Global(slot)) => drop(self.emit(Op::SetGlobal { take: true, src, slot })),
+            Some(Location::Builtin(_)) => {
                 let help = format!("make a new name: `let {name} = ...`");
                 return Err(error::not_assignable(format!("`{name}` is part of Runnel"), help)
                     .at(span, "assigned here"));

@@ -7,7 +7,7 @@ use super::super::bytecode::Op;
 use super::super::error;
 use super::super::function::{CallShape, MethodSite, Passed};
 use super::super::value::Value;
-use super::scope::Place;
+use super::scope::Location;
 use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
@@ -70,7 +70,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     && let ExprKind::Name(name) = &e.kind
                     && u8::try_from(args.len() + 1).is_ok()
                     && args.iter().all(|arg| matches!(arg, Arg::One(_)))
-                    && let Some(Place::Register(variable)) = c.resolve(name)?
+                    && let Some(Location::Register(variable)) = c.resolve(name)?
                 {
                     // This variable is not assigned before the call either.
                     places.push(variable);
@@ -143,7 +143,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             ExprKind::Member(receiver, name) => {
                 let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
                 if let ExprKind::Name(variable) = &unparen(receiver).kind
-                    && let Some(Place::Register(reg)) = self.resolve(variable)?
+                    && let Some(Location::Register(reg)) = self.resolve(variable)?
                     && !first.into_iter().chain(args.iter().map(operand)).any(mentions::has_block)
                 {
                     return Ok(Callee::Method(&name.text, Some(reg)));
@@ -153,22 +153,22 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             // `bool(x)` converts.
             ExprKind::Name(name) | ExprKind::Dtype(name) => match self.resolve(name)? {
-                Some(place @ (Place::Register(_) | Place::Capture(_))) => {
+                Some(place @ (Location::Register(_) | Location::Capture(_))) => {
                     let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
                     if !first.into_iter().chain(args.iter().map(operand)).any(mentions::has_block) {
                         return Ok(match place {
-                            Place::Register(reg) => Callee::Local(reg),
-                            Place::Capture(index) => Callee::Capture(index),
+                            Location::Register(reg) => Callee::Local(reg),
+                            Location::Capture(index) => Callee::Capture(index),
                             _ => Callee::Value,
                         });
                     }
                 }
-                Some(Place::Global(slot)) => {
+                Some(Location::Global(slot)) => {
                     if let Ok(slot) = u16::try_from(slot) {
                         return Ok(Callee::Global(slot));
                     }
                 }
-                Some(Place::Builtin(Value::Native(native))) => {
+                Some(Location::Builtin(Value::Native(native))) => {
                     let key = super::emit::ConstKey::Native(Rc::as_ptr(&native) as usize);
                     let k = self.constant(key, || Value::Native(native));
                     if let Ok(k) = u16::try_from(k) {

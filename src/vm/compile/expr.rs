@@ -8,7 +8,7 @@ use super::super::bytecode::Op;
 use super::super::error;
 use super::super::value::Value;
 use super::emit::ConstKey;
-use super::scope::Place;
+use super::scope::Location;
 use super::{Compiler, Exit, Reg, mentions};
 use crate::array::Dtype;
 use crate::base::{Error, Result, Span};
@@ -28,7 +28,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Evaluates `expr` into a register: a variable's own, or a fresh one.
     pub(super) fn operand(&mut self, expr: &'a Expr) -> Result<Reg> {
         if let ExprKind::Name(name) = &expr.kind
-            && let Some(Place::Register(reg)) = self.resolve(name)?
+            && let Some(Location::Register(reg)) = self.resolve(name)?
         {
             return Ok(reg);
         }

@@ -69,7 +69,7 @@ impl Scope {
 }
 
 /// Where a name's value is.
-pub(super) enum Place {
+pub(super) enum Location {
     Register(Reg),
     Cell(Reg),
     Capture(u16),
@@ -187,24 +187,24 @@ impl<'a> Compiler<'_, '_, 'a> {
     }
 
     /// The place of `name`; `None` if it is undefined.
-    pub(super) fn resolve(&mut self, name: &str) -> Result<Option<Place>> {
+    pub(super) fn resolve(&mut self, name: &str) -> Result<Option<Location>> {
         let depth = self.functions.len() - 1;
         if let Some((reg, cell)) = self.local(depth, name) {
-            return Ok(Some(if cell { Place::Cell(reg) } else { Place::Register(reg) }));
+            return Ok(Some(if cell { Location::Cell(reg) } else { Location::Register(reg) }));
         }
         if let Some(index) = self.capture(depth, name) {
-            return Ok(Some(Place::Capture(index)));
+            return Ok(Some(Location::Capture(index)));
         }
         if let Some(&slot) = self.world.module.names.borrow().get(name) {
-            return Ok(Some(Place::Global(slot)));
+            return Ok(Some(Location::Global(slot)));
         }
-        Ok(self.world.builtins.get(name).cloned().map(Place::Builtin))
+        Ok(self.world.builtins.get(name).cloned().map(Location::Builtin))
     }
 
     /// The place of a function's name that its block has already declared.
-    pub(super) fn predeclared(&mut self, name: &str) -> Option<Place> {
+    pub(super) fn predeclared(&mut self, name: &str) -> Option<Location> {
         let found = self.last().scopes.last()?.find(name)?;
-        found.cell.then_some(Place::Cell(found.reg))
+        found.cell.then_some(Location::Cell(found.reg))
     }
 
     fn local(&self, depth: usize, name: &str) -> Option<(Reg, bool)> {
@@ -243,12 +243,12 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Reads a name into `dst`.
     pub(super) fn read(&mut self, name: &str, span: Span, dst: Reg) -> Result<()> {
         match self.resolve(name)? {
-            Some(Place::Register(src)) if src == dst => {}
-            Some(Place::Register(src)) => drop(self.emit(Op::Move { take: false, dst, src })),
-            Some(Place::Cell(cell)) => drop(self.emit(Op::GetCell { dst, cell })),
-            Some(Place::Capture(index)) => drop(self.emit(Op::GetCapture { dst, index })),
-            Some(Place::Global(slot)) => drop(self.emit(Op::GetGlobal { dst, slot })),
-            Some(Place::Builtin(value)) => self.load(dst, value),
+            Some(Location::Register(src)) if src == dst => {}
+            Some(Location::Register(src)) => drop(self.emit(Op::Move { take: false, dst, src })),
+            Some(Location::Cell(cell)) => drop(self.emit(Op::GetCell { dst, cell })),
+            Some(Location::Capture(index)) => drop(self.emit(Op::GetCapture { dst, index })),
+            Some(Location::Global(slot)) => drop(self.emit(Op::GetGlobal { dst, slot })),
+            Some(Location::Builtin(value)) => self.load(dst, value),
             None => return Err(self.unknown(name, span)),
         }
         Ok(())
@@ -291,7 +291,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Copies top-level variables from registers to global slots when the unit ends.
     pub(super) fn export(&mut self) -> Result<()> {
         for name in std::mem::take(&mut self.exported) {
-            if let Some(Place::Register(src)) = self.resolve(&name)? {
+            if let Some(Location::Register(src)) = self.resolve(&name)? {
                 let slot = self.slot(&name);
                 self.emit(Op::SetGlobal { take: false, src, slot });
             }

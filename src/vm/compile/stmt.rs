@@ -184,7 +184,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             return Ok(());
         }
         let text = self.intern(&name.text);
-        if let Some(super::scope::Place::Cell(cell)) = self.predeclared(&text) {
+        if let Some(super::scope::Location::Cell(cell)) = self.predeclared(&text) {
             let itself = !self.assigned.contains(&name.text);
             return self.temporary(|c| {
                 let src = c.temp()?;
@@ -273,7 +273,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             && let ([number, element], [Arg::One(items)]) = (&parts[..], &args[..])
             && let ExprKind::Name(name) = &callee.kind
             && &**name == "enumerate"
-            && let Some(super::scope::Place::Builtin(Value::Native(native))) = self.resolve(name)?
+            && let Some(super::scope::Location::Builtin(Value::Native(native))) = self.resolve(name)?
             && matches!(native.run, Run::Static(_))
         {
             return Ok(Some((number, element, items)));

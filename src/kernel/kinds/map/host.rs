@@ -5,7 +5,7 @@ use crate::array::Dims;
 use crate::base::stop;
 use crate::base::stop::Stop;
 use crate::kernel::host::CHUNK;
-use crate::kernel::host::interp::{Machine, Plane};
+use crate::kernel::host::interp::{Interpreter, Plane};
 use crate::kernel::host::tasks::{PARALLEL, SOME, threads};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
@@ -126,7 +126,7 @@ impl<'a> Cover<'a> {
     unsafe fn run(&self, map: &Map, launch: &Launch, tiles: std::ops::Range<usize>) {
         let &Cover { shape, plane, h, w, .. } = self;
         // SAFETY: guaranteed by the caller.
-        let mut machine = unsafe { Machine::new(map, launch, plane, h * w, None) };
+        let mut machine = unsafe { Interpreter::new(map, launch, plane, h * w, None) };
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
         let parts = |dim: Option<usize>, size: usize| dim.map_or(1, |d| shape[d].div_ceil(size));
         let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));

@@ -7,7 +7,7 @@
 
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::kernel::host::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
-use crate::kernel::host::interp::{Machine, Plane};
+use crate::kernel::host::interp::{Interpreter, Plane};
 use crate::kernel::host::tasks::{self, SOME, Until, threads};
 use crate::kernel::host::{CHUNK, element};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
@@ -278,7 +278,7 @@ struct Worker<'a, T: Accumulator> {
     plan: &'a Plan<'a>,
     job: Job<T>,
     init: T,
-    machine: Machine<'a>,
+    machine: Interpreter<'a>,
     /// Coordinates of the strip's first result, then of a tile.
     at: Dims,
     /// The index of the strip's first result; adjacent results follow.
@@ -307,7 +307,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         };
         let reduce = plan.reduce;
         // SAFETY: guaranteed by the caller.
-        let machine = unsafe { Machine::new(&reduce.map, plan.launch, plane, CHUNK, Some(reduce.value)) };
+        let machine = unsafe { Interpreter::new(&reduce.map, plan.launch, plane, CHUNK, Some(reduce.value)) };
         let init = T::from_bits64((reduce.f.init)(reduce.map.dtype(reduce.value).class()));
         Worker {
             plan,

@@ -5,7 +5,7 @@ use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::Queue;
 use crate::kernel::cuda::element::counts;
-use crate::kernel::cuda::interpret::{Coder, Encoded, Form, HEAD, Phase, Place, Squeezed, op, opcode};
+use crate::kernel::cuda::interpret::{Coder, Encoded, Form, HEAD, Location, Phase, Squeezed, op, opcode};
 use crate::kernel::{Launch, Ptr, View};
 
 /// Fewest threads of a block.
@@ -134,7 +134,7 @@ impl Stage<'_> {
     }
 
     /// Loads a partial result of the segment.
-    fn load(&self, coder: &mut Coder, dtype: Dtype, ptr: Ptr) -> Option<Place> {
+    fn load(&self, coder: &mut Coder, dtype: Dtype, ptr: Ptr) -> Option<Location> {
         let view = self.partial(coder, dtype, ptr);
         let place = coder.take(dtype.class());
         coder.emit_move(dtype, view, place, false)?;
@@ -150,8 +150,8 @@ impl Stage<'_> {
     fn combine(
         &self,
         coder: &mut Coder,
-        [held, new, out]: [Place; 3],
-        positions: Option<((Place, Place), Place)>,
+        [held, new, out]: [Location; 3],
+        positions: Option<((Location, Location), Location)>,
     ) -> Option<()> {
         let text = self.reduce.f.cuda.of(self.class);
         let Some(((held_at, new_at), out_at)) = positions else {
@@ -172,8 +172,8 @@ impl Stage<'_> {
         &self,
         coder: &mut Coder,
         kept: &Squeezed<'_>,
-        value: Place,
-        position: Option<Place>,
+        value: Location,
+        position: Option<Location>,
     ) -> Option<()> {
         let reduce = self.reduce;
         if let Some([values, positions]) = self.stores {
