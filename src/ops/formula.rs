@@ -1,7 +1,7 @@
 //! Composed operations as formulas over [`Var`], as in the rules of gradients.
 //!
-//! The operations that a formula calls are recorded, so its gradients follow. The first error ends it: what
-//! follows computes nothing.
+//! The operations that a formula calls are recorded, so its gradients follow. After the first error,
+//! later steps compute nothing.
 
 use super::composed;
 use super::gradient::Var;

@@ -361,7 +361,7 @@ fn alpha_dropout(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if p == 1.0 {
         return call(rt, "mul", &[t(x), Arg::Int(0)]).map(Out::Tensor);
     }
-    // What `selu` tends to.
+    // The limit of `selu` at minus infinity.
     let low = -1.758_099_340_847_376_6;
     let scale = 1.0 / ((low * low * p + 1.0) * (1.0 - p)).sqrt();
     let drawn = uniform(rt, x, x.shape(), args.get(3))?;

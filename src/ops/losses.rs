@@ -81,7 +81,7 @@ fn cross_entropy_back(b: &Back<'_>) {
         let mut shape = vec![1; x.rank()];
         shape[dim as usize] = x.shape()[dim as usize];
         let (count, device) = (Arg::Int(shape[dim as usize]), Arg::Device(b.form(0).device));
-        // What is as small as the target comes first, so that the rest is one kernel.
+        // Tensors of the target's shape are computed first, so that the rest is one kernel.
         let classes = b.op("arange", &[count, Arg::None, Arg::Int(1), Arg::None, device]).reshape(&shape);
         let g = b.select(&target.eq(b.arg(3)), 0.0, b.g()).to(wide).unsqueeze(dim);
         let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };

@@ -186,7 +186,7 @@ fn move_running(
             move_toward(rt, running, mean, args.get(6))?;
         }
         if let Some(running) = args.opt_tensor(2) {
-            // Of a sample, from that of its elements.
+            // Bessel's correction.
             let factor = count as f64 / count.saturating_sub(1).max(1) as f64;
             let variance = call(rt, "mul", &[t(variance), Arg::Float(factor)])?;
             move_toward(rt, running, &variance, args.get(6))?;

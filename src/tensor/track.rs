@@ -1,6 +1,6 @@
-//! What the recording of gradients keeps per tensor and per storage. `ops::gradient` gives it its meaning.
+//! The state of gradient recording per tensor and per storage. `ops::gradient` uses it.
 //!
-//! Tensors that never take part in a recording have none of this.
+//! Tensors that are never recorded have no such state.
 
 use super::{Content, StorageRef, Tensor};
 use crate::array::Layout;

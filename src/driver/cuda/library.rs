@@ -43,7 +43,7 @@ impl Loaded {
 
 enum State {
     Ready(Arc<Loaded>),
-    /// What the launches that were interpreted meanwhile count.
+    /// Counts the launches that are interpreted meanwhile.
     Compiling(Use),
     Failed(Error),
 }
@@ -161,7 +161,7 @@ impl Library {
                 Some(State::Ready(loaded)) => return Ok(loaded.clone()),
                 Some(State::Failed(error)) => return Err(error.clone()),
                 Some(State::Compiling(used)) => {
-                    // Before all that nobody waits for.
+                    // Ahead of kernels that no launch waits for.
                     used.store(u64::MAX / 2, Relaxed);
                     self.changed.wait(&mut tables);
                 }

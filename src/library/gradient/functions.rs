@@ -83,22 +83,22 @@ pub(super) struct Checkpoint {
     records: RefCell<Vec<Weak<dyn Any + Send + Sync>>>,
     /// The states of the generators before it.
     draws: Vec<(DeviceId, GeneratorState)>,
-    place: Place,
+    place: Environment,
     /// The source position, and the versions of the arguments' tensors: writing one changes what runs again.
     span: Span,
     versions: Vec<u64>,
 }
 
 /// Where and how code runs: the device, the streams, automatic conversions.
-struct Place {
+struct Environment {
     selection: Selection,
     streams: Vec<Arc<Stream>>,
     autocast: Option<Dtype>,
 }
 
-impl Place {
-    fn current(vm: &Vm) -> Place {
-        Place {
+impl Environment {
+    fn current(vm: &Vm) -> Environment {
+        Environment {
             selection: vm.rt.selection(),
             streams: vm.rt.current_streams(),
             autocast: vm.rt.settings.autocast,
@@ -132,7 +132,7 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         return vm.callback(&args[0], &given);
     }
     let draws = vm.rt.generator_states();
-    let (place, span) = (Place::current(vm), vm.rt.span);
+    let (place, span) = (Environment::current(vm), vm.rt.span);
     let versions = operands(vm, &given)?.iter().map(Tensor::version).collect();
     let outer = gradient::begin_log(&mut vm.rt);
     let result = vm.callback(&args[0], &given);
@@ -162,7 +162,8 @@ fn operands(vm: &mut Vm, args: &[Value]) -> Result<Vec<Tensor>> {
 }
 
 impl Checkpoint {
-    /// Runs the function again, with the same draws, streams and conversions, and gives its records to those of the first run.
+    /// Runs the function again with the same draws, streams and conversions. The records of the first run get the kept
+    /// values.
     pub(super) fn run_again(&self, vm: &mut Vm) -> Result<()> {
         let changed = |(tensor, version): &(Tensor, u64)| tensor.version() != *version;
         let kept = operands(vm, &self.args)?.into_iter().zip(self.versions.iter().copied());
@@ -171,7 +172,7 @@ impl Checkpoint {
         }
         let now = vm.rt.generator_states();
         vm.rt.set_generator_states(&self.draws);
-        let before = Place::current(vm);
+        let before = Environment::current(vm);
         self.place.select(vm)?;
         let result = recorded(vm, true, |vm| {
             let outer = gradient::begin_log(&mut vm.rt);

@@ -1,8 +1,8 @@
-//! What the rule of an operation sees: gradients of the results, kept tensors, and arithmetic on them.
+//! The interface of gradient rules: gradients of the results, kept tensors, and arithmetic on them.
 //!
 //! Rules are formulas over [`Var`]. They compute with ordinary operations, which are recorded when the
-//! gradient itself is differentiated. The first error of a formula is kept and ends the pass; what follows it
-//! computes nothing.
+//! gradient itself is differentiated. The first error of a formula is kept and ends the pass; later steps of the
+//! formula compute nothing.
 
 use super::node::{Node, Varies};
 use crate::array::{Dtype, Scalar};
@@ -124,7 +124,7 @@ impl<'a> Back<'a> {
         self.gradients.get(output).is_some_and(Option::is_some)
     }
 
-    /// Zeros of a form.
+    /// Zeros of a shape, dtype and device.
     pub fn zeros(&self, form: &Varies) -> Var<'_> {
         let shape = form.shape.iter().map(|&extent| extent as i64).collect();
         self.op("zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
@@ -396,7 +396,7 @@ impl<'a> Var<'a> {
         self.tensor.as_ref()
     }
 
-    /// The tensor; of a number one without dimensions.
+    /// The tensor; for a number, one without dimensions.
     fn made(&self) -> Option<Tensor> {
         let Some((number, dtype, device)) = &self.number else { return self.tensor.clone() };
         let args = [Arg::Ints(Vec::new()), number.clone(), Arg::Dtype(*dtype), Arg::Device(*device)];

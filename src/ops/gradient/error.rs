@@ -182,7 +182,7 @@ pub fn consumed(name: &str, span: Span, pass: Span) -> Error {
     Error::new(&CONSUMED, message).at(span, "recorded here").at(pass, "freed by this pass").help(RETAIN)
 }
 
-/// What a script's gradient keeps was freed by an earlier pass.
+/// The values kept for a `custom_gradient` were freed by an earlier pass.
 #[cold]
 pub fn consumed_rule() -> Error {
     Error::new(&CONSUMED, "the record of `custom_gradient` was freed by an earlier backward pass")

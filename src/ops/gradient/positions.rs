@@ -78,7 +78,7 @@ fn without_written<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
     g.call("scatter", &[b.arg(1), b.arg(2), Arg::Int(0)])
 }
 
-/// The gradient of a source, of which only the part of the index's shape is read.
+/// The gradient of a source. The operation reads only the part with the index's shape.
 fn of_source<'a>(b: &'a Back<'_>, part: impl FnOnce(Var<'a>) -> Var<'a>) -> Var<'a> {
     let (ids, shape) = (b.x(2), b.shape(3));
     if ids.count() == 0 {

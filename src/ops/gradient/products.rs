@@ -87,7 +87,7 @@ pub fn running(b: &Back<'_>) {
     });
 }
 
-/// The gradient of `cumprod` by products of all ranges, of which there are as many as the square of the length.
+/// The gradient of `cumprod` by products of all ranges: as many as the square of the length.
 fn of_others_running<'a>(b: &'a Back<'_>, x: &Var<'a>, g: &Var<'a>, dim: i64) -> Var<'a> {
     let moved =
         |x: &Var<'a>, from: i64, to: i64| x.call("movedim", &[Arg::Ints(vec![from]), Arg::Ints(vec![to])]);

@@ -56,7 +56,7 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
     let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
     if inputs.is_empty() {
         let out = match op.gradient {
-            // Nothing that its code calls is recorded either.
+            // The operations that its code calls are not recorded either.
             Gradient::Constant => unrecorded(rt, |rt| apply::run(rt, op, call))?,
             _ => apply::run(rt, op, call)?,
         };
@@ -390,8 +390,8 @@ pub(in crate::ops) fn overwriting<T>(
     Ok(out)
 }
 
-/// A write in place by code that has no row, of values without gradients: what records have kept of the tensor
-/// is gone, and so is its record.
+/// A write in place, of values without gradients, by code that has no row. The tensor loses its record, and a pass
+/// that needs its old elements fails.
 ///
 /// # Errors
 /// E0388 if its gradient would be lost, E0382 for a leaf.
@@ -515,9 +515,9 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
     }
 }
 
-/// A tensor of the same memory whose record is apart: the argument of a differentiated function. Gradients of
-/// what is computed from it go on to `tensor` if that requires gradients. Gives true if `tensor` is a leaf,
-/// which alone is no reason to record a pass ([`Create::IfUseful`](super::Create)).
+/// A tensor of the same memory with a record of its own: the argument of a differentiated function. Its gradients
+/// flow on to `tensor` if that requires gradients. Gives true if `tensor` is a leaf; a leaf alone is no reason to
+/// record a pass ([`Create::IfUseful`](super::Create)).
 pub fn argument(rt: &mut Runtime, tensor: &Tensor) -> (Tensor, bool) {
     rt.recording.used = true;
     let form = Varies::of(tensor);
@@ -720,7 +720,7 @@ pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) -> Vec<
                 let mut state = new.state.lock();
                 (state.saved.take(), state.again.take())
             };
-            // What the second run has computed belongs to the first one, for derivatives of the gradient.
+            // For second derivatives, results of the second run have the records of the first one.
             let _ = new.moved.set(place.clone());
             let mut state = old.state.lock();
             if state.saved.is_none() && state.consumed.is_none() {
