@@ -31,7 +31,8 @@ pub fn left() -> usize {
     }
 }
 
-#[cfg(target_os = "linux")]
+// Miri does not report a thread's stack.
+#[cfg(all(target_os = "linux", not(miri)))]
 #[cold]
 fn lowest_address() -> Option<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -50,7 +51,7 @@ fn lowest_address() -> Option<usize> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 fn lowest_address() -> Option<usize> {
     None
 }
