@@ -69,10 +69,21 @@ pub trait Kind: Identity + Debug + Send + Sync {
     fn is_empty(&self, launch: &Launch) -> bool {
         launch.shape.contains(&0)
     }
+    /// The number of elements that a launch iterates over.
+    fn elements(&self, launch: &Launch) -> u64 {
+        launch.shape.iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64))
+    }
+    /// The bytes that a launch reads and writes.
+    fn bytes(&self, launch: &Launch) -> u64 {
+        let bytes = launch.views.iter().map(|view| {
+            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0);
+            extents.fold(view.dtype.size() as u64, |n, (&extent, _)| n.saturating_mul(extent as u64))
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
     /// Modelled nanoseconds on an emulated device: 1 us to start, 1 TB/s of memory, 10 TFLOP/s.
     fn cost(&self, launch: &Launch) -> u64 {
-        let count = launch.shape.iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64));
-        1000 + count.saturating_mul(4 * launch.views.len() as u64) / 1000
+        1000 + self.elements(launch).saturating_mul(4 * launch.views.len() as u64) / 1000
     }
 
     /// Runs a launch on the CPU, in parallel when large. Faults go to the slot.

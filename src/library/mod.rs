@@ -22,6 +22,7 @@ pub mod device;
 mod dict;
 pub mod docs;
 pub(crate) mod files;
+mod foreach;
 pub(crate) mod gradient;
 mod input;
 mod io;
@@ -66,6 +67,7 @@ pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("iterables", iterable::TABLE),
     ("iterables", progress::TABLE),
     ("gradients", gradient::TABLE),
+    ("gradients", foreach::TABLE),
     ("files", files::TABLE),
     ("plots", plot::TABLE),
 ];
@@ -149,6 +151,8 @@ const fn takes(params: &'static [Param]) -> Signature {
     Signature { params }
 }
 
+#[cfg(test)]
+mod foreach_tests;
 #[cfg(test)]
 mod gradient_tests;
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
-use crate::tensor::Pending;
 
 /// The largest number of groups in a chain.
 const MOST: usize = 16;
@@ -104,16 +103,16 @@ impl Runtime {
         if !self.may_follow(at, shape, views, reducing)? {
             return self.flush_queue(at);
         }
-        let queue = &mut self.queues[at];
-        if let Some(group) = queue.group.take() {
-            queue.chain.push(*group);
-        }
+        self.queues[at].close();
         Ok(())
     }
 
     fn may_follow(&mut self, at: usize, shape: &Dims, views: usize, reducing: Reducing<'_>) -> Result<bool> {
         let queue = &self.queues[at];
         let Some(open) = &queue.group else { return Ok(true) };
+        if open.reduce.is_none() && queue.rows().is_empty() {
+            return Ok(reducing.is_none() && queue.may_wait());
+        }
         if queue.chain.len() + 1 >= MOST || open.uses_position() || !queue.holds(views) {
             return Ok(false);
         }
@@ -132,18 +131,16 @@ impl Runtime {
     pub(super) fn leave_chain(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
         let chain = std::mem::take(&mut queue.chain);
-        let generation = queue.generation;
         for group in &chain {
             group.release();
         }
-        // The open group is now the first one.
-        for (node, made) in queue.group.iter().flat_map(|group| group.nodes.iter().enumerate()) {
-            if let Some(storage) = &made.storage {
-                let node = place_of(0, node);
-                storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
-            }
-        }
-        self.run_chain(at, chain)
+        // The open group may read their results: nothing flushes it before they are computed.
+        let open = queue.group.take();
+        let done = self.run_chain(at, chain);
+        let queue = &mut self.queues[at];
+        queue.group = open;
+        queue.renumber(at);
+        done
     }
 
     /// Flushes all groups of a queue.
@@ -163,6 +160,9 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
         let mut given = Ok(());
+        if first.reduce.is_none() {
+            return self.run_batch(at, chain, &device, &stream);
+        }
         if chain.len() > 1 {
             let mut outcome = self.run_rows(at, &chain, &device, &stream, Effort::Quick)?;
             if outcome == Outcome::Short {

@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 use DeviceId::{Cpu, Cuda};
 use std::sync::Arc;
 
-fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
+pub(super) fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
     match apply(rt, table::find(name).unwrap(), Call::Plain(Args(args))) {
         Ok(Out::Tensor(tensor)) => tensor,
         Ok(_) => panic!("{name} gives no tensor"),
@@ -22,11 +22,11 @@ fn call(rt: &mut Runtime, name: &str, args: &[Arg]) -> Tensor {
     }
 }
 
-fn one(rt: &mut Runtime, name: &str, x: &Tensor) -> Tensor {
+pub(super) fn one(rt: &mut Runtime, name: &str, x: &Tensor) -> Tensor {
     call(rt, name, &[Arg::Tensor(x.clone())])
 }
 
-fn two(rt: &mut Runtime, name: &str, x: &Tensor, y: &Tensor) -> Tensor {
+pub(super) fn two(rt: &mut Runtime, name: &str, x: &Tensor, y: &Tensor) -> Tensor {
     call(rt, name, &[Arg::Tensor(x.clone()), Arg::Tensor(y.clone()), Arg::Int(1)])
 }
 
@@ -39,25 +39,31 @@ fn is_rows(launch: &Launch) -> bool {
     (&*launch.program.kind as &dyn std::any::Any).is::<Rows>()
 }
 
-fn emulated() -> Arc<Machine> {
+pub(super) fn emulated() -> Arc<Machine> {
     Machine::open(&Config { backend: Backend::Emu, devices: Some(1), ..Config::default() }).unwrap()
 }
 
 /// A small random generator: the tests are the same in every run.
-struct Dice(u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % sides
     }
 
-    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.roll(of.len())].clone()
     }
 }
 
-fn tensor(rt: &mut Runtime, dice: &mut Dice, shape: &[usize], dtype: Dtype, device: DeviceId) -> Tensor {
+pub(super) fn tensor(
+    rt: &mut Runtime,
+    dice: &mut Dice,
+    shape: &[usize],
+    dtype: Dtype,
+    device: DeviceId,
+) -> Tensor {
     let count = shape.iter().product();
     let values: Vec<f64> = (0..count).map(|_| dice.roll(2000) as f64 / 256.0 - 4.0).collect();
     let base = rt.from_host(&bytes_of(&values, Dtype::F64), shape, Dtype::F64, device).unwrap();

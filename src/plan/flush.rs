@@ -36,6 +36,30 @@ pub(super) struct Noted {
     pub traced: Option<Traced>,
 }
 
+/// A group whose results have memory.
+pub(super) struct Prepared<'g> {
+    /// An error when some of its results are lost.
+    pub failed: Result<()>,
+    /// `None` when there is nothing to compute.
+    pub ready: Option<Ready<'g>>,
+}
+
+/// The launch of a group.
+pub(super) struct Ready<'g> {
+    pub launch: Launch,
+    /// The storage of each view: first those of the loads, then those of the results.
+    pub storages: SmallVec<[&'g StorageRef; 8]>,
+    /// The number of loads.
+    pub loads: usize,
+    /// Its last operation, and where that is in the source.
+    name: &'static str,
+    span: Span,
+    /// Where its results are computed in the source, for a profile.
+    places: SmallVec<[Span; 8]>,
+    /// The shape before dimensions were merged.
+    shape: &'g Dims,
+}
+
 impl Runtime {
     /// Flushes the pending work of every stream.
     pub fn flush(&mut self) -> Result<()> {
@@ -82,12 +106,27 @@ impl Runtime {
         stream: &Arc<Stream>,
         effort: Effort,
     ) -> Result<()> {
-        let wanted = |storage: &StorageRef| is_wanted(std::iter::once(&*group), storage);
-        let mut live: SmallVec<[&Node; 8]> =
+        let Some(prepared) = self.prepare(group, device, stream, effort)? else {
+            return self.run_short(group, device, stream);
+        };
+        self.run_prepared(&prepared, device, stream)
+    }
+
+    /// Takes memory for a group's results and makes its launch. `None` when there is too little memory and the
+    /// effort is [`Effort::Quick`].
+    pub(super) fn prepare<'g>(
+        &mut self,
+        group: &'g FusedGroup,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        effort: Effort,
+    ) -> Result<Option<Prepared<'g>>> {
+        let wanted = |storage: &StorageRef| is_wanted(std::iter::once(group), storage);
+        let mut live: SmallVec<[&'g Node; 8]> =
             group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(wanted)).collect();
         let mut reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
         if live.is_empty() && reduce.is_none() {
-            return Ok(());
+            return Ok(Some(Prepared { failed: Ok(()), ready: None }));
         }
         // Results that cannot be computed are lost; the rest is computed, because other script lines wrote
         // it.
@@ -130,25 +169,27 @@ impl Runtime {
             }
         }
         if short {
-            drop((live, taken));
-            return self.run_short(group, device, stream);
+            return Ok(None);
         }
         taken.bind();
         if failed.is_err() && live.is_empty() && reduce.is_none() {
-            return failed;
+            return failed.map(|()| None);
         }
         let (map, loads, renumber) = assemble(group, &live, reduce.map(|r| r.reg));
         let mut views: SmallVec<[View; 4]> = SmallVec::new();
+        let mut storages = SmallVec::new();
         for &load in &loads {
             let load = &group.loads[load];
             let ptr = address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?;
             views.push(View { ptr, dtype: load.dtype, strides: load.strides.clone() });
+            storages.push(&load.storage);
         }
         for node in &live {
             let Some(storage) = &node.storage else { continue };
             let layout = node.layout(storage);
             let ptr = address(storage, layout, node.dtype.size(), stream)?;
             views.push(View { ptr, dtype: node.dtype, strides: layout.strides.clone() });
+            storages.push(storage);
         }
         let mut launch = Launch {
             program: self.programs.placeholder(),
@@ -172,10 +213,11 @@ impl Runtime {
                 reorder(&mut launch, &r.dims);
                 let kept = launch.shape.len() - launch.reduced;
                 let out_strides = crate::array::contiguous_strides(&launch.shape[..kept]);
-                let mut result = |storage: &Option<StorageRef>, dtype| -> Result<Option<u16>> {
+                let mut result = |storage: &'g Option<StorageRef>, dtype| -> Result<Option<u16>> {
                     let Some(storage) = storage else { return Ok(None) };
                     let ptr = address(storage, &Layout::contiguous(&[]), 1, stream)?;
                     launch.views.push(View { ptr, dtype, strides: out_strides.clone() });
+                    storages.push(storage);
                     Ok(Some(launch.views.len() as u16 - 1))
                 };
                 let out = result(&r.out, r.dtype)?;
@@ -198,18 +240,48 @@ impl Runtime {
             (None, Some(node)) => (node.name, node.span),
             (None, None) => ("", Span::NONE),
         };
+        let places = match self.is_traced() {
+            true => live.iter().map(|node| node.span).chain(reduce.map(|r| r.span)).collect(),
+            false => SmallVec::new(),
+        };
+        let ready = Ready { launch, storages, loads: loads.len(), name, span, places, shape: &group.shape };
+        Ok(Some(Prepared { failed, ready: Some(ready) }))
+    }
+
+    /// Launches a prepared group.
+    pub(super) fn run_prepared(
+        &mut self,
+        prepared: &Prepared<'_>,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        let done = match &prepared.ready {
+            Some(ready) => self.run_ready(&[ready], &ready.launch, device, stream),
+            None => Ok(()),
+        };
+        prepared.failed.clone().and(done)
+    }
+
+    /// Launches a program that does the work of these groups.
+    pub(super) fn run_ready(
+        &mut self,
+        groups: &[&Ready<'_>],
+        launch: &Launch,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        let Some(last) = groups.last() else { return Ok(()) };
+        let &Ready { name, span, .. } = *last;
         let ticket = self.note_launch(device, stream, name, span);
-        let results = reduce.iter().flat_map(|r| r.out.iter().chain(&r.out_index));
-        for storage in live.iter().filter_map(|node| node.storage.as_ref()).chain(results) {
+        for storage in groups.iter().flat_map(|group| &group.storages[group.loads..]) {
             storage.set_ticket(ticket);
         }
         let traced = self.is_traced().then(|| {
-            let places = live.iter().map(|node| node.span).chain(reduce.map(|r| r.span));
-            Traced::of(places, &group.shape)
+            let places = groups.iter().flat_map(|group| group.places.iter().copied());
+            Traced::of(places, if groups.len() == 1 { last.shape } else { &launch.shape })
         });
-        let work = Noted { name, ticket, traced };
-        let done = self.launch(device, stream, &launch, work);
-        failed.and(done.map_err(|e| e.locate(&crate::base::Site::of(span))))
+        let done = self.launch(device, stream, launch, Noted { name, ticket, traced });
+        done.map_err(|e| e.locate(&crate::base::Site::of(span)))
     }
 
     /// Launches a program. The written storages carry the ticket, and are lost if the driver refuses the launch. On a captured stream the
@@ -264,6 +336,19 @@ impl Runtime {
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {
         self.records.launches += 1;
         device.driver().launch(launch, stream.handle())
+    }
+}
+
+impl Ready<'_> {
+    /// Marks its results as lost if an operand has been lost since it was prepared; returns whether one was.
+    #[cold]
+    pub(super) fn lose_if_spoiled(&self) -> bool {
+        let (read, written) = self.storages.split_at(self.loads);
+        let is_spoiled = read.iter().any(|storage| storage.is_lost());
+        if is_spoiled {
+            written.iter().for_each(|storage| storage.lose());
+        }
+        is_spoiled
     }
 }
 

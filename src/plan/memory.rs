@@ -103,7 +103,7 @@ impl Runtime {
         self.quietly(|rt| {
             for at in leaving {
                 rt.leave_if_room(at)?;
-                if !rt.queues[at].chain.is_empty() {
+                if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
                     rt.flush_queue(at)?;
                 }
@@ -246,6 +246,7 @@ impl Runtime {
             Ok(()) => self.flush_queue(at),
             Err(e) if !is_shortage(&e) => Err(e),
             Err(_) => {
+                self.leave_waiting(at, &device, &stream)?;
                 let queue = &mut self.queues[at];
                 if !queue.chain.is_empty() {
                     return Ok(());
@@ -257,6 +258,24 @@ impl Runtime {
                 done.or_else(|e| if is_shortage(&e) { Ok(()) } else { Err(e) })
             }
         }
+    }
+
+    /// Launches the groups of a batch one by one, as far as there is memory for their results.
+    fn leave_waiting(&mut self, at: usize, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+        while self.queues[at].is_batch() {
+            let mut group = self.queues[at].chain.remove(0);
+            self.queues[at].waiting.forget_kinds();
+            if let Err(e) = self.bind_results(&group, device, stream) {
+                let done = if is_shortage(&e) { self.run_parts(&mut group, device, stream) } else { Err(e) };
+                // Work that did not fit stays queued.
+                self.queues[at].chain.insert(0, group);
+                return done.or_else(|e| if is_shortage(&e) { Ok(()) } else { Err(e) });
+            }
+            group.release();
+            self.queues[at].renumber(at);
+            self.run_group(&mut group, device, stream)?;
+        }
+        Ok(())
     }
 
     /// Launches a group that lacks memory for some of its results.

@@ -17,6 +17,9 @@
 //! that repeats the same work requests the same programs.
 
 mod abandon;
+mod batch;
+#[cfg(test)]
+pub mod batch_tests;
 mod capture;
 mod chain;
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod ordered;
 mod queue;
 mod quota;
 mod reduce;
+mod repeat;
 mod rows;
 mod shared_tests;
 mod streams;
@@ -55,6 +59,7 @@ pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};
 pub use reduce::Reduction;
+pub use repeat::{Begun, Template};
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 

@@ -7,8 +7,10 @@
 //! is loaded under one layout and stored under another in the same group; an operation that would do so
 //! flushes the group first.
 
+use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
+use super::reduce::REDUCED;
 use super::{Elementwise, MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
@@ -26,6 +28,8 @@ pub(super) struct Queue {
     pub generation: u32,
     /// Closed groups that wait for later work; see `chain`.
     pub chain: Vec<FusedGroup>,
+    /// See `batch`.
+    pub waiting: Waiting,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -111,6 +115,21 @@ pub(super) struct PendingReduce {
 }
 
 impl Node {
+    /// A result written to a tensor.
+    #[inline(always)]
+    pub(super) fn of(target: &Tensor, reg: u16, name: &'static str, span: Span) -> Node {
+        Node {
+            reg,
+            storage: Some(target.storage_ref()),
+            // The storage's first tensor needs none, unless it has got another layout (`unsqueeze_`).
+            view: (!std::ptr::eq(target.layout(), target.storage_ref().first_layout()))
+                .then(|| Box::new(target.layout().clone())),
+            dtype: target.dtype(),
+            name,
+            span,
+        }
+    }
+
     /// This node with another storage. Its layout is the node's if `own` is set, otherwise the storage's
     /// initial one.
     pub(super) fn moved(&self, storage: StorageRef, own: bool) -> Node {
@@ -128,7 +147,16 @@ impl Node {
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
         let (chain, spare) = (Vec::new(), Spare::default());
-        Queue { stream, generation: 1, chain, group: None, capture: None, full_from: None, spare }
+        Queue {
+            stream,
+            generation: 1,
+            chain,
+            waiting: Waiting::default(),
+            group: None,
+            capture: None,
+            full_from: None,
+            spare,
+        }
     }
 
     /// All groups, in order.
@@ -151,7 +179,7 @@ impl Queue {
     fn has_size(&self, more: Size) -> bool {
         let Size { mut instrs, mut views, mut nodes } = more;
         let mut before = 0;
-        for group in &self.chain {
+        for group in self.rows() {
             let size = group.size();
             before += size.views;
             instrs += size.instrs;
@@ -170,6 +198,7 @@ impl Queue {
     /// True when the open group must be cut before the operation at `span`: a loop iteration begins there
     /// that does not fit, or one that began a group there before.
     fn ends_before(&mut self, span: Span) -> bool {
+        let rows = self.rows().len();
         let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
         if span == Span::NONE {
             return false;
@@ -182,7 +211,7 @@ impl Queue {
             None => group.size_before(span),
         };
         group.rounds.newest = Some((span, now));
-        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && self.chain.is_empty() {
+        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && rows == 0 {
             // An iteration is no larger than the whole group.
             return false;
         }
@@ -209,6 +238,20 @@ impl Queue {
         let Spare { nodes, instrs } = std::mem::take(&mut self.spare);
         (group.nodes, group.map.instrs) = (nodes, instrs);
         group
+    }
+
+    /// Numbers the results of all groups again after some have left.
+    pub(super) fn renumber(&self, at: usize) {
+        let generation = self.generation;
+        for (part, group) in self.groups().enumerate() {
+            let nodes = group.nodes.iter().enumerate();
+            let written = nodes.filter_map(|(number, node)| Some((number, node.storage.as_ref()?)));
+            let reduced = group.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
+            for (node, storage) in written.chain(reduced.map(|storage| (REDUCED, storage))) {
+                let node = place_of(part, node);
+                storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
+            }
+        }
     }
 
     /// The pending state of a storage written by this node of the open group.
@@ -441,16 +484,7 @@ impl Runtime {
         }
         let number = group.nodes.len();
         group.rounds.seen |= bit_of(self.span);
-        push_made(&mut group.nodes, || Node {
-            reg,
-            storage: Some(target.storage_ref()),
-            // The storage's first tensor needs none, unless it has got another layout (`unsqueeze_`).
-            view: (!std::ptr::eq(target.layout(), target.storage_ref().first_layout()))
-                .then(|| Box::new(target.layout().clone())),
-            dtype: target.dtype(),
-            name,
-            span: self.span,
-        });
+        push_made(&mut group.nodes, || Node::of(target, reg, name, self.span));
         storage.set_pending(Some(queue.pending(at, number)));
         self.after_submit(at)
     }

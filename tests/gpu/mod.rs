@@ -3,6 +3,7 @@
 //! Results are compared with the host's executor if the semantics fix every bit, and otherwise with short
 //! references.
 
+mod batches;
 mod complex;
 mod driver;
 mod folds;

@@ -222,7 +222,7 @@ impl Library {
     /// Compiles in the background what [`Library::find`] did not find and was interpreted instead.
     pub fn compile_later(self: &Arc<Library>, launch: &Launch, signature: Signature) {
         let program = &launch.program;
-        let elements = launch.shape.iter().map(|&n| n as u64).product();
+        let elements = program.kind.elements(launch);
         let used = Use::default();
         used.store(elements, Relaxed);
         {

@@ -306,6 +306,18 @@ fn rows_compile() {
 }
 
 #[test]
+fn maps_over_several_tensors_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let launches = crate::plan::batch_tests::launches(0..40);
+    assert!(launches.len() > 40);
+    for launch in launches.iter().step_by(7) {
+        check(launch);
+    }
+}
+
+#[test]
 fn other_kinds_compile() {
     if !nvrtc_is_here() {
         return;

@@ -4,6 +4,7 @@
 pub mod fft;
 mod gather;
 mod map;
+mod maps;
 mod matmul;
 mod nonzero;
 mod pack;
@@ -16,6 +17,7 @@ mod sort;
 
 pub use gather::Gather;
 pub use map::{Instr, Map, Regs, Source, Store};
+pub use maps::Maps;
 pub use matmul::Matmul;
 pub use nonzero::NonZero;
 pub use pack::{PART_ALIGN, Pack};

@@ -186,11 +186,7 @@ impl Runtime {
             false => Cow::Borrowed(name),
         };
         let Traced { spans, shape } = traced;
-        let bytes = launch.views.iter().map(|view| {
-            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0);
-            extents.fold(view.dtype.size() as u64, |n, (&extent, _)| n.saturating_mul(extent as u64))
-        });
-        let bytes = bytes.fold(0, u64::saturating_add);
+        let bytes = kind.bytes(launch);
         let row = row_of(stream);
         let action = Action { row, kind: ActionKind::Launch, name, start: 0, end: 0, spans, shape, bytes };
         self.trace_after(started, device, stream, action, Work::Launch(launch));

@@ -236,6 +236,16 @@ impl Plan {
     }
 }
 
+/// The most elements of a unit, by the sizes of the narrowest and the widest dtype. A unit's elements are unrolled.
+/// Long programs do not need wide loads, and would take seconds to compile.
+pub(super) fn vector_width(narrowest: usize, widest: usize, instrs: usize) -> usize {
+    let mut width = (16 / narrowest).clamp(1, 32 / widest);
+    while width * instrs > MOST_UNROLLED && width * narrowest > 4 {
+        width /= 2;
+    }
+    width
+}
+
 /// Extents that are not 1.
 fn squeezed(shape: &[usize]) -> impl DoubleEndedIterator<Item = (usize, usize)> + Clone {
     shape.iter().copied().enumerate().filter(|&(_, extent)| extent != 1)
@@ -315,12 +325,7 @@ impl Kind for Map {
             return signature;
         }
         // Row strides and addresses must keep every unit aligned.
-        let mut width = (16 / narrowest).clamp(1, 32 / widest);
-        // A unit's elements are unrolled. Long programs do not need wide loads, and would take seconds to
-        // compile.
-        while width * self.instrs.len() > MOST_UNROLLED && width * narrowest > 4 {
-            width /= 2;
-        }
+        let mut width = vector_width(narrowest, widest, self.instrs.len());
         for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
             if matches!(kinds[v], ViewKind::Linear | ViewKind::Row) {
                 let unit = (width * view.dtype.size()).min(16) as u64;

@@ -1,0 +1,174 @@
+//! Updates of many tensors: few operations and launches, with the results of separate updates.
+
+use super::*;
+use crate::device::{Backend, Config, Machine};
+use crate::plan::{Runtime, Settings};
+use crate::vm::{Mode, Vm};
+
+fn vm(fuse: bool) -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    machine(Runtime::new(Machine::open(&config).unwrap(), Settings { fuse, ..Settings::default() }))
+}
+
+fn run(vm: &mut Vm, text: &str) -> Value {
+    vm.eval("<test>", text, Mode::Input).unwrap_or_else(|e| panic!("{text}: {e:?}"))
+}
+
+/// The launches and operations of a script.
+fn counts(vm: &mut Vm, text: &str) -> (u64, u64) {
+    vm.flush().unwrap();
+    let before = (vm.rt.launches(), vm.rt.operations());
+    run(vm, text);
+    vm.flush().unwrap();
+    (vm.rt.launches() - before.0, vm.rt.operations() - before.1)
+}
+
+/// Parameters of many shapes with gradients, some of neighbours with equal shapes.
+const PARAMETERS: &str = "import nn
+manual_seed(1)
+let shapes = [[64], [64], [7, 9], [128, 3], [1], [5, 2, 2], [2000], [33]]
+let params = map(|i| randn(shapes[i % 8], requires_grad=true), 0..48)
+for p in params { p.grad = randn_like(p) }
+";
+
+/// Optimisers, with the most launches of a step and the most operations (without those of `nadam`, which keeps a
+/// number for each parameter).
+const OPTIMIZERS: &[(&str, u64, u64)] = &[
+    ("nn.sgd(params, lr=0.1)", 1, 8),
+    ("nn.sgd(params, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=true, maximize=true)", 1, 12),
+    ("nn.adam(params, lr=0.1)", 1, 12),
+    ("nn.adam(params, lr=0.1, amsgrad=true, weight_decay=0.1)", 1, 16),
+    ("nn.adamw(params, lr=0.1)", 1, 12),
+    ("nn.nadam(params, lr=0.1)", 4, 2000),
+    ("nn.radam(params, lr=0.1)", 1, 12),
+    ("nn.rmsprop(params, lr=0.1)", 1, 12),
+    ("nn.rmsprop(params, lr=0.1, momentum=0.9, centered=true)", 1, 16),
+    ("nn.adagrad(params, lr=0.1)", 1, 12),
+    ("nn.adadelta(params)", 1, 16),
+    ("nn.adamax(params, lr=0.1)", 1, 12),
+    ("nn.lion(params, lr=0.1)", 1, 12),
+];
+
+#[test]
+fn a_step_of_an_optimizer_is_few_operations_and_launches() {
+    for &(optimizer, launches, operations) in OPTIMIZERS {
+        let mut vm = vm(true);
+        run(&mut vm, PARAMETERS);
+        run(&mut vm, &format!("let optimizer = {optimizer}\noptimizer.step()\noptimizer.step()"));
+        let (l, o) = counts(&mut vm, "optimizer.step()");
+        assert!(l <= launches && o <= operations, "{optimizer}: {l} launches, {o} operations");
+    }
+}
+
+#[test]
+fn optimizers_give_the_bits_of_separate_operations() {
+    let all = "cat(map(|p| p.detach().to(f64).reshape(-1), params))";
+    let more = [
+        // Dtypes by turns, gradients with other strides, a parameter without a gradient, two groups, a step that some
+        // parameters miss.
+        "for i in 0..48 { if i % 5 == 0 { params[i] = params[i].detach().to(f64).requires_grad_() } }
+         params[3] = params[2].detach().to(bf16).requires_grad_()
+         for p in params { p.grad = randn_like(p) }
+         params[3].grad = randn(9, 7).to(bf16).t()
+         params[4].grad = none
+         let optimizer = nn.adamw([(params = params[0..20], lr = 0.1), (params = params[20..48], lr = 0.2)])
+         optimizer.step()
+         params[30].grad = none
+         optimizer.step()
+         params[30].grad = ones_like(params[30])
+         optimizer.step()",
+        // Views of one memory.
+        "let flat = randn(4000)
+         let views = map(|i| flat[i * 50..i * 50 + 40 + i], 0..20)
+         let gradients = map(|v| randn_like(v), views)
+         let optimizer = nn.adam(views)
+         for i in 0..3 { optimizer.step(gradients) }
+         params = [flat]",
+        "nn.clip_grad_value_(params, 0.5)
+         nn.clip_grad_norm_(params, 1.0)
+         for p in params { with no_grad() { p.copy_(p.grad) } }",
+        "let net = (w = params, forward = |self, x| x)
+         let average = nn.averaged(net, decay=0.75)
+         with no_grad() { for p in params { p.add_(1) } }
+         average.update(net)
+         params = average.net.w",
+    ];
+    let steps = OPTIMIZERS
+        .iter()
+        .map(|(optimizer, ..)| format!("let optimizer = {optimizer}\nfor i in 0..3 {{ optimizer.step() }}"));
+    for script in steps.chain(more.map(str::to_string)) {
+        let results = [true, false].map(|fuse| {
+            let mut vm = vm(fuse);
+            run(&mut vm, PARAMETERS);
+            run(&mut vm, &script);
+            let Value::Tensor(all) = run(&mut vm, all) else { panic!("no tensor") };
+            vm.rt.read(&all).unwrap()
+        });
+        assert!(results[0] == results[1], "{script}");
+    }
+}
+
+#[test]
+fn a_repeated_update_counts_as_a_write() {
+    for row in 0..2 {
+        let mut vm = vm(true);
+        run(&mut vm, "let w = map(|i| ones(3 + i, requires_grad=true), 0..2)");
+        run(&mut vm, &format!("let loss = (w[{row}] * w[{row}]).sum()"));
+        run(&mut vm, "with no_grad() { foreach(|i| w[i].mul_(2), map(|p| [p], w)) }");
+        let Err(error) = vm.eval("<test>", "loss.backward()", Mode::Input) else { panic!("row {row}") };
+        assert!(error.message().contains("written"), "{error:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_repeated_calls_the_function() {
+    // The rows share memory; a draw; a reduction; a value that leaves the function; recorded operations.
+    let cases = [
+        (
+            "let x = zeros(9)\nlet rows = map(|i| [x[0..6], x[3..9]], 0..3)\nforeach(|i| { rows[i][0].add_(rows[i][1] + 1) }, rows)",
+            "x.sum().item() == 27",
+        ),
+        (
+            "let rows = map(|i| [zeros(50)], 0..2)\nforeach(|i| { rows[i][0].add_(rand(50)) }, rows)",
+            "not equal(rows[0][0], rows[1][0])",
+        ),
+        (
+            "let rows = map(|i| [full([i + 2], 2.0)], 0..3)\nforeach(|i| { rows[i][0].mul_(rows[i][0].sum()) }, rows)",
+            "rows[2][0].sum().item() == 64",
+        ),
+        (
+            "let seen = []\nlet rows = map(|i| [full([i + 2], 2.0)], 0..3)\nforeach(|i| seen.append(rows[i][0] * 2), rows)",
+            "len(seen) == 3 and seen[2].sum().item() == 16",
+        ),
+        (
+            "let w = ones(2, requires_grad=true)\nlet rows = map(|i| [ones(2)], 0..3)\nforeach(|i| rows[i][0].mul_(w), rows)\n(rows[0][0] + rows[2][0]).sum().backward()",
+            "equal(w.grad, [2.0, 2.0])",
+        ),
+        ("let rows = [[1], [ones(2)], [ones(2), 3], []]\nlet n = 0\nforeach(|i| { n += 1 }, rows)", "n == 4"),
+    ];
+    for (script, expected) in cases {
+        let mut vm = vm(true);
+        run(&mut vm, script);
+        assert!(matches!(run(&mut vm, expected), Value::Bool(true)), "{script}");
+    }
+}
+
+#[test]
+fn a_training_step_is_few_launches() {
+    let mut vm = vm(true);
+    run(
+        &mut vm,
+        "import nn
+         let net = nn.sequential(nn.linear(20, 16), relu, nn.linear(16, 16), relu, nn.linear(16, 10))
+         let optimizer = nn.adam(net, lr=1e-3)
+         let (x, y) = (randn(8, 20), randint(0, 10, (8,)))
+         fn step() {
+             optimizer.zero_grad()
+             nn.cross_entropy(net(x), y).backward()
+             optimizer.step()
+         }
+         for i in 0..3 { step() }",
+    );
+    let (launches, operations) = counts(&mut vm, "step()");
+    assert!(launches <= 25 && operations <= 70, "{launches} launches, {operations} operations");
+}
