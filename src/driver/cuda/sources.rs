@@ -312,9 +312,8 @@ fn maps_over_several_tensors_compile() {
     }
     let launches = crate::plan::batch_tests::launches(0..40);
     assert!(launches.len() > 40);
-    for launch in launches.iter().step_by(7) {
-        check(launch);
-    }
+    everywhere(&launches[0]);
+    launches.iter().step_by(7).for_each(check);
 }
 
 #[test]
