@@ -7,7 +7,7 @@ struct Params { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
 typedef @BITS@ Bits;
 #define WIDTH @WIDTH@
-#define UNROLL 4
+#define UNROLL @UNROLL@
 
 extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__ Params p) {
     const Index units = (Index)p.w[0];

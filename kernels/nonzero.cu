@@ -1,14 +1,16 @@
 // The positions of non-zero elements, ascending: count per tile, prefix sum, write.
 //
-// p.w: 0 input, 1 positions, 2 count, 3 elements, 4 tiles, 5 counts of the tiles.
+// p.w: 0 input, 1 positions, 2 count, 3 elements, 4 tiles, 5 counts of the tiles, 6 and 7 the bits of an element that
+// say whether it is zero.
 
-struct Params { u64 w[6]; };
+struct Params { u64 w[8]; };
 typedef @BITS@ Bits;
 #define ITEMS 16
 #define TILE (256 * ITEMS)
 
 INLINE bool is_set(const Params& p, u64 at) {
-    return at < p.w[3] && to_bool(load_@DTYPE@(memory<const Bits>(p.w[0])[at]));
+    const Bits mask = sizeof(Bits) == 16 ? (Bits)((u128)p.w[7] << 64 | p.w[6]) : (Bits)p.w[6];
+    return at < p.w[3] && (memory<const Bits>(p.w[0])[at] & mask) != 0;
 }
 
 INLINE u64 before_in_block(u64 mine, u64& total) {

@@ -6,18 +6,18 @@
 //
 // p.w: 0 keys in, 1 positions in (0: the identity), 2 keys out, 3 positions out, 4 counts, 5 totals, 6
 // length, 7 tiles per row, 8 shift, 9 row stride of keys in, 10 of keys out, 11 of positions out, 12 whether
-// positions are written as i64.
+// positions are written as i64, 13 the order of the keys, for `sortable`.
 
-struct RadixParams { u64 w[13]; };
+struct RadixParams { u64 w[14]; };
 typedef @KEY@ Key;
 typedef @COUNT@ Count;
 #define RADIX_ITEMS 16
 #define RADIX_TILE (256 * RADIX_ITEMS)
 
-INLINE Key sortable(Key k) {
+INLINE Key sortable(Key k, u64 order) {
 @SORTABLE@
 }
-INLINE u32 digit_of(Key k, u32 shift) { return (u32)(sortable(k) >> shift) & 255u; }
+INLINE u32 digit_of(const RadixParams& p, Key k, u32 shift) { return (u32)(sortable(k, p.w[13]) >> shift) & 255u; }
 
 // Exclusive prefix sum over a block of 256 threads; `total` gets the sum.
 template <class T> INLINE T before_in_block(T mine, T& total) {
@@ -59,13 +59,13 @@ extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_cons
         for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
 #pragma unroll
             for (int j = 0; j < 16 / sizeof(Key); j++) {
-                atomicAdd(&counts[digit_of(take<Key>(words[i], j), (u32)p.w[8])], 1u);
+                atomicAdd(&counts[digit_of(p, take<Key>(words[i], j), (u32)p.w[8])], 1u);
             }
         }
     } else {
         for (int i = 0; i < RADIX_ITEMS; i++) {
             const u64 at = tile * RADIX_TILE + i * 256 + threadIdx.x;
-            if (at < p.w[6]) atomicAdd(&counts[digit_of(keys[at], (u32)p.w[8])], 1u);
+            if (at < p.w[6]) atomicAdd(&counts[digit_of(p, keys[at], (u32)p.w[8])], 1u);
         }
     }
     __syncthreads();
@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
 #pragma unroll
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
-        const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
+        const u32 digit = at < valid ? digit_of(p, key[i], shift) : 255u;
         u32 peers = FULL_WARP;
 #pragma unroll
         for (int bit = 0; bit < 8; bit++) {
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
 #pragma unroll
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
-        const u32 digit = at < valid ? digit_of(key[i], shift) : 255u;
+        const u32 digit = at < valid ? digit_of(p, key[i], shift) : 255u;
         place[i] += in_tile[digit] + in_warp[warp][digit];
         staged_keys[place[i]] = key[i];
         if (TOGETHER && at < valid) staged[place[i]] = position_in(p, row, first + at);
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
             const u32 at = i * 256 + t;
             if (at < valid) {
                 const Key k = staged_keys[at];
-                const u32 digit = digit_of(k, shift);
+                const u32 digit = digit_of(p, k, shift);
                 const Count target = in_row[digit] + (at - in_tile[digit]);
                 keys_out[target] = k;
                 position_out(p, positions_row + target, staged[at]);
@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
             const u32 at = i * 256 + t;
             if (at < valid) {
                 const Key k = staged_keys[at];
-                const u32 digit = digit_of(k, shift);
+                const u32 digit = digit_of(p, k, shift);
                 target[i] = in_row[digit] + (at - in_tile[digit]);
                 keys_out[target[i]] = k;
             }

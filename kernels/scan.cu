@@ -5,19 +5,19 @@
 // combined, then scanned, then each segment starts with its carry. The split depends only on the shape.
 //
 // p.w: 0 input, 1 output, 2 carries or 0, 3 rows, 4 length, 5 segment, 6 segments, 7 input's row
-// stride, 8 output's row stride.
+// stride, 8 output's row stride, 9 size and 10 number of the dtype if it is known at launch.
 
-struct Params { u64 w[9]; };
+struct Params { u64 w[11]; };
 typedef @ACC@ Acc;
-typedef @BITS@ Bits;
+@DTYPES@
+#define SIZE @SIZE@
 #define INIT @INIT@
 #define TEAM @TEAM@
 #define ITEMS 4
 #define TILE (TEAM * ITEMS)
 #define VECTOR @VECTOR@
-#define UNIT (ITEMS * sizeof(Bits) / 4)
 
-INLINE Acc combine(Acc a, Acc b) { return @COMBINE@; }
+@QUALIFIER@ Acc combine(Acc a, Acc b) { return @COMBINE@; }
 
 // Combines one value per thread of the team. Returns the exclusive prefix of this thread, and the total.
 INLINE Acc team_scan(Acc mine, Acc& total) {
@@ -49,11 +49,11 @@ INLINE Acc team_scan(Acc mine, Acc& total) {
     return before;
 }
 
-INLINE void load_items(Acc (&v)[ITEMS], u64 row, u64 at, u64 end) {
+INLINE void load_items(const Params& p, Acc (&v)[ITEMS], u64 row, u64 at, u64 end) {
 #if VECTOR
     if (at < end) {
-        u32 words[UNIT];
-        load_words(words, row + at * sizeof(Bits));
+        u32 words[ITEMS * SIZE / 4];
+        load_words(words, row + at * SIZE);
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) v[i] = load_@DTYPE@(take<Bits>(words, i));
         return;
@@ -61,7 +61,8 @@ INLINE void load_items(Acc (&v)[ITEMS], u64 row, u64 at, u64 end) {
 #endif
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        v[i] = at + i < end ? load_@DTYPE@(memory<const Bits>(row)[at + i]) : INIT;
+        v[i] = INIT;
+        if (at + i < end) v[i] = @LOAD@;
     }
 }
 
@@ -72,20 +73,20 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
     const u64 begin = part * p.w[5];
     const u64 left = p.w[4] - begin;
     const u64 end = !live ? 0 : begin + (left < p.w[5] ? left : p.w[5]);
-    const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits), out = p.w[1] + row * p.w[8] * sizeof(Bits);
+    const u64 in = p.w[0] + row * p.w[7] * SIZE, out = p.w[1] + row * p.w[8] * SIZE;
     const int t = threadIdx.x % TEAM;
     Acc carry = INIT;
     if (live && p.w[2] != 0) carry = memory<const Acc>(p.w[2])[slot];
     // Every thread of a team visits every tile: the team's scan needs all of them. The next tile is loaded
     // while this one is scanned.
     Acc next[ITEMS];
-    load_items(next, in, begin + (u64)t * ITEMS, end);
+    load_items(p, next, in, begin + (u64)t * ITEMS, end);
     for (u64 tile = begin; tile < end; tile += TILE) {
         const u64 at = tile + (u64)t * ITEMS;
         Acc v[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) v[i] = next[i];
-        if (tile + TILE < end) load_items(next, in, at + TILE, end);
+        if (tile + TILE < end) load_items(p, next, in, at + TILE, end);
 #pragma unroll
         for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
         Acc total;
@@ -95,15 +96,15 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
         for (int i = 0; i < ITEMS; i++) v[i] = combine(before, v[i]);
 #if VECTOR
         if (at < end) {
-            u32 words[UNIT] = {};
+            u32 words[ITEMS * SIZE / 4] = {};
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) put<Bits>(words, i, store_@DTYPE@(round_@DTYPE@(v[i])));
-            store_words(words, out + at * sizeof(Bits));
+            store_words(words, out + at * SIZE);
         }
 #else
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
-            if (at + i < end) memory<Bits>(out)[at + i] = store_@DTYPE@(round_@DTYPE@(v[i]));
+            if (at + i < end) @STORE@;
         }
 #endif
     }
@@ -116,12 +117,12 @@ extern "C" __global__ void __launch_bounds__(256) scan_totals(const __grid_const
     const u64 begin = part * p.w[5];
     const u64 left = p.w[4] - begin;
     const u64 end = begin + (left < p.w[5] ? left : p.w[5]);
-    const u64 in = p.w[0] + row * p.w[7] * sizeof(Bits);
+    const u64 in = p.w[0] + row * p.w[7] * SIZE;
     // A thread combines its items of each tile; then the tiles' totals are combined in order.
     Acc sum = INIT;
     for (u64 tile = begin; tile < end; tile += TILE) {
         Acc v[ITEMS];
-        load_items(v, in, tile + (u64)threadIdx.x * ITEMS, end);
+        load_items(p, v, in, tile + (u64)threadIdx.x * ITEMS, end);
 #pragma unroll
         for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
         sum = combine(sum, v[ITEMS - 1]);

@@ -5,12 +5,14 @@
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh, then the layout from
-// kernel/kinds. A target is an offset in `out`, in elements, of the first inner element.
+// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh, 15 size and 16 number of the dtype if it
+// is known at launch, then the layout from kernel/kinds. A target is an offset in `out`, in elements, of the first inner
+// element.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
-typedef @BITS@ Bits;
+@DTYPES@
+#define SIZE @SIZE@
 typedef @UNSIGNED@ Unsigned;
 
 // The target of element i. A bad index is reported once and has no target.
@@ -26,13 +28,20 @@ INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target)
     target = (u64)(@AT_OUT@) + (u64)at * p.w[2];
     return true;
 }
-INLINE Index source_offset(const ScatterParams& p, Index i) {
+@QUALIFIER@ Index source_offset(const ScatterParams& p, Index i) {
 @COORDINATES@
     return (Index)(@AT_SOURCE@);
 }
+
+#if @MODE@ < 3
 INLINE Bits source_of(const ScatterParams& p, Index i) {
     return memory<const Bits>(p.w[5])[source_offset(p, i)];
 }
+#else
+// Elements at an address.
+INLINE @ACC@ load(const ScatterParams& p, u64 address) { return @LOAD@; }
+INLINE void store(const ScatterParams& p, u64 address, @ACC@ value) { @STORE@; }
+#endif
 
 #if @MODE@ == 0
 // The last element for each target: the greatest position, plus one.
@@ -211,8 +220,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     const u32 room = (u32)p.w[14];
     const Index j = (Index)place.at;
 @INNER@
-    const Bits* source = memory<const Bits>(p.w[5]) + (@INNER_SOURCE@);
-    Bits* out = memory<Bits>(p.w[7]) + (@INNER_OUT@);
+    const u64 source = p.w[5] + (u64)(@INNER_SOURCE@) * SIZE, out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
     u64 last;
     for (u64 k = place.begin; k < place.end; k = last) {
         const Key target = keys[k];
@@ -221,7 +229,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         const bool begins = k == 0 || keys[k - 1] != target;
         const bool is_whole = begins && (last == p.w[0] || keys[last] != target);
         if (LONG && is_whole) continue;
-        const float held = begins ? load_@DTYPE@(out[target]) : 0.0f;
+        const float held = begins ? load(p, out + (u64)target * SIZE) : 0.0f;
         u64 at = 0;
         if (!is_whole) at = (begins ? place.chunk : first_chunk(keys, target, place.begin)) * p.w[11] + place.at;
         u32* tops = memory<u32>(p.w[12]) + at;
@@ -232,7 +240,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             top = top_of(held);
             #pragma unroll 8
             for (u64 i = k; i < last; i++) {
-                top = higher(top, top_of(load_@DTYPE@(source[source_offset(p, (Index)positions[i])])));
+                top = higher(top, top_of(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE)));
             }
             if (!is_whole) {
                 raise_top(tops, 0, top);
@@ -242,12 +250,12 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         i64 sum = units(held, top, room);
         #pragma unroll 8
         for (u64 i = k; i < last; i++) {
-            sum += units(load_@DTYPE@(source[source_offset(p, (Index)positions[i])]), top, room);
+            sum += units(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE), top, room);
         }
         if (LONG) {
             atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
         } else {
-            out[target] = store_@DTYPE@(round_@DTYPE@(sum_of(sum, top, room)));
+            store(p, out + (u64)target * SIZE, sum_of(sum, top, room));
         }
     }
 }
@@ -269,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
 @INNER@
     const u64 at = place.chunk * p.w[11] + place.at;
     const float sum = sum_of(memory<const i64>(p.w[13])[at], memory<const u32>(p.w[12])[at], (u32)p.w[14]);
-    (memory<Bits>(p.w[7]) + (@INNER_OUT@))[target] = store_@DTYPE@(round_@DTYPE@(sum));
+    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + (u64)target * SIZE, sum);
 }
 #else
 // After the sort: a thread for each inner element of the first element of each run combines the run, in ascending
@@ -288,21 +296,21 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
     if ((u64)target == p.w[10] || (i > 0 && keys[i - 1] == target)) return;
     const Index j = thread - i * inner;
 @INNER@
-    const Bits* source = memory<const Bits>(p.w[5]) + (@INNER_SOURCE@);
-    Bits* out = memory<Bits>(p.w[7]) + target + (@INNER_OUT@);
-    Acc sum = load_@DTYPE@(*out);
+    const u64 source = p.w[5] + (u64)(@INNER_SOURCE@) * SIZE;
+    const u64 out = p.w[7] + (u64)target * SIZE + (u64)(@INNER_OUT@) * SIZE;
+    Acc sum = load(p, out);
     Index k = i;
     for (; k + 8 <= count && keys[k + 7] == target; k += 8) {
-        Bits values[8];
+        Acc values[8];
         #pragma unroll
-        for (int n = 0; n < 8; n++) values[n] = source[source_offset(p, (Index)positions[k + n])];
+        for (int n = 0; n < 8; n++) values[n] = load(p, source + (u64)source_offset(p, (Index)positions[k + n]) * SIZE);
         #pragma unroll
-        for (int n = 0; n < 8; n++) sum = combine(sum, load_@DTYPE@(values[n]));
+        for (int n = 0; n < 8; n++) sum = combine(sum, values[n]);
     }
     for (; k < count && keys[k] == target; k++) {
-        sum = combine(sum, load_@DTYPE@(source[source_offset(p, (Index)positions[k])]));
+        sum = combine(sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
     }
-    *out = store_@DTYPE@(round_@DTYPE@(sum));
+    store(p, out, sum);
 }
 #endif
 #endif

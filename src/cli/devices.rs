@@ -49,7 +49,7 @@ fn listing(options: &Options) -> Result<String> {
     Ok(text)
 }
 
-/// The libraries that CUDA devices use, and why one cannot be used.
+/// The libraries that CUDA devices use; for one that is missing, what is different without it and how to get it.
 #[cfg(feature = "cuda")]
 fn libraries() -> String {
     let mut rows = vec![["library", "version", "file"].map(String::from)];
@@ -59,7 +59,10 @@ fn libraries() -> String {
         rows.push(match library.found {
             Ok((version, file)) => [name, version, file.display().to_string()],
             Err(error) => {
-                missing.push_str(&format!("{}\n", error.message()));
+                missing.push_str(&format!("\n{}\n  without it: {}\n", error.message(), library.without));
+                if let Some(help) = error.help_text() {
+                    missing.push_str(&format!("  help: {help}\n"));
+                }
                 [name, "missing".into(), String::new()]
             }
         });

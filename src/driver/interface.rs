@@ -78,7 +78,7 @@ pub struct KernelStats {
     pub programs: u64,
     /// Programs compiled; the others came from the cache on disk, or were only interpreted.
     pub compiled: u64,
-    /// Launches that the ready-made kernel interpreted.
+    /// Launches that ready-made kernels ran.
     pub interpreted: u64,
     /// Launches of programs.
     pub launches: u64,

@@ -113,6 +113,16 @@ pub trait Kind: Identity + Debug + Send + Sync {
         let _ = (launch, queue);
         Ok(false)
     }
+    /// True when every launch has a source that ships compiled.
+    fn ships(&self) -> bool {
+        false
+    }
+    /// The signature of a source that serves more launches than this one and gives the same bits: for any dtype or any
+    /// rank. Such kernels ship compiled; `source` and `enqueue` take the signature as one of their own.
+    fn general(&self, launch: &Launch) -> Option<Signature> {
+        let _ = launch;
+        None
+    }
     /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and a workspace of the stream.
     fn multiplies(&self) -> bool {
         false

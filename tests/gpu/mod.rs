@@ -15,6 +15,7 @@ mod moves;
 mod peers;
 mod products;
 mod profiling;
+mod ready;
 mod rows;
 mod timing;
 

@@ -72,6 +72,11 @@ impl Api {
     }
 }
 
+/// True when products need kernels of our own.
+pub(super) fn is_missing() -> bool {
+    CUBLAS.find().is_err()
+}
+
 /// cuBLAS' version.
 pub(super) fn version() -> Result<String> {
     dynamic::version_of(Api::get()?.get_property)

@@ -1,7 +1,7 @@
 //! One CUDA device.
 
 use super::background;
-use super::blas::Blas;
+use super::blas::{self, Blas};
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::graph::Graphs;
@@ -127,7 +127,7 @@ impl CudaDriver {
     /// Compiles and loads what a launch needs, and allocates the memory that launches on its stream share.
     pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         let kind = &*launch.program.kind;
-        if kind.multiplies() {
+        if kind.multiplies() && !blas::is_missing() {
             self.with_blas(stream, |_| Ok(()))?;
         }
         match self.library.get(launch, kind.signature(launch)) {

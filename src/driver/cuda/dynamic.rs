@@ -36,6 +36,8 @@ pub(super) struct Toolkit {
     files: &'static [File],
     /// How to install it, for error messages.
     install: &'static str,
+    /// What is different without it.
+    without: &'static str,
     found: OnceLock<Result<Found>>,
 }
 
@@ -53,6 +55,8 @@ pub(super) static NVRTC: Toolkit = Toolkit::new(
         File { cuda: 12, unix: "libnvrtc.so.12", windows: "nvrtc64_120_0.dll" },
     ],
     "the CUDA toolkit, or the package `nvidia-cuda-nvrtc` (`nvidia-cuda-nvrtc-cu12` for CUDA 12)",
+    "the kernels that ship with Runnel do all work, some of it slower; elementwise work of complex numbers, \
+     and functions defined at run time, fail",
 );
 
 pub(super) static CUBLAS: Toolkit = Toolkit::new(
@@ -63,6 +67,7 @@ pub(super) static CUBLAS: Toolkit = Toolkit::new(
         File { cuda: 12, unix: "libcublas.so.12", windows: "cublas64_12.dll" },
     ],
     "the CUDA toolkit, or the package `nvidia-cublas` (`nvidia-cublas-cu12` for CUDA 12)",
+    "matrix products are slower",
 );
 
 /// The version in cuFFT's file name is one below the toolkit's.
@@ -74,6 +79,7 @@ pub(super) static CUFFT: Toolkit = Toolkit::new(
         File { cuda: 12, unix: "libcufft.so.11", windows: "cufft64_11.dll" },
     ],
     "the CUDA toolkit, or the package `nvidia-cufft` (`nvidia-cufft-cu12` for CUDA 12)",
+    "Fourier transforms fail",
 );
 
 /// NCCL uses one file name for all versions of CUDA.
@@ -83,6 +89,7 @@ pub(super) static NCCL: Toolkit = Toolkit::new(
     c"ncclGetVersion",
     &[File { cuda: 12, unix: "libnccl.so.2", windows: "nccl.dll" }],
     "`libnccl2`, or the package `nvidia-nccl-cu13` (`nvidia-nccl-cu12` for CUDA 12)",
+    "groups of several processes fail",
 );
 
 impl Toolkit {
@@ -91,8 +98,9 @@ impl Toolkit {
         function: &'static CStr,
         files: &'static [File],
         install: &'static str,
+        without: &'static str,
     ) -> Toolkit {
-        Toolkit { name, function, files, install, found: OnceLock::new() }
+        Toolkit { name, function, files, install, without, found: OnceLock::new() }
     }
 
     /// Opens the library. The result is cached.
@@ -217,6 +225,8 @@ pub struct LibraryInfo {
     pub name: &'static str,
     /// Its version and file, or why it cannot be used.
     pub found: Result<(String, PathBuf)>,
+    /// What is different without it.
+    pub without: &'static str,
 }
 
 /// Finds all libraries that CUDA devices use, and binds their functions.
@@ -231,7 +241,7 @@ pub fn libraries() -> Vec<LibraryInfo> {
     ];
     let look = |&(toolkit, version): &Row| {
         let found = version().and_then(|version| Ok((version, toolkit.find()?.path.clone())));
-        LibraryInfo { name: toolkit.name, found }
+        LibraryInfo { name: toolkit.name, found, without: toolkit.without }
     };
     rows.iter().map(look).collect()
 }
@@ -311,7 +321,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn what_lacks_a_function_is_named_by_its_file() {
         static C: Toolkit =
-            Toolkit::new("C", c"abs", &[File { cuda: 12, unix: "libc.so.6", windows: "" }], "");
+            Toolkit::new("C", c"abs", &[File { cuda: 12, unix: "libc.so.6", windows: "" }], "", "");
         let found = C.find().unwrap();
         assert!(found.path.is_absolute() && found.path.ends_with("libc.so.6"), "{:?}", found.path);
         // SAFETY: the type is that of `abs`.

@@ -45,9 +45,10 @@ pub static NO_LIBRARY: Code = Code {
     id: "E0813",
     kind: ErrorKind::Cuda,
     title: "CUDA library not found",
-    page: "Kernels are compiled by NVRTC, matrix products run in cuBLAS and Fourier transforms in cuFFT; these come \
-           with the CUDA toolkit, not with the driver. Groups of several processes need NCCL, which is a separate \
-           package.\n\nThe libraries of CUDA 13 and of CUDA 12 both serve; those of CUDA 13 need a driver for CUDA \
+    page: "Kernels that ship with Runnel do most work on any machine with NVIDIA's driver. NVRTC compiles faster ones, \
+           and those for complex numbers and functions defined at run time; cuBLAS makes matrix products faster; \
+           Fourier transforms run in cuFFT. These come with the CUDA toolkit, not with the driver. Groups of several \
+           processes need NCCL, which is a separate package.\n\nThe libraries of CUDA 13 and of CUDA 12 both serve; those of CUDA 13 need a driver for CUDA \
            13. They are looked for on the system's library path, then under `CUDA_HOME`, `CUDA_PATH` and \
            `/usr/local/cuda`, then among the packages of the active Python environment (`VIRTUAL_ENV`, \
            `CONDA_PREFIX`). `runnel devices` shows what was found.\n\nInstall the toolkit; or the packages \

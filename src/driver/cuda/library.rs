@@ -8,11 +8,11 @@ use super::background::{self, Use};
 use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
-use super::ready;
+use super::{ready, shipped};
 use crate::base::{Error, Result};
 use crate::driver::{Compiled, KernelStats};
-use crate::kernel::cuda::Signature;
 use crate::kernel::cuda::interpret::MOST_SHARED;
+use crate::kernel::cuda::{CudaSource, Signature};
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use foldhash::HashMap;
@@ -72,6 +72,8 @@ pub(super) struct Library {
     changed: Condvar,
     /// The ready-made kernels, once they are needed.
     ready: OnceLock<Option<Arc<Loaded>>>,
+    /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
+    shipped: Mutex<HashMap<(Arc<Program>, Signature), Option<Arc<Loaded>>>>,
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
@@ -142,6 +144,7 @@ impl Library {
             tables,
             changed: Condvar::new(),
             ready: OnceLock::new(),
+            shipped: Mutex::default(),
             counts: Counts::default(),
             compiled: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -206,14 +209,19 @@ impl Library {
         }
         self.counts.programs.fetch_add(1, Relaxed);
         let compiling = Compiling { library: self, program, signature };
-        // The disk cache answers in well under a millisecond.
+        // Kernels that ship, or the disk cache, which answers in well under a millisecond.
         let source = program.kind.source(signature);
         let begun = Instant::now();
-        let Some(image) = nvrtc::cached(&source.text, self.arch) else {
-            compiling.give_up();
-            return Ok(None);
+        let loaded = match program.kind.ships().then(|| self.load_shipped(&source)).flatten() {
+            Some(loaded) => Ok(loaded),
+            None => {
+                let Some(image) = nvrtc::cached(&source.text, self.arch) else {
+                    compiling.give_up();
+                    return Ok(None);
+                };
+                self.load(&image, source.entries)
+            }
         };
-        let loaded = self.load(&image, source.entries);
         self.note(&program.label, begun, true);
         compiling.finish(loaded.clone());
         loaded.map(Some)
@@ -268,6 +276,16 @@ impl Library {
             check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
         };
         self.ready.get_or_init(load).clone()
+    }
+
+    /// The kernels of a program's general source, if they ship.
+    pub fn shipped(&self, program: &Arc<Program>, signature: Signature) -> Option<Arc<Loaded>> {
+        let load = || self.load_shipped(&program.kind.source(signature));
+        self.shipped.lock().entry((program.clone(), signature)).or_insert_with(load).clone()
+    }
+
+    fn load_shipped(&self, source: &CudaSource) -> Option<Arc<Loaded>> {
+        self.load(&shipped::image(&source.text, self.arch)?, source.entries).ok()
     }
 
     fn set(&self, program: &Arc<Program>, signature: Signature, state: State) {
@@ -345,6 +363,10 @@ impl Library {
         if let Some(Some(ready)) = self.ready.get() {
             // SAFETY: as below.
             let _ = unsafe { sys::cuModuleUnload(ready.module) };
+        }
+        for loaded in self.shipped.lock().drain().filter_map(|(_, loaded)| loaded) {
+            // SAFETY: as below.
+            let _ = unsafe { sys::cuModuleUnload(loaded.module) };
         }
         for (_, states) in tables.known.drain() {
             for (_, state) in states {

@@ -29,6 +29,8 @@ mod queue;
 mod ready;
 mod ready_tests;
 mod scratch;
+mod shipped;
+mod shipped_tests;
 mod sources;
 mod stream;
 

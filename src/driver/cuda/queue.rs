@@ -1,5 +1,6 @@
 //! Queues one launch on a stream: its kernels, and the scratch memory between them.
 
+use super::blas;
 use super::context::check;
 use super::driver::CudaDriver;
 use super::error;
@@ -12,7 +13,7 @@ use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
-use crate::kernel::{Launch, Ptr, cuda};
+use crate::kernel::{Launch, Ptr, TiledProduct, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -81,16 +82,29 @@ impl<'a> Queue<'a> {
         check(result, "cuLaunchKernel")
     }
 
-    /// Queues a launch through the ready-made interpreter; false if that is not possible.
+    /// Queues a launch by ready-made kernels: those of its kind for any such launch, or the interpreter. False if that is
+    /// not possible.
     fn interpreted(&mut self, launch: &Launch) -> Result<bool> {
-        let library = &self.driver.library;
         if ready::wanted() == Wanted::Never {
             return Ok(false);
         }
-        let Some(ready) = library.ready() else { return Ok(false) };
-        let done = self.with(ready, |queue| launch.program.kind.interpret(launch, queue))?;
+        let library = &self.driver.library;
+        let done = self.by_general(launch)?
+            || match library.ready() {
+                Some(ready) => self.with(ready, |queue| launch.program.kind.interpret(launch, queue))?,
+                None => false,
+            };
         library.counts.interpreted.fetch_add(u64::from(done), Relaxed);
         Ok(done)
+    }
+
+    /// Queues a launch by the kernels that ship for any launch like it; false if there are none.
+    pub fn by_general(&mut self, launch: &Launch) -> Result<bool> {
+        let kind = &launch.program.kind;
+        let Some(signature) = kind.general(launch) else { return Ok(false) };
+        let Some(loaded) = self.driver.library.shipped(&launch.program, signature) else { return Ok(false) };
+        self.with(loaded, |queue| kind.enqueue(launch, signature, queue))?;
+        Ok(true)
     }
 }
 
@@ -139,6 +153,9 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn multiply(&mut self, product: &Product) -> Result<()> {
+        if blas::is_missing() {
+            return self.launch(&TiledProduct::launch(product));
+        }
         self.driver.with_blas(self.stream, |blas| blas.multiply(product))
     }
 

@@ -21,6 +21,8 @@ pub(super) struct File {
     /// The version of NVRTC that made it.
     pub compiler: &'static str,
     pub bytes: &'static [u8],
+    /// The images of `shipped`.
+    pub kinds: &'static [u8],
 }
 
 macro_rules! files {
@@ -29,6 +31,7 @@ macro_rules! files {
             arch: Arch { major: $major, minor: $minor },
             compiler: $compiler,
             bytes: include_bytes!(concat!("../../../kernels/ready/sm_", $arch, "-", $compiler, ".bin")),
+            kinds: include_bytes!(concat!("../../../kernels/ready/kinds_", $arch, "-", $compiler, ".bin")),
         }),+),+]
     };
 }

@@ -6,10 +6,12 @@
 
 use super::nvrtc;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
-use crate::kernel::cuda::{PRELUDE, Signature, copy_program, fill};
+use crate::base::Result;
+use crate::kernel::cuda::interpret::Encoded;
+use crate::kernel::cuda::{PRELUDE, Planned, Product, Queue, Signature, copy_program, fill};
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Reduce,
+    CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Ptr, Reduce,
     ReduceFn, Regs, Scan, Scatter, Search, Sort, Source as Register, Store, View,
 };
 use foldhash::fast::FixedState;
@@ -96,7 +98,9 @@ fn knows(arch: &str) -> bool {
 fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
     static DONE: Mutex<BTreeSet<(u64, String)>> = Mutex::new(BTreeSet::new());
     let program = &launch.program;
-    let source = program.kind.source(program.kind.signature(launch));
+    let signature = program.kind.signature(launch);
+    words_are_declared(launch, signature);
+    let source = program.kind.source(signature);
     let hash = FixedState::default().hash_one(&source.text);
     for arch in archs(hash) {
         if !knows(arch) || !DONE.lock().insert((hash, arch.to_string())) {
@@ -105,6 +109,69 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
         if let Err(error) = nvrtc::compile_now(&source.text, arch, &program.label) {
             panic!("{program:?} for {arch}: {error}\n{}", source.text);
         }
+    }
+}
+
+/// Notes the kernels that are queued, and the number of words that they get.
+#[derive(Default)]
+struct Noted(Vec<(usize, usize)>);
+
+impl Queue for Noted {
+    fn run_grid(&mut self, entry: usize, _: (u32, u32, u32), _: u32, words: &[u64]) -> Result<()> {
+        self.0.push((entry, words.len()));
+        Ok(())
+    }
+    fn interpret(&mut self, _: &Encoded) -> Result<bool> {
+        Ok(true)
+    }
+    fn launch(&mut self, _: &Launch) -> Result<()> {
+        Ok(())
+    }
+    fn multiply(&mut self, _: &Product) -> Result<()> {
+        Ok(())
+    }
+    fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
+        Ok(())
+    }
+    fn clear(&mut self, _: Ptr, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn scratch(&mut self, _: u64) -> Result<Ptr> {
+        Ok(0)
+    }
+    fn fault_record(&self) -> u64 {
+        0
+    }
+    fn fault_stamp(&self, _: u32) -> u64 {
+        0
+    }
+}
+
+/// The number of words of a kernel's parameter: `struct Params { u64 w[2 + 2 * PARTS]; }` of
+/// `name(const __grid_constant__ Params p)`.
+fn declared(text: &str, name: &str) -> Option<usize> {
+    let (before, kernel) = text.split_once(&format!(" {name}(const __grid_constant__ "))?;
+    let parameter = kernel.split(' ').next()?;
+    let words = before.rsplit(&format!("struct {parameter} {{ u64 w[")).next()?.split(']').next()?;
+    let number = |word: &str| -> Option<usize> {
+        match word.parse() {
+            Ok(number) => Some(number),
+            Err(_) => text.split(&format!("#define {word} ")).nth(1)?.lines().next()?.trim().parse().ok(),
+        }
+    };
+    let product = |words: &str| words.split('*').try_fold(1, |all, word| Some(all * number(word.trim())?));
+    words.split('+').try_fold(0, |sum, words| Some(sum + product(words)?))
+}
+
+/// The driver copies as many words as a kernel declares, so a launch must pass that many.
+pub(super) fn words_are_declared(launch: &Launch, signature: Signature) {
+    let kind = &launch.program.kind;
+    let source = kind.source(signature);
+    let mut noted = Noted::default();
+    kind.enqueue(launch, signature, &mut noted).unwrap();
+    for (entry, words) in noted.0 {
+        let name = source.entries[entry];
+        assert_eq!(declared(&source.text, name), Some(words), "`{name}` of {kind:?}\n{}", source.text);
     }
 }
 
@@ -123,11 +190,11 @@ fn check(launch: &Launch) {
     });
 }
 
-fn view(dtype: Dtype, strides: &[isize], ptr: u64) -> View {
+pub(super) fn view(dtype: Dtype, strides: &[isize], ptr: u64) -> View {
     View { ptr, dtype, strides: Strides::from(strides) }
 }
 
-fn launch(kind: impl Kind, shape: &[usize], views: &[View], reduced: usize) -> Launch {
+pub(super) fn launch(kind: impl Kind, shape: &[usize], views: &[View], reduced: usize) -> Launch {
     Launch {
         program: Arc::new(Program::new(&kind)),
         shape: Dims::from(shape),

@@ -98,7 +98,7 @@ impl Functions {
 }
 
 /// Number of light and heavy functions in a text.
-pub(super) fn weight(text: &str) -> [usize; 2] {
+pub(in crate::kernel) fn weight(text: &str) -> [usize; 2] {
     let mut name = String::new();
     let mut weight = [0, 0];
     for c in text.chars() {

@@ -3,7 +3,7 @@
 //! Divisors are known only at launch. 32-bit divisions use a multiplier computed by the host; 64-bit ones
 //! divide.
 
-use crate::kernel::View;
+use crate::kernel::{Launch, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -84,6 +84,38 @@ impl Space {
 /// The largest offset, in elements, of a view over a shape without empty dimensions.
 pub(in crate::kernel) fn reach(shape: &[usize], view: &View) -> u64 {
     shape.iter().zip(&view.strides).map(|(&n, &s)| (n as u64 - 1) * s.unsigned_abs() as u64).sum()
+}
+
+/// The ranks of kernels that serve launches of any rank up to theirs; those of the second count in 64 bits.
+const RANKS: [usize; 2] = [4, 8];
+
+/// The dimensions that such a kernel needs.
+fn counted(launch: &Launch) -> SmallVec<[usize; 8]> {
+    (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1 || d == launch.axis).collect()
+}
+
+/// Which of [`RANKS`] serves a launch, and whether that counts in 64 bits.
+pub(in crate::kernel) fn general_rank(launch: &Launch, wide: bool) -> Option<(usize, bool)> {
+    let [narrow, most] = RANKS;
+    match counted(launch).len() {
+        rank if rank <= narrow && !wide => Some((narrow, false)),
+        rank if rank <= most => Some((most, true)),
+        _ => None,
+    }
+}
+
+/// The same launch with this rank, for kinds whose views have the dimensions of the launch: dimensions of one element
+/// are left out or added in front.
+pub(in crate::kernel) fn with_rank(launch: &Launch, rank: usize) -> Launch {
+    let kept = counted(launch);
+    let more = rank.saturating_sub(kept.len());
+    let mut padded = launch.clone();
+    padded.shape = std::iter::repeat_n(1, more).chain(kept.iter().map(|&d| launch.shape[d])).collect();
+    for (to, from) in padded.views.iter_mut().zip(&launch.views) {
+        to.strides = std::iter::repeat_n(0, more).chain(kept.iter().map(|&d| from.strides[d])).collect();
+    }
+    padded.axis = kept.iter().position(|&d| d == launch.axis).map_or(0, |at| more + at);
+    padded
 }
 
 /// True when the view's elements are row-major without gaps.

@@ -613,8 +613,33 @@ impl<'a> Squeezed<'a> {
     }
 }
 
+/// A program that copies complex numbers, as one that copies integers of eight bytes.
+fn as_integers(map: &Map, launch: &Launch) -> Option<(Map, Launch)> {
+    let is_complex = |source: &Source| matches!(source, Source::Load { dtype, .. } if dtype.is_complex());
+    if !map.instrs.is_empty() || !map.sources.iter().all(is_complex) || map.sources.is_empty() {
+        return None;
+    }
+    let (mut map, mut launch) = (map.clone(), launch.clone());
+    for source in &mut map.sources {
+        if let Source::Load { dtype, .. } = source {
+            *dtype = Dtype::I64;
+        }
+    }
+    let parts = launch.views.first()?.dtype.size() / 8;
+    launch.shape.push(parts);
+    for view in &mut launch.views {
+        view.dtype = Dtype::I64;
+        view.strides.iter_mut().for_each(|stride| *stride *= parts as isize);
+        view.strides.push(1);
+    }
+    Some((map, launch))
+}
+
 /// A launch of a map.
 pub(crate) fn encode_map(map: &Map, launch: &Launch) -> Option<Encoded> {
+    if let Some((map, launch)) = as_integers(map, launch) {
+        return encode_map(&map, &launch);
+    }
     let elements: u64 = launch.shape.iter().map(|&extent| extent as u64).product();
     let mut coder = Coder::new();
     let shape = Squeezed::new(&launch.shape);

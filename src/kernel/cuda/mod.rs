@@ -12,6 +12,7 @@ pub(super) mod index;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
 pub(crate) mod interpret;
 pub(super) mod operand;
+pub(super) mod order;
 pub(super) mod radix;
 
 use crate::array::{Class, Dtype};
@@ -185,6 +186,28 @@ pub(super) fn bits_type(dtype: Dtype) -> &'static str {
         8 => "u64",
         _ => "u128",
     }
+}
+
+/// Functions that load and store elements of a class whose dtype is known at launch, by its number in [`Dtype::REAL`].
+pub(super) fn any_dtype(class: Class) -> String {
+    let acc = class_type(class);
+    let (mut loads, mut stores) = (String::new(), String::new());
+    for (number, dtype) in Dtype::REAL.into_iter().enumerate().filter(|(_, dtype)| dtype.class() == class) {
+        let bits = bits_type(dtype);
+        loads += &format!("    case {number}: return load_{dtype}(*memory<const {bits}>(address));\n");
+        stores += &format!(
+            "    case {number}: *memory<{bits}>(address) = store_{dtype}(round_{dtype}(value)); break;\n"
+        );
+    }
+    format!(
+        "INLINE {acc} load_any(u64 address, u32 dtype) {{\n    switch (dtype) {{\n{loads}    default: return 0;\n    }}\n}}\n\
+         INLINE void store_any(u64 address, u32 dtype, {acc} value) {{\n    switch (dtype) {{\n{stores}    default: break;\n    }}\n}}\n"
+    )
+}
+
+/// The number of a dtype for those functions.
+pub(super) fn dtype_number(dtype: Dtype) -> u64 {
+    Dtype::REAL.iter().position(|&real| real == dtype).unwrap_or_default() as u64
 }
 
 /// The type of a register.

@@ -10,7 +10,7 @@ pub(in crate::kernel) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets
 /// Keys per tile, also in the template.
 const TILE: u64 = 4096;
 
-/// The text for keys of a type; the statements `sortable` map them to sort order. `wide` counts in 64 bits.
+/// The text for keys of a type; the statements `sortable` map a key `k` to sort order. `wide` counts in 64 bits.
 pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
     let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
@@ -35,6 +35,8 @@ pub(in crate::kernel) struct Job {
     /// Bytes of a key, and how many of the low ones order it.
     pub key_size: u64,
     pub passes: u64,
+    /// For the statements `sortable` of the text, which may ignore it.
+    pub order: u64,
     pub wide: bool,
     pub from: Pairs,
     pub to: Pairs,
@@ -79,6 +81,7 @@ pub(in crate::kernel) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
             to.key_stride,
             to.position_stride,
             u64::from(last && job.long_positions),
+            job.order,
         ];
         queue.run(0, (job.rows * tiles) as u32, 256, &words)?;
         queue.run(1, (job.rows * 256) as u32, 256, &words)?;

@@ -4,7 +4,7 @@
 
 use crate::array::{Dims, Dtype};
 use crate::base::Result;
-use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::positions::{element, offset, resolve, runs};
 use crate::kernel::host::tasks::{self, PARALLEL, Until};
@@ -26,6 +26,15 @@ pub struct Gather {
 
 /// First words of the parameter; see the template.
 const HEAD: usize = 8;
+
+/// The signature's fields: the logarithm of a unit, positions of 64 bits, launches of any rank up to this one, the rank.
+const FIELDS: [u32; 4] = [3, 1, 1, 8];
+
+/// Units per thread. Many divisions of 64 bits make a long kernel.
+fn unroll(signature: Signature) -> u64 {
+    let [_, wide, any, _] = signature.fields(FIELDS);
+    if wide == 1 && any == 1 { 1 } else { 4 }
+}
 
 /// Dimensions whose extent is not 1.
 fn axes(launch: &Launch) -> Dims {
@@ -74,16 +83,29 @@ impl Kind for Gather {
         let mut signature = Signature::default();
         signature.push(unit(launch, self.dtype.size()).ilog2() as usize, 3);
         signature.push(usize::from(far || count >= 1 << 31), 1);
+        signature.push(0, 1);
         signature.push(axes(launch).len(), 8);
         signature
     }
 
+    fn general(&self, launch: &Launch) -> Option<Signature> {
+        let [_, wide, ..] = self.signature(launch).fields(FIELDS);
+        let (rank, wide) = general_rank(launch, wide == 1)?;
+        let mut signature = Signature::default();
+        signature.push(0, 3);
+        signature.push(usize::from(wide), 1);
+        signature.push(1, 1);
+        signature.push(rank, 8);
+        Some(signature)
+    }
+
     fn source(&self, signature: Signature) -> CudaSource {
-        let [width, wide, rank] = signature.fields([3, 1, 8]);
+        let [width, wide, _, rank] = signature.fields(FIELDS);
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
         let strides = HEAD + Space::words(rank);
         let width = (1 << width).to_string();
+        let unroll = unroll(signature).to_string();
         let words = (strides + 3 * rank).to_string();
         let coordinates = space.coordinates("unit");
         let [source, at, out] = [0, 1, 2].map(|v| space.offset(strides + v * rank));
@@ -92,6 +114,7 @@ impl Kind for Gather {
             ("INDEX", index),
             ("BITS", bits_type(self.dtype)),
             ("WIDTH", width.as_str()),
+            ("UNROLL", unroll.as_str()),
             ("COORDINATES", coordinates.as_str()),
             ("AT_SOURCE", source.as_str()),
             ("AT_INDEX", at.as_str()),
@@ -102,8 +125,11 @@ impl Kind for Gather {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let width = 1 << signature.fields([3, 1, 8])[0];
-        let axes = axes(launch);
+        let [width, _, any, rank] = signature.fields(FIELDS);
+        let width = 1 << width;
+        let padded = (any == 1).then(|| with_rank(launch, rank));
+        let launch = padded.as_ref().unwrap_or(launch);
+        let axes = if any == 1 { (0..rank).collect() } else { axes(launch) };
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let units = count / width as u64;
         let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;
@@ -120,7 +146,7 @@ impl Kind for Gather {
                 words.push(if i == last { own * width as u64 } else { own });
             }
         }
-        queue.run(0, blocks(units, 256 * 4), 256, &words)
+        queue.run(0, blocks(units, 256 * unroll(signature)), 256, &words)
     }
 }
 

@@ -23,6 +23,16 @@ pub struct NonZero {
 /// Elements per tile, also in the template.
 const TILE: u64 = 4096;
 
+/// The bits of an element that say whether it is zero: all, without the signs of floats.
+fn magnitude(dtype: Dtype) -> [u64; 2] {
+    match dtype {
+        Dtype::F16 | Dtype::BF16 => [0x7fff; 2],
+        Dtype::F32 | Dtype::C64 => [0x7fff_ffff_7fff_ffff; 2],
+        Dtype::F64 | Dtype::C128 => [u64::MAX >> 1; 2],
+        _ => [u64::MAX; 2],
+    }
+}
+
 impl Kind for NonZero {
     fn label(&self) -> String {
         "nonzero".into()
@@ -38,8 +48,12 @@ impl Kind for NonZero {
         unsafe { run(self.dtype, launch) }
     }
 
+    fn ships(&self) -> bool {
+        true
+    }
+
     fn source(&self, _signature: Signature) -> CudaSource {
-        let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
+        let values = [("BITS", bits_type(self.dtype))];
         CudaSource {
             text: assemble(include_str!("../../../kernels/nonzero.cu"), &values),
             entries: &["tile_counts", "tile_offsets", "write_positions"],
@@ -51,7 +65,8 @@ impl Kind for NonZero {
         let tiles = count.div_ceil(TILE);
         let counts = queue.scratch(8 * tiles)?;
         let [input, positions, found] = [0, 1, 2].map(|v| launch.views[v].ptr);
-        let words = [input, positions, found, count, tiles, counts];
+        let [low, high] = magnitude(self.dtype);
+        let words = [input, positions, found, count, tiles, counts, low, high];
         if tiles > 0 {
             queue.run(0, tiles as u32, 256, &words)?;
         }

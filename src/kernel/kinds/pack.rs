@@ -30,6 +30,10 @@ impl Kind for Pack {
         unsafe { run(launch) }
     }
 
+    fn ships(&self) -> bool {
+        true
+    }
+
     fn source(&self, _signature: Signature) -> CudaSource {
         let parts = PARTS.to_string();
         let text = assemble(include_str!("../../../kernels/pack.cu"), &[("PARTS", parts.as_str())]);

@@ -6,9 +6,12 @@
 
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::base::Result;
+use crate::kernel::cuda::element::weight;
 use crate::kernel::cuda::index::is_linear;
 use crate::kernel::cuda::operand::{copy, packed, row_stride};
-use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks, class_type, literal};
+use crate::kernel::cuda::{
+    CudaSource, Queue, Signature, any_dtype, assemble, bits_type, blocks, class_type, dtype_number, literal,
+};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::{self, Element, Tile};
 use crate::kernel::host::fold::Accumulator;
@@ -33,6 +36,9 @@ const ITEMS: usize = 4;
 const TILE: u64 = 1024;
 /// Approximate number of segments of all rows.
 const SEGMENTS: u64 = 4096;
+
+/// The signature's fields: long rows, whole vectors, any dtype of the class.
+const FIELDS: [u32; 3] = [1, 1, 1];
 
 /// Number and length of rows.
 fn extents(launch: &Launch) -> (u64, u64) {
@@ -74,11 +80,20 @@ impl Kind for Scan {
         let mut signature = Signature::default();
         signature.push(usize::from(length > SHORT), 1);
         signature.push(usize::from(aligned && length % ITEMS as u64 == 0), 1);
+        signature.push(0, 1);
         signature
     }
 
+    fn general(&self, launch: &Launch) -> Option<Signature> {
+        let mut signature = Signature::default();
+        signature.push(usize::from(extents(launch).1 > SHORT), 1);
+        signature.push(0, 1);
+        signature.push(1, 1);
+        Some(signature)
+    }
+
     fn source(&self, signature: Signature) -> CudaSource {
-        let [long, vector] = signature.fields([1, 1]);
+        let [long, vector, any] = signature.fields(FIELDS);
         let class = self.dtype.class();
         let text = self.f.cuda.of(class);
         let combine = match self.f.indexed {
@@ -86,12 +101,31 @@ impl Kind for Scan {
             false => text.to_string(),
         };
         let init = literal((self.f.init)(class), class);
+        let (bits, dtype) = (bits_type(self.dtype), self.dtype);
+        let [dtypes, size, load, store] = match any {
+            1 => [
+                any_dtype(class),
+                "p.w[9]".into(),
+                "load_any(row + (at + i) * SIZE, (u32)p.w[10])".into(),
+                "store_any(out + (at + i) * SIZE, (u32)p.w[10], v[i])".into(),
+            ],
+            _ => [
+                format!("typedef {bits} Bits;"),
+                "sizeof(Bits)".into(),
+                format!("load_{dtype}(memory<const Bits>(row)[at + i])"),
+                format!("memory<Bits>(out)[at + i] = store_{dtype}(round_{dtype}(v[i]))"),
+            ],
+        };
         let values = [
             ("ACC", class_type(class)),
-            ("BITS", bits_type(self.dtype)),
-            ("DTYPE", self.dtype.name()),
+            ("DTYPES", dtypes.as_str()),
+            ("SIZE", size.as_str()),
+            ("LOAD", load.as_str()),
+            ("STORE", store.as_str()),
+            ("DTYPE", if any == 1 { "any" } else { dtype.name() }),
             ("INIT", init.as_str()),
             ("COMBINE", combine.as_str()),
+            ("QUALIFIER", if weight(text) == [0, 0] { "INLINE" } else { "static __device__ __noinline__" }),
             ("TEAM", if long == 1 { "256" } else { "32" }),
             ("VECTOR", if vector == 1 { "1" } else { "0" }),
         ];
@@ -124,8 +158,12 @@ impl Kind for Scan {
         let stride = |view: &View| row_stride(shape, view).unwrap_or(length);
         let segment = segment(rows, length);
         let segments = length.div_ceil(segment);
-        let mut words =
-            [input.ptr, target.ptr, 0, rows, length, segment, segments, stride(&input), stride(&target)];
+        let strides = [stride(&input), stride(&target)];
+        let dtype = [self.dtype.size() as u64, dtype_number(self.dtype)];
+        let mut words = [
+            input.ptr, target.ptr, 0, rows, length, segment, segments, strides[0], strides[1], dtype[0],
+            dtype[1],
+        ];
         if segments > 1 {
             words[2] = queue.scratch(8 * rows * segments)?;
             queue.run(1, (rows * segments) as u32, 256, &words)?;

@@ -1,9 +1,10 @@
 //! Insertion positions in ascending rows, by binary search. On CUDA devices a thread searches for each value.
 
-use crate::array::{Dims, Dtype, dispatch};
+use crate::array::{Dtype, dispatch};
 use crate::base::Result;
-use crate::kernel::cuda::index::{Space, Words, reach};
-use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks, class_type};
+use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
+use crate::kernel::cuda::order::{SORTABLE_ANY, order};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::complex::{C64, C128};
 use crate::kernel::host::element::Element;
@@ -27,12 +28,7 @@ pub struct Search {
 }
 
 /// First words of the parameter; see the template.
-const HEAD: usize = 6;
-
-/// Dimensions whose extent is not 1.
-fn axes(launch: &Launch) -> Dims {
-    (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1).collect()
-}
+const HEAD: usize = 9;
 
 impl Kind for Search {
     fn label(&self) -> String {
@@ -51,10 +47,17 @@ impl Kind for Search {
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
+        // Launches of high ranks have kernels of their own.
+        let rank = general_rank(launch, far || count >= 1 << 31);
+        let (rank, wide) = rank.unwrap_or((launch.shape.len(), true));
         let mut signature = Signature::default();
-        signature.push(usize::from(far || count >= 1 << 31), 1);
-        signature.push(axes(launch).len(), 8);
+        signature.push(usize::from(wide), 1);
+        signature.push(rank, 8);
         signature
+    }
+
+    fn ships(&self) -> bool {
+        true
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
@@ -68,10 +71,7 @@ impl Kind for Search {
         let values = [
             ("WORDS", words.as_str()),
             ("INDEX", index),
-            ("ACC", class_type(self.dtype.class())),
-            ("BITS", bits_type(self.dtype)),
-            ("DTYPE", self.dtype.name()),
-            ("RIGHT", if self.right { "1" } else { "0" }),
+            ("SORTABLE", SORTABLE_ANY),
             ("COORDINATES", coordinates.as_str()),
             ("AT_ROW", row.as_str()),
             ("AT_VALUE", value.as_str()),
@@ -81,16 +81,18 @@ impl Kind for Search {
         CudaSource { text, entries: &["search"] }
     }
 
-    fn enqueue(&self, launch: &Launch, _: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let axes = axes(launch);
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let [_, rank] = signature.fields([1, 8]);
+        let launch = &with_rank(launch, rank);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
-        Space::push(&mut words, axes.iter().map(|&d| launch.shape[d]));
+        words.extend([order(self.dtype, false), self.dtype.size() as u64, u64::from(self.right)]);
+        Space::push(&mut words, launch.shape.iter().copied());
         for (v, view) in launch.views[..3].iter().enumerate() {
-            for &d in &axes {
+            for d in 0..rank {
                 // The row's stride along the axis steps from element to element.
                 words.push(if v == 0 && d == launch.axis { 0 } else { view.strides[d] as u64 });
             }

@@ -165,7 +165,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "kernel_stats",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a record of a device's kernels since it was opened: `programs`, the distinct programs; `compiled`, those that were compiled; `interpreted`, the launches of programs that were not compiled yet, run by a kernel that ships with Runnel; `launches`, all of them; `waits`, the launches that waited for the compiler. All are 0 where nothing is compiled: without CUDA, and on emulated devices.",
+        doc: "Gives a record of a device's kernels since it was opened: `programs`, the distinct programs; `compiled`, those that were compiled; `interpreted`, the launches of programs that were not compiled yet, run by kernels that ship with Runnel; `launches`, all of them; `waits`, the launches that waited for the compiler. All are 0 where nothing is compiled: without CUDA, and on emulated devices.",
         example: "assert(cuda.kernel_stats().waits >= 0)",
         run: |vm, args| {
             let stats = match vm.rt.machine().device_count() {

@@ -5,14 +5,19 @@
 //! packed first.
 
 mod host;
+mod tiled;
 
-use crate::array::{Dims, Dtype, Strides};
+use crate::array::{Class, Dims, Dtype, Strides};
 use crate::base::Result;
 use crate::kernel::cuda::operand::{copy, packed};
-use crate::kernel::cuda::{CudaSource, Operand, Product, Queue, Signature, assemble, bits_type};
+use crate::kernel::cuda::{
+    CudaSource, Operand, Product, Queue, Signature, any_dtype, assemble, dtype_number,
+};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, View};
 use smallvec::SmallVec;
+
+pub use tiled::TiledProduct;
 
 /// A batched matrix product.
 ///
@@ -158,12 +163,16 @@ impl Kind for Matmul {
         by_blas(self.dtype)
     }
 
+    fn ships(&self) -> bool {
+        !by_blas(self.dtype)
+    }
+
     fn source(&self, _signature: Signature) -> CudaSource {
         if by_blas(self.dtype) {
             return CudaSource { text: String::new(), entries: &[] };
         }
-        let values = [("BITS", bits_type(self.dtype)), ("DTYPE", self.dtype.name())];
-        let text = assemble(include_str!("../../../../kernels/matmul.cu"), &values);
+        let dtypes = any_dtype(Class::I64);
+        let text = assemble(include_str!("../../../../kernels/matmul.cu"), &[("DTYPES", dtypes.as_str())]);
         CudaSource { text, entries: &["matmul"] }
     }
 
@@ -213,7 +222,7 @@ impl Kind for Matmul {
                 };
                 queue.multiply(&product)?;
             } else {
-                let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64;
+                let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64 * size;
                 let words = [
                     pointers[0],
                     pointers[1],
@@ -225,6 +234,8 @@ impl Kind for Matmul {
                     stride(&left.0, 1),
                     stride(&right.0, 0),
                     stride(&right.0, 1),
+                    size,
+                    dtype_number(self.dtype),
                 ];
                 queue.run(0, (m.div_ceil(16) * n.div_ceil(16)) as u32, 256, &words)?;
             }

@@ -5,18 +5,22 @@
 //! source claims its target with its position, the highest position wins, and that source stores. Integers,
 //! and floats of up to 32 bits, are summed in any order ([`sums`]). Other combinations are computed in order:
 //! the elements of the index are sorted by target (the sort is stable), and each target combines its run. All
-//! of them give the same bits in any execution order.
+//! of them give the same bits in any execution order, so the general kernels sort for every combination.
 
 mod host;
 mod sums;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;
-use crate::kernel::cuda::index::{Space, Words, reach};
+use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
-use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, fill};
+use crate::kernel::cuda::{
+    CudaSource, PRELUDE, Queue, Signature, any_dtype, bits_type, blocks, class_type, dtype_number, fill,
+};
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, ReduceFn};
+use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 
 /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
 ///
@@ -31,7 +35,18 @@ pub struct Scatter {
 }
 
 /// First words of the parameter; see the template.
-const HEAD: usize = 15;
+const HEAD: usize = 17;
+
+/// The signature's fields: 64 bits to count, 64 bits for a target, few targets, the mode, launches of any rank up to these
+/// ones and of any dtype of the class, the ranks.
+const FIELDS: [u32; 7] = [1, 1, 1, 3, 1, 8, 8];
+
+fn signature(wide: bool, far: bool, few: bool, mode: Mode, any: bool, ranks: [usize; 2]) -> Signature {
+    let values = [wide.into(), far.into(), few.into(), mode as usize, any.into(), ranks[0], ranks[1]];
+    let mut signature = Signature::default();
+    values.into_iter().zip(FIELDS).for_each(|(value, width)| signature.push(value, width));
+    signature
+}
 
 /// Most targets that blocks sum in shared memory first.
 const FEW: u64 = 4096;
@@ -62,6 +77,11 @@ enum Mode {
 
 impl Mode {
     const ALL: [Mode; 5] = [Mode::Last, Mode::Add, Mode::Sum, Mode::SumRuns, Mode::Combine];
+
+    /// True if the elements of the index are sorted by target.
+    fn sorts(self) -> bool {
+        matches!(self, Mode::SumRuns | Mode::Combine)
+    }
 }
 
 impl Scatter {
@@ -75,7 +95,7 @@ impl Scatter {
             None => Mode::Last,
             Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
             Some(_) if self.is_scaled() => {
-                let split = Split::of(Mode::SumRuns, launch);
+                let split = Split::of(Mode::SumRuns, launch, false);
                 let all: Vec<usize> = (0..launch.shape.len()).collect();
                 let few = targets(launch, &all) <= Split::count(launch, &all);
                 if few && Split::count(launch, &split.inner) < ROW { Mode::Sum } else { Mode::SumRuns }
@@ -94,14 +114,25 @@ struct Split {
 }
 
 impl Split {
-    fn of(mode: Mode, launch: &Launch) -> Split {
+    /// `any` for general kernels, which have one inner dimension where others have any number. The launch then has a
+    /// first dimension of one element.
+    fn of(mode: Mode, launch: &Launch, any: bool) -> Split {
         let all = 0..launch.shape.len();
         let (index, out) = (&launch.views[1], &launch.views[2]);
-        let is_inner = |&d: &usize| d != launch.axis && index.strides[d] == 0 && launch.shape[d] > 1;
-        if !matches!(mode, Mode::Combine | Mode::SumRuns) || !targets_differ(launch) {
+        let differ = targets_differ(launch);
+        let is_inner = |&d: &usize| {
+            differ && d != launch.axis && index.strides[d] == 0 && out.strides[d] != 0 && launch.shape[d] > 1
+        };
+        if !mode.sorts() {
             return Split { outer: all.collect(), inner: Vec::new() };
         }
-        let (inner, outer) = all.partition(|d| is_inner(d) && out.strides[*d] != 0);
+        let (mut inner, mut outer): (Vec<usize>, Vec<usize>) = all.partition(is_inner);
+        if any {
+            let one = inner.pop().unwrap_or_else(|| outer.remove(0));
+            outer.append(&mut inner);
+            outer.sort_unstable();
+            inner = vec![one];
+        }
         Split { outer, inner }
     }
 
@@ -168,20 +199,26 @@ impl Kind for Scatter {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
         let mode = self.mode(launch);
-        let split = Split::of(mode, launch);
+        let split = Split::of(mode, launch, false);
         let targets = targets(launch, &split.outer);
-        let mut signature = Signature::default();
-        signature.push(usize::from(far || count >= 1 << 31), 1);
-        signature.push(usize::from(targets >= 1 << 31), 1);
-        signature.push(usize::from(matches!(mode, Mode::Add | Mode::Sum) && targets <= FEW), 1);
-        signature.push(mode as usize, 3);
-        signature.push(split.outer.len().min(255), 8);
-        signature.push(split.inner.len().min(255), 8);
-        signature
+        let few = matches!(mode, Mode::Add | Mode::Sum) && targets <= FEW;
+        let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
+        signature(far || count >= 1 << 31, targets >= 1 << 31, few, mode, false, ranks)
+    }
+
+    fn general(&self, launch: &Launch) -> Option<Signature> {
+        let [wide, far, ..] = self.signature(launch).fields(FIELDS);
+        let mode = match self.f {
+            None => Mode::Last,
+            Some(_) if self.is_scaled() => Mode::SumRuns,
+            Some(_) => Mode::Combine,
+        };
+        let (rank, wide) = general_rank(launch, wide == 1 || far == 1 || mode.sorts())?;
+        Some(signature(wide, wide, false, mode, true, [rank, usize::from(mode.sorts())]))
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [wide, far, few, mode, rank, inner_rank] = signature.fields([1, 1, 1, 3, 8, 8]);
+        let [wide, far, few, mode, any, rank, inner_rank] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
@@ -194,19 +231,42 @@ impl Kind for Scatter {
         let inner_coordinates = inner.coordinates("j");
         let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
         let words = (inner_strides + 2 * inner_rank).to_string();
-        let combine = self.f.map_or("a", |f| f.cuda.of(self.dtype.class()));
+        let (class, dtype, bits) = (self.dtype.class(), self.dtype, bits_type(self.dtype));
+        let any = any == 1 && mode.sorts();
+        // What a mode does not use is the same for all dtypes.
+        let [dtypes, size, load, store] = match any {
+            _ if !mode.sorts() => [format!("typedef {bits} Bits;"), String::new(), "0".into(), String::new()],
+            true => [
+                any_dtype(class),
+                "p.w[15]".into(),
+                "load_any(address, (u32)p.w[16])".into(),
+                "store_any(address, (u32)p.w[16], value)".into(),
+            ],
+            false => [
+                format!("typedef {bits} Bits;"),
+                "sizeof(Bits)".into(),
+                format!("load_{dtype}(*memory<const Bits>(address))"),
+                format!("*memory<Bits>(address) = store_{dtype}(round_{dtype}(value))"),
+            ],
+        };
+        let combine = self.f.map_or("a", |f| f.cuda.of(class));
         let mode_number = (mode as usize).to_string();
         let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
             ("INDEX", index),
-            ("BITS", bits_type(self.dtype)),
-            ("DTYPE", self.dtype.name()),
-            ("ACC", class_type(self.dtype.class())),
+            ("DTYPES", dtypes.as_str()),
+            ("SIZE", size.as_str()),
+            ("LOAD", load.as_str()),
+            ("STORE", store.as_str()),
+            ("DTYPE", if mode == Mode::Sum { dtype.name() } else { "" }),
+            ("ACC", if mode.sorts() { class_type(class) } else { "" }),
             ("COMBINE", combine),
+            // Many divisions of 64 bits make a long kernel.
+            ("QUALIFIER", if any { "static __device__ __noinline__" } else { "INLINE" }),
             ("MODE", mode_number.as_str()),
             ("FEW", few_sums.as_str()),
-            ("UNSIGNED", if self.dtype.size() == 8 { "unsigned long long" } else { "u32" }),
+            ("UNSIGNED", if dtype.size() == 8 && mode == Mode::Add { "unsigned long long" } else { "u32" }),
             ("COORDINATES", coordinates.as_str()),
             ("AT_SOURCE", source.as_str()),
             ("AT_INDEX", at.as_str()),
@@ -226,22 +286,31 @@ impl Kind for Scatter {
             Mode::SumRuns | Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
-        let sort = radix::text(key, wide == 1, "    return k;");
         const SORT: [&str; 3] = radix::ENTRIES;
         let sums = if mode == Mode::SumRuns { sums } else { "" };
-        CudaSource {
-            text: [PRELUDE, sums, &sort, &body].join("\n"),
-            entries: match mode {
-                Mode::SumRuns => &[SORT[0], SORT[1], SORT[2], "targets", "sum_runs", "add_long", "finish"],
-                _ => &[SORT[0], SORT[1], SORT[2], "targets", "combine_runs"],
-            },
-        }
+        // General kernels leave the sort to the program that sorts tensors.
+        let (sort, entries): (_, &[&str]) = match (any, mode) {
+            (true, Mode::SumRuns) => (ANY_KEYS.into(), &["targets", "sum_runs", "add_long", "finish"]),
+            (true, _) => (ANY_KEYS.into(), &["targets", "combine_runs"]),
+            (false, _) => (
+                radix::text(key, wide == 1, "    return k;"),
+                match mode {
+                    Mode::SumRuns => {
+                        &[SORT[0], SORT[1], SORT[2], "targets", "sum_runs", "add_long", "finish"]
+                    }
+                    _ => &[SORT[0], SORT[1], SORT[2], "targets", "combine_runs"],
+                },
+            ),
+        };
+        CudaSource { text: [PRELUDE, sums, &sort, &body].join("\n"), entries }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [wide, far, few, mode, ..] = signature.fields([1, 1, 1, 3, 8, 8]);
+        let [wide, far, few, mode, any, rank, inner_rank] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
-        let Split { outer, inner } = Split::of(mode, launch);
+        let padded = (any == 1).then(|| with_rank(launch, rank + inner_rank));
+        let launch = padded.as_ref().unwrap_or(launch);
+        let Split { outer, inner } = Split::of(mode, launch, any == 1);
         let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
         let targets = targets(launch, &outer);
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0) as u64;
@@ -256,6 +325,8 @@ impl Kind for Scatter {
             0,
             0,
             u64::from(sums::room(launch.shape.iter().map(|&n| n as u64).product())),
+            self.dtype.size() as u64,
+            dtype_number(self.dtype),
         ]);
         Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
         let strides = |view: usize| {
@@ -299,6 +370,9 @@ impl Kind for Scatter {
             }
             Mode::SumRuns | Mode::Combine => {}
         }
+        if any == 1 {
+            return sort_targets(queue, mode, words);
+        }
         let key_size = if far == 1 { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
             Ok(Pairs {
@@ -319,6 +393,7 @@ impl Kind for Scatter {
             length: count,
             key_size,
             passes,
+            order: 0,
             wide: wide == 1,
             from,
             to,
@@ -327,15 +402,48 @@ impl Kind for Scatter {
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
-        if mode == Mode::SumRuns {
-            // A chunk is the first of at most one run that others continue.
-            let threads = count.div_ceil(CHUNK) * rows;
-            words[12] = queue.scratch(4 * threads)?;
-            words[13] = queue.scratch(8 * threads)?;
-            queue.clear(words[12], 4 * threads)?;
-            queue.clear(words[13], 8 * threads)?;
-            return (4..7).try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, &words));
-        }
-        queue.run(4, blocks(count * rows, 256), 256, &words)
+        combine_sorted(queue, mode, 4, &mut words)
     }
+}
+
+/// The types of keys and positions of a general kernel.
+const ANY_KEYS: &str = "typedef u64 Key;\ntypedef u64 Count;";
+
+/// The work after the sort; `first` is its first entry.
+fn combine_sorted(queue: &mut dyn Queue, mode: Mode, first: usize, words: &mut Words) -> Result<()> {
+    let (count, rows) = (words[0], words[11]);
+    if mode == Mode::SumRuns {
+        // A chunk is the first of at most one run that others continue.
+        let threads = count.div_ceil(CHUNK) * rows;
+        words[12] = queue.scratch(4 * threads)?;
+        words[13] = queue.scratch(8 * threads)?;
+        queue.clear(words[12], 4 * threads)?;
+        queue.clear(words[13], 8 * threads)?;
+        return (first..first + 3).try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, words));
+    }
+    queue.run(first, blocks(count * rows, 256), 256, words)
+}
+
+/// The sort of a general kernel, by the program that sorts tensors.
+fn sort_targets(queue: &mut dyn Queue, mode: Mode, mut words: Words) -> Result<()> {
+    let count = words[0];
+    let mut view = || -> Result<View> {
+        Ok(View { ptr: queue.scratch(8 * count)?, dtype: Dtype::I64, strides: smallvec![1] })
+    };
+    let (from, keys, positions) = (view()?, view()?, view()?);
+    words[8] = from.ptr;
+    queue.run(0, blocks(count, 256), 256, &words)?;
+    (words[8], words[9]) = (keys.ptr, positions.ptr);
+    queue.launch(&Launch {
+        program: Arc::new(Program::new(&Sort { dtype: Dtype::I64, descending: false })),
+        shape: smallvec![count as usize],
+        views: smallvec![from, keys, positions],
+        numbers: SmallVec::new(),
+        reduced: 0,
+        axis: 0,
+        // The greatest key.
+        limit: words[10] as usize,
+        tag: 0,
+    })?;
+    combine_sorted(queue, mode, 1, &mut words)
 }

@@ -6,6 +6,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use crate::kernel::cuda::index::is_linear;
 use crate::kernel::cuda::operand::{copy, packed, row_stride};
+use crate::kernel::cuda::order::{SORTABLE_ANY, order, sortable};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, fill};
 use crate::kernel::host::FaultSlot;
@@ -13,7 +14,8 @@ use crate::kernel::{Kind, Launch};
 
 /// Sorts rows (the last dimension). Stable; nan is greatest.
 ///
-/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length.
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length. A `Launch::limit` that is not 0
+/// promises integers from 0 to the limit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sort {
     /// The dtype of input and values.
@@ -27,31 +29,9 @@ const SHORT: usize = 2048;
 /// Keeps launch grids and scratch memory small: at most this many elements are radix-sorted at a time.
 const BATCH: u64 = 1 << 28;
 
-/// The statements that turn the bits `k` of an element into an unsigned number in sort order. nan is the
-/// greatest number, and -0 equals 0.
-fn sortable(dtype: Dtype, descending: bool) -> String {
-    let bits = 8 * dtype.size();
-    let sign = format!("(Key)((Key)1 << {})", bits - 1);
-    let order = match dtype {
-        Dtype::Bool => "(Key)(k != 0)".to_string(),
-        _ if !dtype.is_float() => match dtype.range() {
-            Some((0, _)) => "k".to_string(),
-            _ => format!("(Key)(k ^ {sign})"),
-        },
-        _ => {
-            let infinity = format!("{:#x}ull", dtype.infinity_bits());
-            format!(
-                "((Key)(k & (Key)~{sign}) > (Key){infinity} ? (Key)~(Key)0 \
-                 : (Key)(k & (Key)~{sign}) == 0 ? {sign} \
-                 : (k & {sign}) != 0 ? (Key)~k : (Key)(k | {sign}))"
-            )
-        }
-    };
-    match descending {
-        true => format!("    return (Key)~{order};"),
-        false => format!("    return {order};"),
-    }
-}
+/// The signature's fields: short rows, the logarithm of their size, counts of 64 bits, keys of any dtype and short rows of
+/// any size.
+const FIELDS: [u32; 4] = [1, 4, 1, 1];
 
 fn extents(launch: &Launch) -> (u64, usize) {
     let (&length, kept) = launch.shape.split_last().unwrap_or((&1, &[]));
@@ -91,31 +71,54 @@ impl Kind for Sort {
         signature.push(usize::from(short), 1);
         signature.push(if short { length.max(2).next_power_of_two().ilog2() as usize } else { 0 }, 4);
         signature.push(usize::from(length as u64 >= 1 << 32), 1);
+        signature.push(0, 1);
         signature
     }
 
+    fn general(&self, launch: &Launch) -> Option<Signature> {
+        let (_, length) = extents(launch);
+        let mut signature = Signature::default();
+        signature.push(usize::from(length <= SHORT), 1);
+        signature.push(0, 4);
+        signature.push(0, 1);
+        signature.push(1, 1);
+        (length as u64 >> 32 == 0).then_some(signature)
+    }
+
     fn source(&self, signature: Signature) -> CudaSource {
-        let [short, size, wide] = signature.fields([1, 4, 1]);
+        let [short, size, wide, any] = signature.fields(FIELDS);
         let key = bits_type(self.dtype);
-        let sortable = sortable(self.dtype, self.descending);
+        let sortable = match any {
+            1 => SORTABLE_ANY.to_string(),
+            _ => sortable(self.dtype, self.descending),
+        };
         if short == 0 {
             let text = format!("{PRELUDE}\n{}", radix::text(key, wide == 1, &sortable));
             return CudaSource { text, entries: &radix::ENTRIES };
         }
-        let size = 1usize << size;
-        let template = include_str!("../../../../kernels/sort.cu");
-        let body = fill(template, &[("SIZE", size.to_string().as_str())]);
+        let size = if any == 1 { SHORT } else { 1 << size };
+        let (most_size, most_threads) = (size.to_string(), threads(size).to_string());
+        let (size, threads) = match any {
+            1 => ("(u32)p.w[8]", "blockDim.x"),
+            _ => (&*most_size, &*most_threads),
+        };
+        let values = [
+            ("MOST_SIZE", most_size.as_str()),
+            ("MOST_THREADS", most_threads.as_str()),
+            ("SIZE", size),
+            ("THREADS", threads),
+        ];
+        let body = fill(include_str!("../../../../kernels/sort.cu"), &values);
         let text = format!(
-            "{PRELUDE}\ntypedef {key} Key;\n#define SORT_THREADS {}\n\
-             INLINE Key sortable(Key k) {{\n{sortable}\n}}\n{body}",
-            threads(size)
+            "{PRELUDE}\ntypedef {key} Key;\nINLINE Key sortable(Key k, u64 order) {{\n{sortable}\n}}\n{body}"
         );
         CudaSource { text, entries: &["sort_rows"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [short, size, wide] = signature.fields([1, 4, 1]);
+        let [short, size, wide, any] = signature.fields(FIELDS);
         let (rows, length) = extents(launch);
+        let order = order(self.dtype, self.descending);
         let shape = &launch.shape;
         let mut input = launch.views[0].clone();
         if row_stride(shape, &input).is_none() {
@@ -137,8 +140,10 @@ impl Kind for Sort {
         let pointers = [input.ptr, targets[0].ptr, targets[1].ptr];
         if short == 1 {
             let [a, b, c] = strides;
-            let words = [pointers[0], pointers[1], pointers[2], length as u64, a, b, c];
-            queue.run(0, rows as u32, threads(1 << size) as u32, &words)?;
+            let size = if any == 1 { length.max(2).next_power_of_two() } else { 1 << size };
+            let [input, values, positions] = pointers;
+            let words = [input, values, positions, length as u64, a, b, c, order, size as u64];
+            queue.run(0, rows as u32, threads(size) as u32, &words)?;
         } else {
             let key_size = self.dtype.size() as u64;
             let batch = (BATCH / length as u64).clamp(1, 1 << 16);
@@ -150,7 +155,12 @@ impl Kind for Sort {
                         rows: batch.min(rows - first),
                         length: length as u64,
                         key_size,
-                        passes: if self.dtype == Dtype::Bool { 1 } else { key_size },
+                        passes: match launch.limit as u64 {
+                            0 if self.dtype == Dtype::Bool => 1,
+                            0 => key_size,
+                            limit => u64::from(limit.ilog2()) / 8 + 1,
+                        },
+                        order,
                         wide: wide == 1,
                         from: Pairs {
                             keys: at(0, key_size),

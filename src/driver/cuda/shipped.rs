@@ -1,0 +1,96 @@
+//! Kernels of sorts, scatters and other kinds that ship as machine code, so that these run while their own kernels
+//! compile, and without NVRTC.
+//!
+//! Which ones is a list in `shipped_tests`: the sources of [`Kind::general`](crate::kernel::Kind::general), and those
+//! that are the only ones of their kind. A file of `kernels/ready` holds groups of similar images, each compressed as one. An image is found by the hash of its source,
+//! so one of another source is never used.
+
+use super::nvrtc::Arch;
+use super::ready::{self, HEAD};
+use std::io::Read;
+
+/// A group of images: the hashes of their sources and their lengths, and the images one after the other, in planes and
+/// compressed.
+pub(super) struct Group<'a> {
+    pub entries: Vec<([u8; HEAD], usize)>,
+    packed: &'a [u8],
+}
+
+impl Group<'_> {
+    /// The images, in the order of the entries.
+    pub fn images(&self) -> Option<Vec<Vec<u8>>> {
+        let mut all = Vec::new();
+        flate2::read::DeflateDecoder::new(self.packed).read_to_end(&mut all).ok()?;
+        let all = from_planes(&all);
+        let mut rest = &all[..];
+        let images = self.entries.iter().map(|&(_, length)| {
+            let (image, others) = rest.split_at_checked(length)?;
+            rest = others;
+            Some(image.to_vec())
+        });
+        images.collect()
+    }
+}
+
+/// Instructions resemble each other byte by byte, so images are compressed as eight planes: the first bytes of all words,
+/// the second ones, and so on.
+fn from_planes(planes: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; planes.len()];
+    let places = (0..8).flat_map(|first| (first..planes.len()).step_by(8));
+    places.zip(planes).for_each(|(place, &byte)| bytes[place] = byte);
+    bytes
+}
+
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    usize::try_from(u32::from_le_bytes(*number)).ok()
+}
+
+/// The groups of a file; `None` if it is damaged.
+pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<Group<'_>>> {
+    let mut groups = Vec::new();
+    while !bytes.is_empty() {
+        let mut entries = Vec::new();
+        for _ in 0..number(&mut bytes)? {
+            let (hash, rest) = bytes.split_first_chunk()?;
+            bytes = rest;
+            entries.push((*hash, number(&mut bytes)?));
+        }
+        let length = number(&mut bytes)?;
+        let (packed, rest) = bytes.split_at_checked(length)?;
+        bytes = rest;
+        groups.push(Group { entries, packed });
+    }
+    Some(groups)
+}
+
+/// A group as bytes.
+#[cfg(test)]
+pub(super) fn group(hashes: &[[u8; HEAD]], images: &[Vec<u8>]) -> Vec<u8> {
+    use std::io::Write;
+    let mut bytes = (images.len() as u32).to_le_bytes().to_vec();
+    for (image, hash) in images.iter().zip(hashes) {
+        bytes.extend(hash);
+        bytes.extend((image.len() as u32).to_le_bytes());
+    }
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    let all = images.concat();
+    let planes = (0..8).flat_map(|first| all.iter().skip(first).step_by(8));
+    encoder.write_all(&planes.copied().collect::<Vec<u8>>()).unwrap();
+    let packed = encoder.finish().unwrap();
+    bytes.extend((packed.len() as u32).to_le_bytes());
+    bytes.extend(packed);
+    bytes
+}
+
+/// The image of a source for a device, if it ships.
+pub(super) fn image(text: &str, arch: Arch) -> Option<Vec<u8>> {
+    let hash = ready::hash(text);
+    let groups = groups(ready::find(arch)?.kinds)?;
+    let (group, at) = groups.into_iter().find_map(|group| {
+        let at = group.entries.iter().position(|(own, _)| *own == hash)?;
+        Some((group, at))
+    })?;
+    group.images()?.into_iter().nth(at)
+}

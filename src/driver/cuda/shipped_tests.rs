@@ -1,0 +1,214 @@
+//! Which kernels ship for kinds of programs, and whether the files in `kernels/ready` are fresh.
+//!
+//! `RUNNEL_UPDATE=1` rewrites the files; `.ci/ready` does so with every compiler that is needed.
+
+#![cfg(test)]
+
+use super::nvrtc;
+use super::ready;
+use super::shipped;
+use super::sources::{launch, nvrtc_is_here, view, words_are_declared};
+use crate::array::{Class, Dtype, contiguous_strides};
+use crate::kernel::cuda::{Operand, Product};
+use crate::kernel::{
+    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, TiledProduct,
+};
+use crate::ops::folds::{MAX, SUM};
+use crate::ops::reduce::{MIN, PROD};
+use crate::ops::scan::LOG_SUM;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// A dtype of each size.
+const SIZES: [Dtype; 5] = [Dtype::U8, Dtype::I16, Dtype::I32, Dtype::I64, Dtype::C128];
+/// A dtype of each class.
+const CLASSES: [Dtype; 3] = [Dtype::F32, Dtype::F64, Dtype::I64];
+/// What scans combine by.
+const SCANS: [&ReduceFn; 5] = [&SUM, &PROD, &MAX, &MIN, &LOG_SUM];
+
+/// A launch with contiguous views of these dtypes; `far` for a first view that needs positions of 64 bits.
+fn sample(kind: impl Kind, shape: &[usize], views: &[Dtype], far: bool) -> Launch {
+    let strides = contiguous_strides(shape);
+    let mut views: Vec<_> = views.iter().map(|&dtype| view(dtype, &strides, 0)).collect();
+    if far {
+        views[0].strides[0] = 1 << 33;
+    }
+    launch(kind, shape, &views, 0)
+}
+
+/// The source that serves a launch and all like it: a general one, or the only one of its kind.
+fn general(launch: &Launch) -> String {
+    let kind = &launch.program.kind;
+    kind.source(kind.general(launch).unwrap_or_else(|| kind.signature(launch))).text
+}
+
+/// The sources of the kernels that ship, in groups of similar ones.
+fn texts() -> Vec<Vec<String>> {
+    let (mut moves, mut sorts, mut scans) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut combinations, mut others) = (Vec::new(), Vec::new());
+    for dtype in SIZES {
+        for far in [false, true] {
+            moves.push(general(&sample(Gather { dtype }, &[4, 4], &[dtype, Dtype::I64, dtype], far)));
+        }
+    }
+    for dtype in SIZES.into_iter().filter(|dtype| !dtype.is_complex()) {
+        for length in [4, 4096] {
+            let sort = Sort { dtype, descending: false };
+            sorts.push(general(&sample(sort, &[4, length], &[dtype, dtype, Dtype::I64], false)));
+        }
+    }
+    for f in SCANS {
+        for dtype in CLASSES.into_iter().filter(|dtype| !f.cuda.of(dtype.class()).is_empty()) {
+            for length in [4, 4096] {
+                scans.push(general(&sample(Scan { f, dtype }, &[4, length], &[dtype, dtype], false)));
+            }
+        }
+    }
+    // Sums of floats of up to 32 bits have a way of their own.
+    for f in [&SUM, &PROD, &MAX, &MIN] {
+        for dtype in CLASSES {
+            let views = [dtype, Dtype::I64, dtype];
+            combinations.push(general(&sample(Scatter { dtype, f: Some(f) }, &[4, 4], &views, false)));
+        }
+    }
+    for dtype in SIZES {
+        for far in [false, true] {
+            moves.push(general(&sample(
+                Scatter { dtype, f: None },
+                &[4, 4],
+                &[dtype, Dtype::I64, dtype],
+                far,
+            )));
+        }
+        others.push(general(&sample(NonZero { dtype }, &[4], &[dtype, Dtype::I64, Dtype::I64], false)));
+    }
+    for far in [false, true] {
+        let search = Search { dtype: Dtype::I64, right: false };
+        others.push(general(&sample(search, &[4, 4], &[Dtype::I64; 3], far)));
+    }
+    let product = Matmul { dtype: Dtype::I64, tf32: false };
+    others.push(general(&sample(product, &[4, 4, 4], &[Dtype::I64; 3], false)));
+    others.push(general(&sample(Pack, &[4], &[Dtype::U8; 2], false)));
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::C64, Dtype::C128] {
+        others.push(general(&sample(TiledProduct { dtype }, &[4; 4], &[dtype; 3], false)));
+    }
+    vec![moves, sorts, scans, combinations, others]
+}
+
+/// Rewrites the files that this machine's NVRTC is meant for; images of sources that did not change stay.
+#[test]
+fn shipped_kernels_are_fresh() {
+    let texts = texts();
+    let hashes: Vec<Vec<_>> =
+        texts.iter().map(|group| group.iter().map(|text| ready::hash(text)).collect()).collect();
+    let updates = std::env::var_os("RUNNEL_UPDATE").is_some();
+    for file in ready::FILES {
+        let name = format!("{}{}", file.arch.major, file.arch.minor);
+        let path = format!("kernels/ready/kinds_{name}-{}.bin", file.compiler);
+        let groups = shipped::groups(file.kinds).unwrap();
+        let own: Vec<Vec<_>> =
+            groups.iter().map(|group| group.entries.iter().map(|(hash, _)| *hash).collect()).collect();
+        if !updates {
+            assert!(own == hashes, "{path} is old: run `.ci/ready`");
+        }
+        let builds = updates && nvrtc_is_here() && nvrtc::version().unwrap() == file.compiler;
+        if !builds || own == hashes {
+            continue;
+        }
+        let mut known = HashMap::new();
+        for group in groups {
+            let images = group.images().unwrap();
+            known.extend(group.entries.iter().map(|(hash, _)| *hash).zip(images));
+        }
+        let mut bytes = Vec::new();
+        for (texts, hashes) in texts.iter().zip(&hashes) {
+            let image = |(text, hash): (&String, _)| match known.get(hash) {
+                Some(image) => image.clone(),
+                None => nvrtc::compile_now(text, &format!("sm_{name}"), "ready").unwrap(),
+            };
+            let images: Vec<Vec<u8>> = texts.iter().zip(hashes).map(image).collect();
+            bytes.extend(shipped::group(hashes, &images));
+        }
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(path), bytes).unwrap();
+    }
+}
+
+/// The launch that multiplies matrices without cuBLAS.
+fn product(dtype: Dtype, transposed: bool) -> Launch {
+    let operand = |step| Operand { ptr: 0, transposed, leading: 90, step };
+    TiledProduct::launch(&Product {
+        dtype,
+        tf32: false,
+        sizes: [70, 80, 90],
+        batch: 3,
+        left: operand(0),
+        right: operand(7200),
+        out: 0,
+        out_step: 5600,
+    })
+}
+
+/// Launches of many ranks and layouts, and all dtypes, use the kernels that ship, and pass the parameters that these
+/// declare.
+#[test]
+fn launches_of_all_kinds_find_kernels_that_ship() {
+    let shipped: BTreeSet<String> = texts().into_iter().flatten().collect();
+    let check = |work: Launch| {
+        let kind = &work.program.kind;
+        assert!(shipped.contains(&general(&work)), "{:?} {:?}", work.program, work.shape);
+        assert_eq!(kind.general(&work).is_none(), kind.ships(), "{:?}", work.program);
+        kind.general(&work).into_iter().for_each(|signature| words_are_declared(&work, signature));
+        words_are_declared(&work, kind.signature(&work));
+    };
+    for dtype in Dtype::ALL {
+        for rank in 0..=8 {
+            let shape = vec![3; rank];
+            let dense = contiguous_strides(&shape);
+            let mut rows = dense.clone();
+            rows.last_mut().into_iter().for_each(|step| *step = 0);
+            for (index, far) in [(&dense, 1), (&rows, 1), (&dense, 1 << 33), (&rows, 1 << 33)] {
+                let mut source = dense.clone();
+                source.first_mut().into_iter().for_each(|step| *step *= far);
+                let views = [view(dtype, &source, 0), view(Dtype::I64, index, 0), view(dtype, &dense, 0)];
+                check(launch(Gather { dtype }, &shape, &views, 0));
+                for f in [None, Some(&SUM), Some(&MIN)] {
+                    if f.is_none() || !dtype.is_complex() {
+                        check(launch(Scatter { dtype, f }, &shape, &views, 0));
+                        check(Launch { limit: 1 << 40, ..launch(Scatter { dtype, f }, &shape, &views, 0) });
+                    }
+                }
+                // Dimensions of one element count only as the axis.
+                let mut one = launch(Gather { dtype }, &shape, &views, 0);
+                one.shape.extend([1; 9]);
+                one.views.iter_mut().for_each(|view| view.strides.extend([0; 9]));
+                one.axis = rank / 2;
+                check(one);
+            }
+        }
+        if dtype.is_complex() {
+            check(product(dtype, true));
+        }
+        check(sample(NonZero { dtype }, &[5000], &[dtype, Dtype::I64, Dtype::I64], false));
+        if dtype.is_complex() {
+            continue;
+        }
+        if dtype.is_float() {
+            check(product(dtype, false));
+            check(product(dtype, true));
+        } else {
+            check(sample(Matmul { dtype, tf32: false }, &[3, 40, 50, 60], &[dtype; 3], false));
+        }
+        for shape in [&[][..], &[1], &[7], &[3, 2048], &[2, 3, 2049], &[100_000], &[3000, 5000]] {
+            for descending in [false, true] {
+                check(sample(Sort { dtype, descending }, shape, &[dtype, dtype, Dtype::I64], false));
+                let search = Search { dtype, right: descending };
+                check(sample(search, shape, &[dtype, dtype, Dtype::I64], shape.len() > 1));
+            }
+            for f in SCANS.into_iter().filter(|f| !f.cuda.of(dtype.class()).is_empty()) {
+                check(sample(Scan { f, dtype }, shape, &[dtype, dtype], false));
+            }
+        }
+    }
+    check(launch(Pack, &[403], &[400, 3, 403].map(|n| view(Dtype::U8, &[n], 0)), 0));
+    assert_eq!(CLASSES.map(Dtype::class), [Class::F32, Class::F64, Class::I64]);
+}

@@ -1,0 +1,126 @@
+//! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
+
+use super::Matmul;
+use crate::array::{Class, Dtype, Strides};
+use crate::base::Result;
+use crate::kernel::cuda::{
+    CudaSource, Operand, Product, Queue, Signature, any_dtype, assemble, bits_type, class_type, dtype_number,
+};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, Program, View};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// What cuBLAS computes for a [`Matmul`], without it. Accumulates in `f32`, or in the dtype where that is wider or
+/// complex, in ascending order.
+///
+/// Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out `[batch, m, n]`. Launch shape: `[batch, m, n, k]`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TiledProduct {
+    /// The dtype of all three views.
+    pub dtype: Dtype,
+}
+
+/// Rows and columns of the result per block, also in the template.
+const TILE: usize = 64;
+/// Most blocks side by side that take one product each.
+const MOST_PRODUCTS: usize = 1 << 15;
+
+impl TiledProduct {
+    /// The launch that computes a product.
+    pub fn launch(product: &Product) -> Launch {
+        let [m, n, k] = product.sizes;
+        let view = |operand: &Operand| {
+            let lines = [operand.leading as isize, 1];
+            let [row, column] = if operand.transposed { [lines[1], lines[0]] } else { lines };
+            let strides = smallvec![operand.step as isize, row, column];
+            View { ptr: operand.ptr, dtype: product.dtype, strides }
+        };
+        let out: Strides = smallvec![product.out_step as isize, n as isize, 1];
+        Launch {
+            program: Arc::new(Program::new(&TiledProduct { dtype: product.dtype })),
+            shape: smallvec![product.batch, m, n, k],
+            views: smallvec![
+                view(&product.left),
+                view(&product.right),
+                View { ptr: product.out, dtype: product.dtype, strides: out }
+            ],
+            numbers: SmallVec::new(),
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        }
+    }
+}
+
+impl Kind for TiledProduct {
+    fn label(&self) -> String {
+        "matmul".into()
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
+        unsafe { Matmul { dtype: self.dtype, tf32: false }.run(launch, faults) }
+    }
+
+    fn ships(&self) -> bool {
+        true
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        let (dtype, class, bits) = (self.dtype, self.dtype.class(), bits_type(self.dtype));
+        let [dtypes, load, store, size] = match class {
+            // One kernel for halves too.
+            Class::F32 => [
+                any_dtype(class),
+                "load_any(address, (u32)p.w[15])".into(),
+                "store_any(address, (u32)p.w[15], value)".into(),
+                "p.w[16]".into(),
+            ],
+            _ => [
+                String::new(),
+                format!("load_{dtype}(*memory<const {bits}>(address))"),
+                format!("*memory<{bits}>(address) = store_{dtype}(value)"),
+                format!("sizeof({bits})"),
+            ],
+        };
+        let values = [
+            ("ACC", class_type(class)),
+            ("DTYPES", dtypes.as_str()),
+            ("LOAD", load.as_str()),
+            ("STORE", store.as_str()),
+            ("SIZE", size.as_str()),
+        ];
+        let text = assemble(include_str!("../../../../kernels/product.cu"), &values);
+        CudaSource { text, entries: &["product"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let size = self.dtype.size() as u64;
+        let &[batch, m, n, k] = &launch.shape[..] else { return Ok(()) };
+        let [left, right, out] = [0, 1, 2].map(|view| &launch.views[view]);
+        let step = |view: &View, d: usize| view.strides[d] as u64 * size;
+        let words = [
+            left.ptr,
+            right.ptr,
+            out.ptr,
+            m as u64,
+            n as u64,
+            k as u64,
+            step(left, 1),
+            step(left, 2),
+            step(right, 1),
+            step(right, 2),
+            step(out, 1),
+            batch as u64,
+            step(left, 0),
+            step(right, 0),
+            step(out, 0),
+            dtype_number(self.dtype),
+            size,
+        ];
+        let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
+        queue.run_grid(0, (tiles as u32, batch.min(MOST_PRODUCTS) as u32, 1), 256, &words)
+    }
+}
