@@ -23,7 +23,7 @@ pub trait Convert: Copy {
 }
 
 /// A `bool` in memory: any byte but 0 is true.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default, Debug)]
 #[repr(transparent)]
 pub struct Bool(pub u8);
 

@@ -291,6 +291,7 @@ impl Driver for HostDriver {
 
     fn trim(&self) {
         self.large.lock().release();
+        host::scratch::release();
     }
 
     fn pinned_alloc(&self, bytes: u64) -> Result<Ptr> {

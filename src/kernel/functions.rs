@@ -2,7 +2,7 @@
 
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
-use crate::array::Class;
+use crate::array::{Bool, Class};
 use foldhash::HashMap;
 use num_complex::Complex;
 use parking_lot::Mutex;
@@ -76,12 +76,19 @@ impl CudaText {
 }
 
 /// Computes a chunk: all argument slices and the result have the same length (at most
-/// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller.
-pub type HostMap = &'static (dyn Fn(&[Reg<'_>], RegMut<'_>) + Send + Sync);
+/// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller. False, and nothing is
+/// written, where the function has no loop for these registers.
+pub type HostMap = &'static (dyn Fn(&[Reg<'_>], RegMut<'_>) -> bool + Send + Sync);
 
-/// A chunk of a register.
+/// A chunk of a register: of a class, or of an integer as it is in memory. Functions have loops for classes; those that
+/// gain from it have loops for narrow integers too.
 #[derive(Clone, Copy, Debug)]
 pub enum Reg<'a> {
+    Bool(&'a [Bool]),
+    U8(&'a [u8]),
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
     F32(&'a [f32]),
     F64(&'a [f64]),
     I64(&'a [i64]),
@@ -92,11 +99,48 @@ pub enum Reg<'a> {
 /// A chunk of a register to write.
 #[derive(Debug)]
 pub enum RegMut<'a> {
+    Bool(&'a mut [Bool]),
+    U8(&'a mut [u8]),
+    I8(&'a mut [i8]),
+    I16(&'a mut [i16]),
+    I32(&'a mut [i32]),
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),
     I64(&'a mut [i64]),
     C64(&'a mut [Complex<f32>]),
     C128(&'a mut [Complex<f64>]),
+}
+
+impl Reg<'_> {
+    /// True unless the register holds narrow integers.
+    fn is_class(&self) -> bool {
+        use Reg::*;
+        !matches!(self, Bool(_) | U8(_) | I8(_) | I16(_) | I32(_))
+    }
+}
+
+impl RegMut<'_> {
+    /// As [`Reg::is_class`].
+    fn is_class(&self) -> bool {
+        use RegMut::*;
+        !matches!(self, Bool(_) | U8(_) | I8(_) | I16(_) | I32(_))
+    }
+
+    /// Writes a launch's number to all elements.
+    pub(super) fn fill(self, bits: u64) {
+        match self {
+            RegMut::Bool(x) => x.fill(Bool(u8::from(bits != 0))),
+            RegMut::U8(x) => x.fill(bits as u8),
+            RegMut::I8(x) => x.fill(bits as i8),
+            RegMut::I16(x) => x.fill(bits as i16),
+            RegMut::I32(x) => x.fill(bits as i32),
+            RegMut::I64(x) => x.fill(bits as i64),
+            RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
+            RegMut::F64(x) => x.fill(f64::from_bits(bits)),
+            RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
+            RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
+        }
+    }
 }
 
 /// A reduction, defined as a value by an operation.
@@ -151,7 +195,14 @@ impl MapFn {
             arity,
             select: false,
             cuda: text,
-            host: Box::leak(Box::new(host)),
+            host: Box::leak(Box::new(move |args: &[Reg<'_>], out: RegMut<'_>| {
+                // Interpreted code knows classes only.
+                let defined = args.iter().all(|arg| arg.is_class()) && out.is_class();
+                if defined {
+                    host(args, out);
+                }
+                defined
+            })),
             complex: None,
         }));
         known.insert((name, arity, cuda), f);

@@ -328,13 +328,28 @@ pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -
     // The pairs, the merge buffer of the keys, and the result.
     let _keyed = Held::new(items.len().saturating_mul(5 * size_of::<Value>()))?;
     let mut keyed = Vec::with_capacity(items.len());
+    // The keys and their positions, as long as all are ints.
+    let mut ints = Some(Vec::with_capacity(items.len()));
     for item in items {
         vm.charge(1)?;
         let by = match key {
             Value::None => item.clone(),
             _ => vm.callback(key, std::slice::from_ref(&item))?,
         };
+        match (&mut ints, &by) {
+            (Some(ints), Value::Int(int)) => ints.push((*int, keyed.len())),
+            (ints, _) => *ints = None,
+        }
         keyed.push((by, item));
+    }
+    if let Some(mut ints) = ints {
+        merge_sort(vm, &mut ints, |_, (a, _), (b, _)| Ok(if reverse { b.cmp(a) } else { a.cmp(b) }))?;
+        let mut items = Vec::with_capacity(keyed.len());
+        for (_, place) in ints {
+            vm.charge(1)?;
+            items.push(std::mem::replace(&mut keyed[place].1, Value::None));
+        }
+        return Ok(items);
     }
     merge_sort(vm, &mut keyed, |vm, (a, _), (b, _)| {
         if reverse { compare::sort_order(vm, b, a) } else { compare::sort_order(vm, a, b) }

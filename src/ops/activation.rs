@@ -38,7 +38,7 @@ pub static OPS: &[Op] = &[
                     f64: "(a <= 0.0 ? 0.0 : a)",
                     i64: "(a < 0 ? 0 : a)",
                 },
-                host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, i64: |a| a.max(0)),
+                host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, whole: |a| a.max(0)),
                 complex: None,
             },
         }),

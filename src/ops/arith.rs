@@ -176,7 +176,7 @@ pub static OPS: &[Op] = &[
                 arity: 1,
                 select: false,
                 cuda: CudaText { f32: "fabsf(a)", f64: "fabs(a)", i64: "(a < 0 ? (i64)(0 - (u64)a) : a)" },
-                host: host_unary!(float: |a| a.abs(), i64: |a| a.wrapping_abs()),
+                host: host_unary!(float: |a| a.abs(), whole: |a| a.wrapping_abs()),
                 complex: Some(&complex::ABS),
             },
         }),
@@ -503,7 +503,7 @@ pub static ADD: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
-    host: host_binary!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
+    host: host_binary!(float: |a, b| a + b, whole: |a, b| a.wrapping_add(b)),
     complex: Some(&complex::ADD),
 };
 
@@ -525,7 +525,7 @@ pub static SUB: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "(a - b)", f64: "(a - b)", i64: "(i64)((u64)a - (u64)b)" },
-    host: host_binary!(float: |a, b| a - b, i64: |a, b| a.wrapping_sub(b)),
+    host: host_binary!(float: |a, b| a - b, whole: |a, b| a.wrapping_sub(b)),
     complex: Some(&complex::SUB),
 };
 
@@ -547,7 +547,7 @@ pub static MUL: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "(a * b)", f64: "(a * b)", i64: "(i64)((u64)a * (u64)b)" },
-    host: host_binary!(float: |a, b| a * b, i64: |a, b| a.wrapping_mul(b)),
+    host: host_binary!(float: |a, b| a * b, whole: |a, b| a.wrapping_mul(b)),
     complex: Some(&complex::MUL),
 };
 
@@ -597,7 +597,7 @@ static FLOOR_DIVIDE: MapFn = MapFn {
                 (0.0 * a).copysign(a / b)
             }
         },
-        i64: |a, b| {
+        whole: |a, b| {
             if b == 0 {
                 0
             } else {
@@ -648,7 +648,7 @@ static NEG: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "(-a)", f64: "(-a)", i64: "(i64)(0 - (u64)a)" },
-    host: host_unary!(float: |a| -a, i64: |a| a.wrapping_neg()),
+    host: host_unary!(float: |a| -a, whole: |a| a.wrapping_neg()),
     complex: Some(&complex::NEG),
 };
 
@@ -658,7 +658,7 @@ pub static SQUARE: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "(a * a)", f64: "(a * a)", i64: "(i64)((u64)a * (u64)a)" },
-    host: host_unary!(float: |a| a * a, i64: |a| a.wrapping_mul(a)),
+    host: host_unary!(float: |a| a * a, whole: |a| a.wrapping_mul(a)),
     complex: Some(&complex::SQUARE),
 };
 
@@ -699,7 +699,7 @@ pub static MAXIMUM: MapFn = MapFn {
         f64: "(a != a || a > b ? a : b)",
         i64: "(a > b ? a : b)",
     },
-    host: host_binary!(float: |a, b| if a.is_nan() || a > b { a } else { b }, i64: |a, b| a.max(b)),
+    host: host_binary!(float: |a, b| if a.is_nan() || a > b { a } else { b }, whole: |a, b| a.max(b)),
     complex: None,
 };
 
@@ -713,7 +713,7 @@ pub static MINIMUM: MapFn = MapFn {
         f64: "(a != a || a < b ? a : b)",
         i64: "(a < b ? a : b)",
     },
-    host: host_binary!(float: |a, b| if a.is_nan() || a < b { a } else { b }, i64: |a, b| a.min(b)),
+    host: host_binary!(float: |a, b| if a.is_nan() || a < b { a } else { b }, whole: |a, b| a.min(b)),
     complex: None,
 };
 

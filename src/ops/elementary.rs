@@ -639,23 +639,23 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-fn sin(args: &[Reg<'_>], out: RegMut<'_>) {
+fn sin(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
     let fast = host_unary!(f32: |a| math_f32::sin(a), f64: |a| math::sin(a));
-    of_angle(fast, math::sin, args, out);
+    of_angle(fast, math::sin, args, out)
 }
 
-fn cos(args: &[Reg<'_>], out: RegMut<'_>) {
+fn cos(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
     let fast = host_unary!(f32: |a| math_f32::cos(a), f64: |a| math::cos(a));
-    of_angle(fast, math::cos, args, out);
+    of_angle(fast, math::cos, args, out)
 }
 
-fn tan(args: &[Reg<'_>], out: RegMut<'_>) {
+fn tan(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
     let fast = host_unary!(f32: |a| math_f32::tan(a), f64: |a| math::tan(a));
-    of_angle(fast, math::tan, args, out);
+    of_angle(fast, math::tan, args, out)
 }
 
 /// Runs vector code over a chunk, then recomputes the `f32` angles that are too large for it one by one.
-fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<'_>) {
+fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<'_>) -> bool {
     match (args, out) {
         (&[Reg::F32(angles)], RegMut::F32(out)) => {
             fast(args, RegMut::F32(&mut *out));
@@ -664,6 +664,7 @@ fn of_angle(fast: HostMap, exact: fn(f32) -> f32, args: &[Reg<'_>], out: RegMut<
                     *out = exact(angle);
                 }
             }
+            true
         }
         (args, out) => fast(args, out),
     }

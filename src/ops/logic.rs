@@ -154,7 +154,7 @@ static AND: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a & b)" },
-    host: host_binary!(i64: |a, b| a & b),
+    host: host_binary!(whole: |a, b| a & b),
     complex: None,
 };
 
@@ -163,7 +163,7 @@ static OR: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a | b)" },
-    host: host_binary!(i64: |a, b| a | b),
+    host: host_binary!(whole: |a, b| a | b),
     complex: None,
 };
 
@@ -172,7 +172,7 @@ pub static XOR: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(a ^ b)" },
-    host: host_binary!(i64: |a, b| a ^ b),
+    host: host_binary!(whole: |a, b| a ^ b),
     complex: None,
 };
 
@@ -181,7 +181,7 @@ static NOT: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)(a == 0)" },
-    host: host_unary!(i64: |a| i64::from(a == 0)),
+    host: host_unary!(whole: |a| i64::from(a == 0)),
     complex: None,
 };
 
@@ -190,7 +190,7 @@ static COMPLEMENT: MapFn = MapFn {
     arity: 1,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(~a)" },
-    host: host_unary!(i64: |a| !a),
+    host: host_unary!(whole: |a| !a),
     complex: None,
 };
 

@@ -154,7 +154,7 @@ pub static CLAMP: MapFn = MapFn {
             let low = if a.is_nan() || a > b { a } else { b };
             if low.is_nan() || low < c { low } else { c }
         },
-        i64: |a, b, c| a.max(b).min(c),
+        whole: |a, b, c| a.max(b).min(c),
     ),
     complex: None,
 };

@@ -27,9 +27,12 @@
 //! The key names the argument classes of a body: `f32`, `f64`, `i64`, `float` (the first two), `all`. Classes
 //! without a key are undefined, like an empty text in `CudaText`. Integer bodies must use the `wrapping_`
 //! forms: nothing may panic. The executor rounds results to their dtype and wraps `i64` to narrower integers.
+//! `whole` (and `all`) stands for `i64` and, with loops of their own, all narrower integers: for functions that run much
+//! faster in a narrow type. Other functions get narrow integers as `i64`.
 //! Helper functions called by a body should be `#[inline(always)]`, or the loop stays scalar.
 
 use super::complex::{C64, C128};
+use crate::array::Bool;
 use crate::kernel::{Reg, RegMut};
 
 /// Whether a value differs from itself, as only nan does.
@@ -39,67 +42,28 @@ pub fn is_nan<T: PartialEq + Copy>(x: T) -> bool {
     x != x
 }
 
-/// A register element: `f32`, `f64`, `i64`, or a complex number.
+/// A register element: `f32`, `f64`, `i64`, a complex number or a narrow integer.
 pub trait Lane: Copy + Send + Sync + Default + 'static {
     /// The register's slice, if it has this class.
     fn of<'a>(reg: Reg<'a>) -> Option<&'a [Self]>;
     /// A slice as a register.
     fn register(slice: &[Self]) -> Reg<'_>;
+    /// A mutable slice as a register.
+    fn register_mut(slice: &mut [Self]) -> RegMut<'_>;
     /// As `of`, mutable.
     fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [Self]>;
 }
 
-impl Lane for f32 {
-    #[inline(always)]
-    fn register(slice: &[f32]) -> Reg<'_> {
-        Reg::F32(slice)
-    }
-    #[inline(always)]
-    fn of<'a>(reg: Reg<'a>) -> Option<&'a [f32]> {
-        if let Reg::F32(slice) = reg { Some(slice) } else { None }
-    }
-    #[inline(always)]
-    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [f32]> {
-        if let RegMut::F32(slice) = reg { Some(slice) } else { None }
-    }
-}
-
-impl Lane for f64 {
-    #[inline(always)]
-    fn register(slice: &[f64]) -> Reg<'_> {
-        Reg::F64(slice)
-    }
-    #[inline(always)]
-    fn of<'a>(reg: Reg<'a>) -> Option<&'a [f64]> {
-        if let Reg::F64(slice) = reg { Some(slice) } else { None }
-    }
-    #[inline(always)]
-    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [f64]> {
-        if let RegMut::F64(slice) = reg { Some(slice) } else { None }
-    }
-}
-
-impl Lane for i64 {
-    #[inline(always)]
-    fn register(slice: &[i64]) -> Reg<'_> {
-        Reg::I64(slice)
-    }
-    #[inline(always)]
-    fn of<'a>(reg: Reg<'a>) -> Option<&'a [i64]> {
-        if let Reg::I64(slice) = reg { Some(slice) } else { None }
-    }
-    #[inline(always)]
-    fn of_mut<'r>(reg: &'r mut RegMut<'_>) -> Option<&'r mut [i64]> {
-        if let RegMut::I64(slice) = reg { Some(slice) } else { None }
-    }
-}
-
-macro_rules! complex_lane {
-    ($t:ident, $class:ident) => {
+macro_rules! lanes {
+    ($($t:ident $class:ident),*) => {$(
         impl Lane for $t {
             #[inline(always)]
             fn register(slice: &[$t]) -> Reg<'_> {
                 Reg::$class(slice)
+            }
+            #[inline(always)]
+            fn register_mut(slice: &mut [$t]) -> RegMut<'_> {
+                RegMut::$class(slice)
             }
             #[inline(always)]
             fn of<'a>(reg: Reg<'a>) -> Option<&'a [$t]> {
@@ -110,33 +74,36 @@ macro_rules! complex_lane {
                 if let RegMut::$class(slice) = reg { Some(slice) } else { None }
             }
         }
-    };
+    )*};
 }
 
-complex_lane!(C64, C64);
-complex_lane!(C128, C128);
+lanes!(Bool Bool, u8 U8, i8 I8, i16 I16, i32 I32, i64 I64, f32 F32, f64 F64, C64 C64, C128 C128);
 
 /// The general form: one or more signatures (argument classes, result class), each with a body.
 macro_rules! host_map {
-    ($(($($a:ident: $t:ident),*) -> $o:ident: $e:expr),+ $(,)?) => {{
-        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+    ($(($($a:ident: $t:ty),*) -> $o:ty: $e:expr),+ $(,)?) => {{
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) -> bool {
             $($crate::kernel::host::define::host_arm!(args, out, ($($a: $t),*) -> $o: $e);)+
             let _ = (args, &mut out);
+            false
         }
         &host as $crate::kernel::HostMap
     }};
 }
 
-/// One signature of [`host_map`]: runs and returns if the registers have these classes.
+/// One signature of [`host_map`]: runs and returns true if the registers have these types. The body sees narrow integers as
+/// `i64`; the compiler computes in the narrow type where that gives the same bits.
 macro_rules! host_arm {
-    ($args:ident, $out:ident, ($($a:ident: $t:ident),*) -> $o:ident: $e:expr) => {
+    ($args:ident, $out:ident, ($($a:ident: $t:ty),*) -> $o:ty: $e:expr) => {
         if let ([$($a),*], Some(out)) =
             ($args, <$o as $crate::kernel::host::define::Lane>::of_mut(&mut $out))
             && let ($(Some($a),)*) = ($(<$t as $crate::kernel::host::define::Lane>::of(*$a),)*)
         {
             #[inline(always)]
             #[allow(clippy::too_many_arguments, reason = "as many as the operation has")]
-            fn one($($a: $t),*) -> $o {
+            fn one(
+                $($a: <$t as $crate::kernel::host::Element>::Lane),*
+            ) -> <$o as $crate::kernel::host::Element>::Lane {
                 $e
             }
             #[inline(always)]
@@ -144,11 +111,12 @@ macro_rules! host_arm {
                 let n = out.len();
                 $(let $a = &$a[..n];)*
                 for i in 0..n {
-                    out[i] = one($($a[i]),*);
+                    let value = one($($crate::kernel::host::Element::widen($a[i])),*);
+                    out[i] = $crate::kernel::host::Element::narrow(value);
                 }
             }
             $crate::kernel::host::isa::multiversion!(chunk($($a: &[$t] = $a,)* out: &mut [$o] = out));
-            return;
+            return true;
         }
     };
 }
@@ -168,14 +136,23 @@ macro_rules! host_classes {
         $crate::kernel::host::define::host_classes!(@$r $args, $out, f32, |$($a),+| $e);
         $crate::kernel::host::define::host_classes!(@$r $args, $out, f64, |$($a),+| $e);
     };
+    ($args:ident, $out:ident, whole, $r:ident, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i64, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, u8, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i32, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i16, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, i8, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!(@$r $args, $out, $crate::array::Bool, |$($a),+| $e);
+    };
     ($args:ident, $out:ident, all, $r:ident, |$($a:ident),+| $e:expr) => {
         $crate::kernel::host::define::host_classes!($args, $out, float, $r, |$($a),+| $e);
-        $crate::kernel::host::define::host_classes!(@$r $args, $out, i64, |$($a),+| $e);
+        $crate::kernel::host::define::host_classes!($args, $out, whole, $r, |$($a),+| $e);
     };
-    (@same $args:ident, $out:ident, $t:ident, |$($a:ident),+| $e:expr) => {
+    (@same $args:ident, $out:ident, $t:ty, |$($a:ident),+| $e:expr) => {
         $crate::kernel::host::define::host_arm!($args, $out, ($($a: $t),+) -> $t: $e)
     };
-    (@bool $args:ident, $out:ident, $t:ident, |$($a:ident),+| $e:expr) => {
+    (@bool $args:ident, $out:ident, $t:ty, |$($a:ident),+| $e:expr) => {
+        $crate::kernel::host::define::host_arm!($args, $out, ($($a: $t),+) -> $crate::array::Bool: i64::from($e));
         $crate::kernel::host::define::host_arm!($args, $out, ($($a: $t),+) -> i64: i64::from($e))
     };
 }
@@ -211,9 +188,10 @@ macro_rules! host_quaternary {
 /// A function of any number of values of one class; the result has the same class.
 macro_rules! host_same {
     ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
-        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) -> bool {
             $($crate::kernel::host::define::host_classes!(args, out, $class, same, |$($a),+| $e);)+
             let _ = (args, &mut out);
+            false
         }
         &host as $crate::kernel::HostMap
     }};
@@ -236,9 +214,10 @@ macro_rules! host_compare {
 /// A function of any number of values with a `bool` result.
 macro_rules! host_bool {
     ($($class:ident: |$($a:ident),+| $e:expr),+) => {{
-        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) {
+        fn host(args: &[$crate::kernel::Reg<'_>], mut out: $crate::kernel::RegMut<'_>) -> bool {
             $($crate::kernel::host::define::host_classes!(args, out, $class, bool, |$($a),+| $e);)+
             let _ = (args, &mut out);
+            false
         }
         &host as $crate::kernel::HostMap
     }};
@@ -247,12 +226,17 @@ macro_rules! host_bool {
 /// A function of a condition and two values of one class. The body sees the condition as a `bool`.
 macro_rules! host_select {
     (|$c:ident, $a:ident, $b:ident| $e:expr) => {
-        $crate::kernel::host::define::host_map!(
-            ($c: i64, $a: f32, $b: f32) -> f32: { let $c = $c != 0; $e },
-            ($c: i64, $a: f64, $b: f64) -> f64: { let $c = $c != 0; $e },
-            ($c: i64, $a: i64, $b: i64) -> i64: { let $c = $c != 0; $e },
+        $crate::kernel::host::define::host_select!(
+            |$c, $a, $b| $e; Bool f32, Bool f64, Bool i64, Bool u8, Bool i32, Bool i16, Bool i8, Bool Bool,
+            i64 f32, i64 f64, i64 i64
         )
     };
+    (|$c:ident, $a:ident, $b:ident| $e:expr; $($condition:ident $t:ident),+) => {{
+        use $crate::array::Bool;
+        $crate::kernel::host::define::host_map!(
+            $(($c: $condition, $a: $t, $b: $t) -> $t: { let $c = $c != 0; $e }),+
+        )
+    }};
 }
 
 /// The combining function of a reduction, per class: a [`HostReduce`](super::HostReduce).
@@ -311,23 +295,29 @@ macro_rules! host_folds {
             $e
         }
         #[inline(always)]
-        fn lanes_loop(held: &mut [$t; $crate::kernel::host::LANES], new: &[$t]) {
-            let mut local = *held;
-            let (rows, rest) = new.as_chunks::<{ $crate::kernel::host::LANES }>();
-            for row in rows {
-                for i in 0..local.len() {
-                    local[i] = one(local[i], row[i]);
+        fn blocks_loop(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
+            for (out, block) in out.iter_mut().zip(values.chunks_exact(length)) {
+                let mut lanes = [init; $crate::kernel::host::LANES];
+                let (rows, rest) = block.as_chunks::<{ $crate::kernel::host::LANES }>();
+                for row in rows {
+                    for i in 0..lanes.len() {
+                        lanes[i] = one(lanes[i], row[i]);
+                    }
                 }
+                for i in 0..rest.len() {
+                    lanes[i] = one(lanes[i], rest[i]);
+                }
+                for half in [8, 4, 2, 1] {
+                    for i in 0..half {
+                        lanes[i] = one(lanes[i], lanes[i + half]);
+                    }
+                }
+                *out = lanes[0];
             }
-            for i in 0..rest.len() {
-                local[i] = one(local[i], rest[i]);
-            }
-            *held = local;
         }
-        fn lanes(held: &mut [$t; $crate::kernel::host::LANES], new: &[$t]) {
-            $crate::kernel::host::isa::multiversion!(lanes_loop(
-                held: &mut [$t; $crate::kernel::host::LANES] = held,
-                new: &[$t] = new
+        fn blocks(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
+            $crate::kernel::host::isa::multiversion!(blocks_loop(
+                init: $t = init, length: usize = length, values: &[$t] = values, out: &mut [$t] = out
             ))
         }
         #[inline(always)]
@@ -348,7 +338,7 @@ macro_rules! host_folds {
             }
             held
         }
-        $crate::kernel::host::Combine { one, lanes, across, along }
+        $crate::kernel::host::Combine { one, blocks, across, along }
     }};
 }
 

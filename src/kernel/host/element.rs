@@ -4,7 +4,7 @@
 use super::complex::{C64, C128};
 use super::define::Lane;
 use super::isa::multiversion;
-use crate::array::{Bool, Dtype, dispatch};
+use crate::array::{Bool, Class, Dtype, dispatch};
 use crate::kernel::RegMut;
 use half::{bf16, f16};
 
@@ -12,10 +12,47 @@ use half::{bf16, f16};
 pub trait Element: Copy + Send + Sync + 'static {
     /// The register type of its class.
     type Lane: Lane;
+    /// What a map's register holds: integers as in memory, others as their class.
+    type Held: Lane;
     /// Widens to a register; exact.
     fn widen(self) -> Self::Lane;
     /// Rounds or wraps from a register.
     fn narrow(lane: Self::Lane) -> Self;
+    /// To a map's register; exact.
+    fn hold(self) -> Self::Held;
+    /// From a map's register.
+    fn unhold(held: Self::Held) -> Self;
+}
+
+/// An element that is loaded to a map's register and stored from it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Mapped<M>(M);
+
+impl<M: Element> Element for Mapped<M> {
+    type Lane = M::Held;
+    type Held = M::Held;
+    #[inline(always)]
+    fn widen(self) -> M::Held {
+        self.0.hold()
+    }
+    #[inline(always)]
+    fn narrow(held: M::Held) -> Mapped<M> {
+        Mapped(M::unhold(held))
+    }
+    #[inline(always)]
+    fn hold(self) -> M::Held {
+        self.0.hold()
+    }
+    #[inline(always)]
+    fn unhold(held: M::Held) -> Mapped<M> {
+        Mapped(M::unhold(held))
+    }
+}
+
+/// True for dtypes that a map's register holds as memory does.
+pub fn is_held_as_in_memory(dtype: Dtype) -> bool {
+    dtype.is_native() || dtype.class() == Class::I64
 }
 
 /// A tile of memory: `h` rows of `w` elements.
@@ -170,8 +207,31 @@ fn round_as<M: Element>(x: &mut [M::Lane]) {
     multiversion!([M: Element] row(x: &mut [M::Lane] = x))
 }
 
+macro_rules! held_as_class {
+    () => {
+        type Held = Self::Lane;
+        #[inline(always)]
+        fn hold(self) -> Self::Lane {
+            self.widen()
+        }
+        #[inline(always)]
+        fn unhold(held: Self::Lane) -> Self {
+            Self::narrow(held)
+        }
+    };
+}
+
 impl Element for Bool {
     type Lane = i64;
+    type Held = Bool;
+    #[inline(always)]
+    fn hold(self) -> Bool {
+        Bool(u8::from(self.0 != 0))
+    }
+    #[inline(always)]
+    fn unhold(held: Bool) -> Bool {
+        held
+    }
     #[inline(always)]
     fn widen(self) -> i64 {
         i64::from(self.0 != 0)
@@ -186,6 +246,15 @@ macro_rules! integers {
     ($($t:ident),*) => {
         $(impl Element for $t {
             type Lane = i64;
+            type Held = $t;
+            #[inline(always)]
+            fn hold(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn unhold(held: $t) -> $t {
+                held
+            }
             #[inline(always)]
             fn widen(self) -> i64 {
                 i64::from(self)
@@ -202,6 +271,7 @@ integers!(u8, i8, i16, i32, i64);
 
 impl Element for f32 {
     type Lane = f32;
+    held_as_class!();
     #[inline(always)]
     fn widen(self) -> f32 {
         self
@@ -214,6 +284,7 @@ impl Element for f32 {
 
 impl Element for f64 {
     type Lane = f64;
+    held_as_class!();
     #[inline(always)]
     fn widen(self) -> f64 {
         self
@@ -228,6 +299,7 @@ macro_rules! complex {
     ($($t:ty),*) => {
         $(impl Element for $t {
             type Lane = $t;
+            held_as_class!();
             #[inline(always)]
             fn widen(self) -> $t {
                 self
@@ -246,6 +318,7 @@ complex!(C64, C128);
 // exponent's bias and normalises subnormal numbers, exactly.
 impl Element for f16 {
     type Lane = f32;
+    held_as_class!();
     #[inline(always)]
     fn widen(self) -> f32 {
         let bits = u32::from(self.to_bits());
@@ -274,6 +347,7 @@ impl Element for f16 {
 
 impl Element for bf16 {
     type Lane = f32;
+    held_as_class!();
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)

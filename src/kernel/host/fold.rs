@@ -10,7 +10,7 @@
 use super::complex::{C64, C128};
 use super::define::Lane;
 
-/// Number of parallel accumulators within a block.
+/// Number of parallel accumulators within a block; `host_folds` halves as many.
 pub const LANES: usize = 16;
 
 /// Number of elements whose lanes are combined before the tree over blocks.
@@ -33,8 +33,8 @@ struct Loops<T: 'static> {
 pub struct Combine<T: 'static> {
     /// Combines two accumulators.
     pub one: fn(T, T) -> T,
-    /// Adds element `i` of the slice to lane `i % LANES`.
-    pub lanes: fn(&mut [T; LANES], &[T]),
+    /// Folds blocks of a length (of at most [`BLOCK`]) that follow each other, from `init`: lanes, then halving.
+    pub blocks: fn(T, usize, &[T], &mut [T]),
     /// Combines the second slice into the first, element by element.
     pub across: fn(&mut [T], &[T]),
     /// A running combination: writes every intermediate value and returns the last.
@@ -176,11 +176,14 @@ mod tests {
         let x: Vec<f32> = (0..100).map(|i| 0.1 * i as f32).collect();
         let mut want = [0f32; LANES];
         x.iter().enumerate().for_each(|(i, v)| want[i % LANES] += v);
+        for half in [8, 4, 2, 1] {
+            (0..half).for_each(|i| want[i] += want[i + half]);
+        }
         let sum = f32::combine(&SUM).unwrap();
         at_every_level(|level| {
-            let mut held = [0f32; LANES];
-            (sum.lanes)(&mut held, &x);
-            assert_eq!(held, want, "{level:?}");
+            let mut out = [0f32; 2];
+            (sum.blocks)(0.0, 100, &[&x[..], &x[..]].concat(), &mut out);
+            assert_eq!(out, [want[0]; 2], "{level:?}");
         });
         let mut out = [0.0; 3];
         assert_eq!((sum.along)(1.0, &[1.0, 2.0, 3.0], &mut out), 7.0);

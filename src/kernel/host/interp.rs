@@ -3,11 +3,15 @@
 //! A tile is a box of at most [`CHUNK`](super::CHUNK) elements along two dimensions; the other coordinates
 //! are fixed. `map` and `reduce` decide how tiles cover a shape.
 //!
+//! A register holds integers as memory does, so that loads and stores need no conversion and a vector holds as many as
+//! fit. Functions without a loop for narrow integers get `i64` copies. Halves are held as `f32`.
+//!
 //! Invariant: all loads of a tile precede its stores, unless they cannot overlap.
 
-use super::element::{self, Tile};
+use super::define::Lane;
+use super::element::{self, Element, Mapped, Tile, is_held_as_in_memory};
 use crate::array::{Class, Dtype, dispatch};
-use crate::kernel::{CAST, Instr, Launch, Map, Reg, RegMut, Source};
+use crate::kernel::{Instr, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -21,6 +25,22 @@ pub struct Plane {
     pub col: Option<usize>,
 }
 
+/// What a register holds for an element.
+type Held<M> = <M as Element>::Held;
+
+/// Wide values of one instruction: four arguments and the result.
+const WIDE: usize = 5;
+
+/// True for integers that registers hold as narrower values than their class.
+fn is_narrow(dtype: Dtype) -> bool {
+    dtype.class() == Class::I64 && dtype != Dtype::I64
+}
+
+/// True if a narrow integer dtype has this number. Other numbers are held as `i64`.
+fn fits(dtype: Dtype, bits: u64) -> bool {
+    dtype.range().is_none_or(|(least, most)| (least..=most).contains(&(bits as i64)))
+}
+
 /// A map bound to a launch and to scratch memory.
 pub struct Interpreter<'a> {
     map: &'a Map,
@@ -29,6 +49,8 @@ pub struct Interpreter<'a> {
     loads: usize,
     registers: SmallVec<[Register; 12]>,
     position: Option<(isize, isize)>,
+    /// Memory for the arguments and the result of a function that has no loop for narrow integers, and bytes of each.
+    wide: (*mut u8, usize),
     scratch: Scratch,
 }
 
@@ -89,14 +111,17 @@ impl<'a> Interpreter<'a> {
             let view = &launch.views[usize::from(view)];
             let along = |dim: Option<usize>| dim.map_or(0, |d| view.strides[d]);
             let base = view.ptr as *mut u8;
-            let direct = dtype.is_native() && (view.ptr as usize).is_multiple_of(dtype.size());
+            let direct = is_held_as_in_memory(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
             let (rs, cs) = (along(plane.row), along(plane.col));
             Access { base, dtype, strides: &view.strides, rs, cs, reg: reg as u16, direct }
         };
         let mut accesses: SmallVec<[Access<'a>; 5]> = SmallVec::new();
         for (reg, source) in map.sources.iter().enumerate() {
             if let Source::Load { view, dtype } = *source {
-                accesses.push(access(view, dtype, reg));
+                let mut access = access(view, dtype, reg);
+                // A `bool` in a register is 0 or 1.
+                access.direct &= dtype != Dtype::Bool;
+                accesses.push(access);
             }
         }
         let loads = accesses.len();
@@ -119,9 +144,10 @@ impl<'a> Interpreter<'a> {
             loads,
             registers: SmallVec::new(),
             position,
+            wide: (std::ptr::null_mut(), 0),
             scratch: Scratch(Vec::new()),
         };
-        machine.assign(most, keep);
+        machine.assign(&launch.numbers, most, keep);
         // SAFETY: guaranteed by the caller.
         unsafe { machine.fill_constants(launch, most) };
         machine
@@ -143,18 +169,18 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The values of a register after a tile of `n` elements, row by row.
+    /// The values of a register after a tile of `n` elements, row by row, in its class.
     ///
     /// # Safety
     /// The register is `keep` of [`Interpreter::new`], and a tile of at least `n` elements has run.
     pub unsafe fn register(&self, reg: u16, n: usize) -> Reg<'_> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.registers[usize::from(reg)].read(n) }
+        // SAFETY: guaranteed by the caller; the memory for wide values holds a tile.
+        unsafe { self.registers[usize::from(reg)].widened(n, self.wide.0) }
     }
 
     /// Assigns memory to every register. An instruction's memory is reused after its last reader, so that
     /// long programs fit a small cache.
-    fn assign(&mut self, most: usize, keep: Option<u16>) {
+    fn assign(&mut self, numbers: &[u64], most: usize, keep: Option<u16>) {
         let map = self.map;
         let total = map.sources.len() + map.instrs.len();
         let reuse = map.instrs.len() > 4 && most > 64;
@@ -188,19 +214,28 @@ impl<'a> Interpreter<'a> {
         // A lane of `c128` takes two words.
         let wide = (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
         let words = most.next_multiple_of(8) << u32::from(wide);
+        let narrow = (0..total).any(|reg| is_narrow(map.dtype(reg as u16)));
         let mut memory = SCRATCH.take();
-        let need = slots * words + 8;
+        let need = (slots + if narrow { WIDE } else { 0 }) * words + 8;
         if memory.len() < need {
             memory.resize(need, 0);
         }
         // Aligns rows to 64 bytes.
         let skip = (memory.as_ptr() as usize).next_multiple_of(64) - memory.as_ptr() as usize;
         let base = memory.as_mut_ptr().cast::<u8>();
+        self.wide = (base.wrapping_add(skip + slots * words * 8), words * 8);
         self.scratch = Scratch(memory);
         for (reg, &slot) in slot_of.iter().enumerate() {
             let own = base.wrapping_add(skip + slot * words * 8);
-            let dtype = map.dtype(reg as u16);
-            let constant = matches!(map.sources.get(reg), Some(Source::Number { .. }));
+            let mut dtype = map.dtype(reg as u16);
+            let number = match map.sources.get(reg) {
+                Some(Source::Number { slot, .. }) => Some(numbers[usize::from(*slot)]),
+                _ => None,
+            };
+            let constant = number.is_some();
+            if is_narrow(dtype) && number.is_some_and(|bits| !fits(dtype, bits)) {
+                dtype = Dtype::I64;
+            }
             self.registers.push(Register { dtype, now: own, own, constant, into: None });
         }
         for (i, access) in self.accesses.iter().enumerate() {
@@ -220,13 +255,7 @@ impl<'a> Interpreter<'a> {
             if let Source::Number { slot, .. } = *source {
                 let bits = launch.numbers[usize::from(slot)];
                 // SAFETY: a register's own memory holds `most` elements.
-                match unsafe { register.write(register.own, most) } {
-                    RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
-                    RegMut::F64(x) => x.fill(f64::from_bits(bits)),
-                    RegMut::I64(x) => x.fill(bits as i64),
-                    RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
-                    RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
-                }
+                unsafe { register.write(register.own, most) }.fill(bits);
             }
         }
         if self.shape.contains(&0) {
@@ -301,14 +330,35 @@ impl<'a> Interpreter<'a> {
         let register = self.registers[target];
         // SAFETY: `assign` gave this register memory that no argument uses, and a view that is written
         // directly overlaps no loaded view.
-        let out = unsafe { register.write(register.now, n) };
-        if instr.dtype == Dtype::Bool && std::ptr::eq(instr.f, &CAST) {
-            return to_bool(args[0], out);
+        if !(instr.f.host)(args, unsafe { register.write(register.now, n) }) {
+            // SAFETY: as above.
+            unsafe { self.step_wide(instr, &register, n) };
         }
-        (instr.f.host)(args, out);
-        if !instr.dtype.is_native() {
+        if !is_held_as_in_memory(instr.dtype) {
             // SAFETY: as above.
             element::round(instr.dtype, unsafe { register.write(register.now, n) });
+        }
+    }
+
+    /// Runs a function that has no loop for narrow integers: its arguments are widened to `i64`, and its result is narrowed.
+    #[inline(never)]
+    unsafe fn step_wide(&self, instr: &Instr, register: &Register, n: usize) {
+        let slot = |i: usize| self.wide.0.wrapping_add(i * self.wide.1);
+        let mut args = [Reg::I64(&[]); 4];
+        for (i, (arg, &reg)) in args.iter_mut().zip(&instr.args).enumerate() {
+            // SAFETY: registers before this one hold this tile's values, and each argument has its memory.
+            *arg = unsafe { self.registers[usize::from(reg)].widened(n, slot(i)) };
+        }
+        let args = &args[..instr.args.len().min(4)];
+        // SAFETY: as in `step`.
+        if (instr.f.host)(args, unsafe { register.write(register.now, n) }) || !is_narrow(instr.dtype) {
+            return;
+        }
+        let tile = Tile { h: 1, w: n, rs: 0, cs: 1 };
+        // SAFETY: as in `step`; the result has its memory too.
+        unsafe {
+            (instr.f.host)(args, RegMut::I64(std::slice::from_raw_parts_mut(slot(WIDE - 1).cast(), n)));
+            dispatch!(instr.dtype, M => element::store::<M>(slot(WIDE - 1).cast(), tile, register.now.cast()));
         }
     }
 
@@ -325,10 +375,13 @@ impl<'a> Interpreter<'a> {
             // SAFETY: the tile lies in the launch's shape. A register that points into memory is read element
             // by element, each before the same element is written.
             unsafe {
-                if tile.is_dense() && access.dtype.is_native() {
+                if register.dtype != access.dtype {
+                    // A number that does not fit its dtype.
+                    dispatch!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
+                } else if tile.is_dense() && is_held_as_in_memory(access.dtype) {
                     std::ptr::copy(register.now, to, h * w * size);
                 } else {
-                    dispatch!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
+                    dispatch!(access.dtype, M => element::store::<Mapped<M>>(register.now.cast(), tile, to.cast()));
                 }
             }
         }
@@ -344,7 +397,7 @@ impl Access<'_> {
     unsafe fn load(&self, offset: isize, tile: Tile, to: *mut u8) {
         let from = self.base.wrapping_offset(offset * self.dtype.size() as isize);
         // SAFETY: guaranteed by the caller: the tile lies in the view, and `to` holds its lanes.
-        dispatch!(self.dtype, M => unsafe { element::load::<M>(from.cast(), tile, to.cast()) });
+        dispatch!(self.dtype, M => unsafe { element::load::<Mapped<M>>(from.cast(), tile, to.cast()) });
     }
 
     /// The addresses the view may access.
@@ -359,30 +412,30 @@ impl Access<'_> {
 impl Register {
     #[inline]
     unsafe fn read<'r>(&self, n: usize) -> Reg<'r> {
-        // SAFETY: guaranteed by the caller: `now` holds `n` lanes of the dtype's class.
+        // SAFETY: guaranteed by the caller: `now` holds `n` values of the dtype.
         unsafe {
-            match self.dtype.class() {
-                Class::F32 => Reg::F32(std::slice::from_raw_parts(self.now.cast(), n)),
-                Class::F64 => Reg::F64(std::slice::from_raw_parts(self.now.cast(), n)),
-                Class::I64 => Reg::I64(std::slice::from_raw_parts(self.now.cast(), n)),
-                Class::C64 => Reg::C64(std::slice::from_raw_parts(self.now.cast(), n)),
-                Class::C128 => Reg::C128(std::slice::from_raw_parts(self.now.cast(), n)),
+            dispatch!(self.dtype, M => Lane::register(std::slice::from_raw_parts(self.now.cast::<Held<M>>(), n)))
+        }
+    }
+
+    /// As `read`, with narrow integers as `i64` in `space`.
+    unsafe fn widened<'r>(&self, n: usize, space: *mut u8) -> Reg<'r> {
+        // SAFETY: guaranteed by the caller: `now` holds `n` values of the dtype, and `space` as many words.
+        unsafe {
+            if !is_narrow(self.dtype) {
+                return self.read(n);
             }
+            let tile = Tile { h: 1, w: n, rs: 0, cs: 1 };
+            dispatch!(self.dtype, M => element::load::<M>(self.now.cast(), tile, space.cast()));
+            Reg::I64(std::slice::from_raw_parts(space.cast(), n))
         }
     }
 
     #[inline]
     unsafe fn write<'r>(&self, to: *mut u8, n: usize) -> RegMut<'r> {
-        // SAFETY: guaranteed by the caller: `to` holds `n` lanes of the dtype's class, and nothing else uses
-        // them.
+        // SAFETY: guaranteed by the caller: `to` holds `n` values of the dtype, and nothing else uses them.
         unsafe {
-            match self.dtype.class() {
-                Class::F32 => RegMut::F32(std::slice::from_raw_parts_mut(to.cast(), n)),
-                Class::F64 => RegMut::F64(std::slice::from_raw_parts_mut(to.cast(), n)),
-                Class::I64 => RegMut::I64(std::slice::from_raw_parts_mut(to.cast(), n)),
-                Class::C64 => RegMut::C64(std::slice::from_raw_parts_mut(to.cast(), n)),
-                Class::C128 => RegMut::C128(std::slice::from_raw_parts_mut(to.cast(), n)),
-            }
+            dispatch!(self.dtype, M => Lane::register_mut(std::slice::from_raw_parts_mut(to.cast::<Held<M>>(), n)))
         }
     }
 }
@@ -406,7 +459,7 @@ fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
     }
 }
 
-/// A cast to `bool`: everything but zero is true, also nan.
+/// A cast to a `bool` that is held as `i64`: everything but zero is true, also nan.
 pub(in crate::kernel) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
     let RegMut::I64(to) = to else { return };
     match from {
@@ -415,5 +468,6 @@ pub(in crate::kernel) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
         Reg::I64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != 0)),
         Reg::C64(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != Complex::default())),
         Reg::C128(x) => to.iter_mut().zip(x).for_each(|(t, &x)| *t = i64::from(x != Complex::default())),
+        _ => {}
     }
 }

@@ -20,17 +20,21 @@ pub mod isa;
 pub mod math;
 pub mod math_f32;
 pub(super) mod positions;
+pub mod scratch;
 pub(super) mod tasks;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_moves;
 
+pub use element::Element;
 pub use fault::FaultSlot;
 pub use fold::{Choice, Combine, HostReduce, LANES};
 
-use super::{Launch, Reg, RegMut};
-use num_complex::Complex;
+use super::{HostMap, Launch, Reg, RegMut};
+use crate::array::Bool;
+use complex::{C64, C128};
+use define::host_map;
 
 /// Elements per register chunk: four `f64` registers fit in half of a small L1 cache.
 pub const CHUNK: usize = 1024;
@@ -45,38 +49,52 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
     unsafe { launch.program.kind.run(launch, faults) }
 }
 
-/// [`CAST`](super::CAST): any class to any class, without rounding to the result's dtype.
-pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) {
-    fn each<A: Copy, O>(from: &[A], out: &mut [O], f: impl Fn(A) -> O) {
-        from.iter().zip(out).for_each(|(&a, o)| *o = f(a));
+/// [`CAST`](super::CAST): any register to any other, rounded to narrow integers and `bool`.
+pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
+    /// To every kind of register, from one whose element `a` converts to each class.
+    macro_rules! from {
+        ($t:ty, |$a:ident| $truth:expr, $whole:expr, $single:expr, $double:expr, $complex:expr, $wide:expr) => {
+            host_map!(
+                ($a: $t) -> f32: $single, ($a: $t) -> f64: $double, ($a: $t) -> i64: $whole,
+                ($a: $t) -> Bool: i64::from($truth), ($a: $t) -> u8: $whole, ($a: $t) -> i32: $whole,
+                ($a: $t) -> i16: $whole, ($a: $t) -> i8: $whole, ($a: $t) -> C64: $complex, ($a: $t) -> C128: $wide,
+            )
+        };
     }
-    match (args[0], out) {
-        (Reg::F32(a), RegMut::F32(out)) => out.copy_from_slice(a),
-        (Reg::F32(a), RegMut::F64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = f64::from(a)),
-        (Reg::F32(a), RegMut::I64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as i64),
-        (Reg::F64(a), RegMut::F32(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as f32),
-        (Reg::F64(a), RegMut::F64(out)) => out.copy_from_slice(a),
-        (Reg::F64(a), RegMut::I64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as i64),
-        (Reg::I64(a), RegMut::F32(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as f32),
-        (Reg::I64(a), RegMut::F64(out)) => a.iter().zip(out).for_each(|(&a, o)| *o = a as f64),
-        (Reg::I64(a), RegMut::I64(out)) => out.copy_from_slice(a),
-        (Reg::C64(a), RegMut::C64(out)) => out.copy_from_slice(a),
-        (Reg::C128(a), RegMut::C128(out)) => out.copy_from_slice(a),
-        (Reg::C64(a), RegMut::C128(out)) => {
-            each(a, out, |a| Complex::new(f64::from(a.re), f64::from(a.im)));
+    macro_rules! from_whole {
+        ($t:ty) => {
+            from!($t, |a| a != 0, a, a as f32, a as f64, C64::from(a as f32), C128::from(a as f64))
+        };
+    }
+    let cast: HostMap = match args[0] {
+        Reg::Bool(_) => from_whole!(Bool),
+        Reg::U8(_) => from_whole!(u8),
+        Reg::I8(_) => from_whole!(i8),
+        Reg::I16(_) => from_whole!(i16),
+        Reg::I32(_) => from_whole!(i32),
+        Reg::I64(_) => from_whole!(i64),
+        Reg::F32(_) => {
+            from!(f32, |a| a != 0.0, a as i64, a, f64::from(a), C64::from(a), C128::from(f64::from(a)))
         }
-        (Reg::C128(a), RegMut::C64(out)) => each(a, out, |a| Complex::new(a.re as f32, a.im as f32)),
-        (Reg::F32(a), RegMut::C64(out)) => each(a, out, Complex::from),
-        (Reg::F32(a), RegMut::C128(out)) => each(a, out, |a| Complex::from(f64::from(a))),
-        (Reg::F64(a), RegMut::C64(out)) => each(a, out, |a| Complex::from(a as f32)),
-        (Reg::F64(a), RegMut::C128(out)) => each(a, out, Complex::from),
-        (Reg::I64(a), RegMut::C64(out)) => each(a, out, |a| Complex::from(a as f32)),
-        (Reg::I64(a), RegMut::C128(out)) => each(a, out, |a| Complex::from(a as f64)),
-        (Reg::C64(a), RegMut::F32(out)) => each(a, out, |a| a.re),
-        (Reg::C64(a), RegMut::F64(out)) => each(a, out, |a| f64::from(a.re)),
-        (Reg::C64(a), RegMut::I64(out)) => each(a, out, |a| a.re as i64),
-        (Reg::C128(a), RegMut::F32(out)) => each(a, out, |a| a.re as f32),
-        (Reg::C128(a), RegMut::F64(out)) => each(a, out, |a| a.re),
-        (Reg::C128(a), RegMut::I64(out)) => each(a, out, |a| a.re as i64),
-    }
+        Reg::F64(_) => from!(f64, |a| a != 0.0, a as i64, a as f32, a, C64::from(a as f32), C128::from(a)),
+        Reg::C64(_) => from!(
+            C64,
+            |a| a != C64::default(),
+            a.re as i64,
+            a.re,
+            f64::from(a.re),
+            a,
+            C128::new(f64::from(a.re), f64::from(a.im))
+        ),
+        Reg::C128(_) => from!(
+            C128,
+            |a| a != C128::default(),
+            a.re as i64,
+            a.re as f32,
+            a.re,
+            C64::new(a.re as f32, a.im as f32),
+            a
+        ),
+    };
+    cast(args, out)
 }

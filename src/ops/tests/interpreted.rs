@@ -107,7 +107,7 @@ fn call(f: &MapFn, classes: &[Class], arguments: &[u64], result: Class) -> u64 {
         Class::F32 => (f.host)(&registers, RegMut::F32(&mut x)),
         Class::F64 => (f.host)(&registers, RegMut::F64(&mut y)),
         _ => (f.host)(&registers, RegMut::I64(&mut z)),
-    }
+    };
     match result {
         Class::F32 => u64::from(x[0].to_bits()),
         Class::F64 => y[0].to_bits(),

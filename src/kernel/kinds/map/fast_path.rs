@@ -5,7 +5,6 @@ use crate::array::{Class, Dtype, dispatch};
 use crate::kernel::host::element::{self, Tile};
 use crate::kernel::host::interp::to_bool;
 use crate::kernel::{CAST, Launch, Map, Reg, RegMut, Source};
-use num_complex::Complex;
 use std::mem::MaybeUninit;
 
 /// Limits on elements and registers for this path.
@@ -62,13 +61,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
             Source::Number { slot, dtype } => {
                 let bits = launch.numbers[usize::from(slot)];
                 // SAFETY: as above.
-                match unsafe { write(own, dtype.class(), n) } {
-                    RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
-                    RegMut::F64(x) => x.fill(f64::from_bits(bits)),
-                    RegMut::I64(x) => x.fill(bits as i64),
-                    RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
-                    RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
-                }
+                unsafe { write(own, dtype.class(), n) }.fill(bits);
                 (own.cast_const(), dtype.class())
             }
             Source::Position => {

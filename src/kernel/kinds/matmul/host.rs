@@ -194,40 +194,49 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
     unsafe { element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
 }
 
-/// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step.
+/// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step. Some rows at a time, so that
+/// the sums stay small.
 unsafe fn whole<M: Element<Lane = i64>>(p: Product) {
-    let (m, n, size) = (p.m, p.n, size_of::<M>());
+    let (n, size) = (p.n, size_of::<M>());
     let depth = depth(n, p.k);
+    let height = p.m.min(SIDE);
     let mut right = vec![0i64; depth * n];
-    let mut sums = vec![0i64; m * n];
+    let mut sums = vec![0i64; height * n];
     let until = Until::now();
-    for from in (0..p.k).step_by(depth) {
-        if until.ended() {
-            return;
-        }
-        let k = depth.min(p.k - from);
-        let b = p.right.part(from, 0, size);
-        // SAFETY: guaranteed by the caller, and the buffer has the part's extents.
-        unsafe { element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr()) };
-        let rows = sums.as_mut_ptr() as usize;
-        let row = |left: &mut Vec<i64>, i: usize| {
-            // Capture the whole product; its pointers alone are not `Sync`.
-            let p = &p;
-            let a = p.left.part(i, from, size);
-            // SAFETY: as above; rows differ.
-            let sums = unsafe {
-                element::load::<M>(a.ptr.cast(), a.tile(1, k), left.as_mut_ptr());
-                std::slice::from_raw_parts_mut((rows as *mut i64).add(i * n), n)
-            };
-            for (&factor, right) in left[..k].iter().zip(right.chunks_exact(n)) {
-                add_scaled(sums, right, factor);
+    for first in (0..p.m).step_by(height) {
+        let m = height.min(p.m - first);
+        sums.fill(0);
+        for from in (0..p.k).step_by(depth) {
+            if until.ended() {
+                return;
             }
-        };
-        let threads = p.threads && m * n * k >= PARALLEL;
-        tasks::each_with(m, threads, || vec![0i64; k], row);
+            let k = depth.min(p.k - from);
+            if first == 0 || depth < p.k {
+                let b = p.right.part(from, 0, size);
+                // SAFETY: guaranteed by the caller, and the buffer has the part's extents.
+                unsafe { element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr()) };
+            }
+            let rows = sums.as_mut_ptr() as usize;
+            let row = |left: &mut Vec<i64>, i: usize| {
+                // Capture the whole product; its pointers alone are not `Sync`.
+                let p = &p;
+                let a = p.left.part(first + i, from, size);
+                // SAFETY: as above; rows differ.
+                let sums = unsafe {
+                    element::load::<M>(a.ptr.cast(), a.tile(1, k), left.as_mut_ptr());
+                    std::slice::from_raw_parts_mut((rows as *mut i64).add(i * n), n)
+                };
+                for (&factor, right) in left[..k].iter().zip(right.chunks_exact(n)) {
+                    add_scaled(sums, right, factor);
+                }
+            };
+            let threads = p.threads && m * n * k >= PARALLEL;
+            tasks::each_with(m, threads, || vec![0i64; k], row);
+        }
+        let out = p.out.part(first, 0, size);
+        // SAFETY: guaranteed by the caller, and the buffer has the part's extents.
+        unsafe { element::store::<M>(sums.as_ptr(), out.tile(m, n), out.ptr.cast()) };
     }
-    // SAFETY: guaranteed by the caller, and the buffer has the result's extents.
-    unsafe { element::store::<M>(sums.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
 }
 
 impl Operand {

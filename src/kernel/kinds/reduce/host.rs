@@ -95,7 +95,9 @@ impl<'a> Plan<'a> {
         let across = match (side, last) {
             (Some(side), Some(last)) if shape[side] >= 8 => {
                 let short = run < 8 && shape[side] >= 32 && run < length;
-                short || (follows(side) && !follows(last))
+                // Overlapping rows: results are adjacent, and so are the elements of one.
+                let overlaps = follows(side) && run < 64 && shape[side] >= 32;
+                short || overlaps || (follows(side) && !follows(last))
             }
             _ => false,
         };
@@ -432,8 +434,11 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             // SAFETY: the tile has just run, and `value` is kept.
             let values = unsafe { self.machine.register(self.plan.reduce.value, rows * length) };
             let values = T::of(values).unwrap_or_default();
-            for (held, row) in self.held.iter_mut().zip(values.chunks_exact(length)) {
-                held.value = fold_block(&combine, self.init, row);
+            self.values.clear();
+            self.values.resize(rows, self.init);
+            (combine.blocks)(self.init, length, values, &mut self.values);
+            for (held, &value) in self.held.iter_mut().zip(&self.values) {
+                held.value = value;
             }
             return;
         }
@@ -609,16 +614,9 @@ struct Buffers<'w, T> {
 /// Folds one block of one result: lanes, then halving.
 #[inline]
 fn fold_block<T: Accumulator>(combine: &Combine<T>, init: T, block: &[T]) -> T {
-    let mut lanes = [init; LANES];
-    (combine.lanes)(&mut lanes, block);
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            lanes[i] = (combine.one)(lanes[i], lanes[i + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
+    let mut out = [init];
+    (combine.blocks)(init, block.len(), block, &mut out);
+    out[0]
 }
 
 /// The results as lanes of a class: unchanged, or converted into `space`.

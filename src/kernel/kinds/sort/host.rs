@@ -1,22 +1,34 @@
 //! Sorts rows. Every element is mapped to an unsigned integer with the same order (nan greatest, both zeros
 //! equal, all bits flipped for descending order). Equal keys keep their order.
+//!
+//! Long rows are sorted by radix, by all threads. Short rows go through a sorting network, several rows at a time: the
+//! network is the same for all rows, so that vectors hold one element of each.
 
 use crate::array::{Dims, dispatch};
 use crate::kernel::host::complex::{C64, C128};
 use crate::kernel::host::element::Element;
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::{element, offset};
+use crate::kernel::host::scratch::Buffer;
 use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
 use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
 use smallvec::smallvec;
+use std::ops::Range;
 
 /// Number of elements from which one row is sorted by all threads.
 const LONG: usize = 1 << 16;
+/// Number of elements from which a row is sorted by radix.
+const RADIX: usize = 1 << 10;
+/// Most elements of a row that is sorted by a network, and rows that are sorted together.
+const NETWORK: usize = 256;
+const TOGETHER: usize = 8;
 
 /// Runs a sort.
 ///
 /// # Safety
-/// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
+/// The launch upholds its invariant, and nothing else writes the memory it reads during the call. The results do not
+/// overlap the input.
 pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
     if launch.shape.is_empty() {
         let mut launch = launch.clone();
@@ -25,160 +37,300 @@ pub(super) unsafe fn run(sort: &Sort, launch: &Launch) {
         // SAFETY: guaranteed by the caller.
         return unsafe { run(sort, &launch) };
     }
+    // SAFETY: guaranteed by the caller.
+    dispatch!(sort.dtype, M => unsafe { rows::<M>(sort, launch) });
+}
+
+unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
     let Some((&length, outer)) = launch.shape.split_last() else { return };
-    let rows: usize = outer.iter().product();
-    if length == 0 || rows == 0 {
+    let count: usize = outer.iter().product();
+    if length == 0 || count == 0 {
         return;
     }
-    let row = |keys: &mut Vec<(u64, u32)>, number: usize| {
+    let row = |number: usize| {
         let mut at: Dims = smallvec![0; launch.shape.len()];
         let mut rest = number;
         for d in (0..outer.len()).rev() {
             at[d] = rest % outer[d];
             rest /= outer[d];
         }
-        // SAFETY: guaranteed by the caller; rows differ.
-        dispatch!(sort.dtype, M => unsafe { sort_row::<M>(sort, launch, &at, keys, rows == 1) });
+        Row::<M>::of(sort, launch, &at)
     };
-    let shared = rows > 1 && rows.saturating_mul(length) >= PARALLEL / 8;
-    tasks::each_with(rows, shared, Vec::new, row);
-}
-
-unsafe fn sort_row<M: Element<Lane: Ordered>>(
-    sort: &Sort,
-    launch: &Launch,
-    at: &[usize],
-    keys: &mut Vec<(u64, u32)>,
-    alone: bool,
-) {
-    let [input, values, positions] = [0, 1, 2].map(|view| &launch.views[view]);
-    let step = |view: &crate::kernel::View| view.strides.last().copied().unwrap_or(0);
-    let length = launch.shape.last().copied().unwrap_or(1);
-    let from = element::<M>(input).wrapping_offset(offset(input, at, None));
-    let read = |i: usize| {
-        // SAFETY: the element lies in the input's row.
-        unsafe { from.wrapping_offset(i as isize * step(input)).read_unaligned() }
-    };
-    let turn = if sort.descending { u64::MAX >> (64 - key_bits::<M>()) } else { 0 };
-    let to = element::<M>(values).wrapping_offset(offset(values, at, None));
-    let place = element::<i64>(positions).wrapping_offset(offset(positions, at, None));
-    let write = |i: usize, value: M, position: usize| {
-        // SAFETY: the elements lie in the outputs' rows.
-        unsafe {
-            to.wrapping_offset(i as isize * step(values)).write_unaligned(value);
-            place.wrapping_offset(i as isize * step(positions)).write_unaligned(position as i64);
-        }
-    };
-    let (threads, until) = (alone && length >= LONG, Until::now());
-    // The input may be the output: all of it is read before anything is written.
-    let Some(held) = gathered(length, &until, read) else { return };
-    let key = |i: usize| held[i].widen().number(key_bits::<M>());
-    if key_bits::<M>() <= 32 && length <= 1 << 32 {
-        let packed = |i: usize| (key(i) ^ turn) << 32 | i as u64;
-        let Some(order) = gathered(length, &until, packed) else { return };
-        let Some(order) = sorted(order, threads, &until) else { return };
-        scattered(&order, &until, |i, o| write(i, held[o as u32 as usize], o as u32 as usize));
-    } else if length <= 1 << 32 {
-        keys.clear();
-        let numbered = |i: usize| (key(i) ^ turn, i as u32);
-        let Some(all) = gathered(length, &until, numbered) else { return };
-        let Some(all) = sorted(all, threads, &until) else { return };
-        scattered(&all, &until, |i, (_, o)| write(i, held[o as usize], o as usize));
-        *keys = all;
-    } else {
-        let numbered = |i: usize| (key(i) ^ turn, i);
-        let Some(all) = gathered(length, &until, numbered) else { return };
-        let Some(all) = sorted(all, threads, &until) else { return };
-        scattered(&all, &until, |i, (_, o)| write(i, held[o], o));
-    }
-}
-
-/// The values of `get`; `None` when the work should end early.
-fn gathered<T>(length: usize, until: &Until, get: impl Fn(usize) -> T) -> Option<Vec<T>> {
-    let mut all = Vec::with_capacity(length);
-    for from in (0..length).step_by(SOME) {
-        if until.ended() {
-            return None;
-        }
-        all.extend((from..length.min(from + SOME)).map(&get));
-    }
-    Some(all)
-}
-
-/// Passes each value and its position to `put`.
-fn scattered<T: Copy>(all: &[T], until: &Until, mut put: impl FnMut(usize, T)) {
-    for (part, values) in all.chunks(SOME).enumerate() {
-        if until.ended() {
-            return;
-        }
-        values.iter().enumerate().for_each(|(i, &value)| put(part * SOME + i, value));
-    }
-}
-
-/// Values sorted in one step. More are first distributed to buckets, bounded by samples of them.
-const BUCKET: usize = 1 << 17;
-/// Most buckets: bucket numbers fit in 16 bits.
-const BUCKETS: usize = 1 << 12;
-/// Samples per bucket.
-const SAMPLES: usize = 32;
-
-/// The values in order; no two are equal. `None` when the work should end early.
-fn sorted<T: Ord + Copy + Send + Sync>(mut all: Vec<T>, threads: bool, until: &Until) -> Option<Vec<T>> {
-    let count = all.len();
-    if count <= 2 * BUCKET || !until.is_set() {
-        if threads {
-            all.par_sort_unstable()
-        } else {
-            all.sort_unstable()
-        }
-        return Some(all);
-    }
-    let buckets = (count / BUCKET).min(BUCKETS);
-    // Drawn from a fixed sequence, so that a pattern in the input does not fill one bucket.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut samples: Vec<T> = (0..buckets * SAMPLES)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            all[(state % count as u64) as usize]
-        })
-        .collect();
-    samples.sort_unstable();
-    let ends: Vec<T> = samples.into_iter().step_by(SAMPLES).skip(1).collect();
-    // Each thread distributes a part of the values.
-    let parts = if threads { rayon::current_num_threads() } else { 1 };
-    let deal = |part: usize| -> Vec<Vec<T>> {
-        let mut dealt: Vec<Vec<T>> = vec![Vec::new(); ends.len() + 1];
-        for values in all[count * part / parts..count * (part + 1) / parts].chunks(SOME) {
-            if until.ended() {
-                break;
+    let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
+    if count > 1 && length <= NETWORK && key_bits::<M>() == 32 {
+        let space = || vec![[0; TOGETHER]; length];
+        tasks::each_with(count.div_ceil(TOGETHER), shared, space, |lanes, group| {
+            let first = group * TOGETHER;
+            let rows: Vec<Row<M>> = (first..count.min(first + TOGETHER)).map(&row).collect();
+            for (r, row) in rows.iter().enumerate() {
+                for (i, lanes) in lanes.iter_mut().enumerate() {
+                    // SAFETY: guaranteed by the caller.
+                    lanes[r] = u64::new(unsafe { row.key(i) }, i) as i64 ^ i64::MIN;
+                }
             }
-            values.iter().for_each(|value| dealt[ends.partition_point(|end| end <= value)].push(*value));
-        }
-        dealt
-    };
-    let dealt: Vec<Vec<Vec<T>>> = (0..parts).into_par_iter().map(deal).collect();
-    let bucket = |number: usize| -> Vec<T> {
-        if until.ended() {
-            return Vec::new();
-        }
-        let mut bucket: Vec<T> = dealt.iter().flat_map(|part| &part[number]).copied().collect();
-        bucket.sort_unstable();
-        bucket
-    };
-    let buckets: Vec<Vec<T>> = match threads {
-        true => (0..=ends.len()).into_par_iter().map(bucket).collect(),
-        false => (0..=ends.len()).map(bucket).collect(),
-    };
-    all.clear();
-    for bucket in buckets {
-        if until.ended() {
-            return None;
-        }
-        all.extend(bucket);
+            multiversion!(network(lanes: &mut [[i64; TOGETHER]] = lanes));
+            for (r, row) in rows.iter().enumerate() {
+                for (i, lanes) in lanes.iter().enumerate() {
+                    let item = (lanes[r] ^ i64::MIN) as u64;
+                    // SAFETY: guaranteed by the caller; rows differ.
+                    unsafe { row.write(i, item.key(), item.at()) };
+                }
+            }
+        });
+        return;
     }
-    Some(all)
+    tasks::each(count, shared, |number| {
+        let threads = if count == 1 && length >= LONG { rayon::current_num_threads() } else { 1 };
+        // SAFETY: guaranteed by the caller; rows differ.
+        unsafe { row(number).sort(length, threads) };
+    });
+}
+
+/// A row of the input and of both results.
+struct Row<M> {
+    from: (*const M, isize),
+    values: (*mut M, isize),
+    positions: (*mut i64, isize),
+    /// Flips the keys of a descending order.
+    turn: u64,
+}
+
+// SAFETY: threads write different elements of the results, and only read the input.
+unsafe impl<M> Sync for Row<M> {}
+
+impl<M: Element<Lane: Ordered>> Row<M> {
+    fn of(sort: &Sort, launch: &Launch, at: &[usize]) -> Row<M> {
+        fn place<T>(view: &crate::kernel::View, at: &[usize]) -> (*mut T, isize) {
+            let step = view.strides.last().copied().unwrap_or(0);
+            (element::<T>(view).wrapping_offset(offset(view, at, None)), step)
+        }
+        let (from, step) = place::<M>(&launch.views[0], at);
+        Row {
+            from: (from.cast_const(), step),
+            values: place(&launch.views[1], at),
+            positions: place(&launch.views[2], at),
+            turn: if sort.descending { u64::MAX >> (64 - key_bits::<M>()) } else { 0 },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn read(&self, i: usize) -> M {
+        // SAFETY: guaranteed by the caller: the row has this element.
+        unsafe { self.from.0.wrapping_offset(i as isize * self.from.1).read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn key(&self, i: usize) -> u64 {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.read(i) }.widen().number(key_bits::<M>()) ^ self.turn
+    }
+
+    /// Writes the element with this key, which is at `at` in the input, as element `i`.
+    #[inline(always)]
+    unsafe fn write(&self, i: usize, key: u64, at: usize) {
+        // SAFETY: guaranteed by the caller: the row has these elements.
+        unsafe {
+            let value = match M::Lane::of_number(key ^ self.turn, key_bits::<M>()) {
+                Some(lane) => M::narrow(lane),
+                None => self.read(at),
+            };
+            self.values.0.wrapping_offset(i as isize * self.values.1).write_unaligned(value);
+            self.positions.0.wrapping_offset(i as isize * self.positions.1).write_unaligned(at as i64);
+        }
+    }
+
+    /// Sorts the row; ends early, with nothing written, when asked to.
+    unsafe fn sort(&self, length: usize, threads: usize) -> Option<()> {
+        let parts = Parts { length, count: threads, until: Until::now() };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if key_bits::<M>() == 32 && length <= 1 << 32 {
+                return self.by_radix::<u64>(&parts, 0);
+            }
+            // Long keys that lie close together are short ones.
+            let (least, most) = parts.range(|i| self.key(i))?;
+            match most - least {
+                _ if length > 1 << 32 => self.by_radix::<(u64, u64)>(&parts, 0),
+                range if range >> 32 == 0 => self.by_radix::<u64>(&parts, least),
+                _ => self.by_radix::<(u64, u32)>(&parts, 0),
+            }
+        }
+    }
+
+    /// Sorts the row by its keys less `base`.
+    unsafe fn by_radix<T: Item>(&self, parts: &Parts, base: u64) -> Option<()> {
+        let (mut all, mut other) = (Buffer::<T>::new(parts.length), Buffer::<T>::new(parts.length));
+        let (least, most) = parts.range(|i| {
+            // SAFETY: guaranteed by the caller; parts write different elements.
+            unsafe {
+                let key = self.key(i) - base;
+                all.write(i, T::new(key, i));
+                key
+            }
+        })?;
+        if parts.length <= RADIX {
+            // SAFETY: all elements were written.
+            unsafe { all.slice_mut(0..parts.length) }.sort_unstable();
+        } else {
+            let digits = if parts.length < 1 << 13 { 8 } else { 11 };
+            for shift in (0..u64::BITS - (most - least).leading_zeros()).step_by(digits) {
+                let digit = |item: T| ((item.key() - least) >> shift) as usize & ((1 << digits) - 1);
+                let count = |counts: &mut Vec<usize>, piece: Range<usize>| {
+                    // SAFETY: all elements were written.
+                    unsafe { all.slice(piece) }.iter().for_each(|&item| counts[digit(item)] += 1);
+                };
+                let mut places = parts.each(|_| vec![0; 1 << digits], count)?;
+                let mut next = 0;
+                for value in 0..1 << digits {
+                    for part in &mut places {
+                        next += std::mem::replace(&mut part[value], next);
+                    }
+                }
+                let deal = |places: &mut Vec<usize>, piece: Range<usize>| {
+                    // SAFETY: all elements were written; each item has a place of its own.
+                    unsafe {
+                        for &item in all.slice(piece) {
+                            let place = &mut places[digit(item)];
+                            other.write(*place, item);
+                            *place += 1;
+                        }
+                    }
+                };
+                parts.each(|part| places[part].clone(), deal)?;
+                std::mem::swap(&mut all, &mut other);
+            }
+        }
+        let put = |(): &mut (), piece: Range<usize>| {
+            let first = piece.start;
+            // SAFETY: guaranteed by the caller; all elements were written.
+            unsafe {
+                let items = all.slice(piece).iter().enumerate();
+                items.for_each(|(i, &item)| self.write(first + i, item.key() + base, item.at()));
+            }
+        };
+        parts.each(|_| (), put).map(|_| ())
+    }
+}
+
+/// The elements of a row in as many parts as threads work on it.
+struct Parts {
+    length: usize,
+    count: usize,
+    until: Until,
+}
+
+impl Parts {
+    /// Passes the elements of each part, piece by piece, to `step` with the part's state. Returns the states; `None` when
+    /// the work should end early.
+    fn each<S: Send>(
+        &self,
+        init: impl Fn(usize) -> S + Sync,
+        step: impl Fn(&mut S, Range<usize>) + Sync,
+    ) -> Option<Vec<S>> {
+        let first = |part: usize| (self.length as u128 * part as u128 / self.count as u128) as usize;
+        let one = |part: usize| {
+            let (mut state, end) = (init(part), first(part + 1));
+            for at in (first(part)..end).step_by(SOME) {
+                if self.until.ended() {
+                    return None;
+                }
+                step(&mut state, at..end.min(at + SOME));
+            }
+            Some(state)
+        };
+        match self.count {
+            1 => one(0).map(|state| vec![state]),
+            count => (0..count).into_par_iter().map(one).collect(),
+        }
+    }
+}
+
+impl Parts {
+    /// The least and the greatest of all keys.
+    fn range(&self, key: impl Fn(usize) -> u64 + Sync) -> Option<(u64, u64)> {
+        let ends = self.each(
+            |_| (u64::MAX, 0),
+            |(least, most), piece| {
+                for i in piece {
+                    let key = key(i);
+                    (*least, *most) = (key.min(*least), key.max(*most));
+                }
+            },
+        )?;
+        Some(ends.into_iter().fold((u64::MAX, 0), |a, b| (a.0.min(b.0), a.1.max(b.1))))
+    }
+}
+
+/// A key with its position; ordered by both.
+trait Item: Copy + Ord + Send + Sync {
+    fn new(key: u64, at: usize) -> Self;
+    fn key(self) -> u64;
+    fn at(self) -> usize;
+}
+
+/// Both within 32 bits.
+impl Item for u64 {
+    #[inline(always)]
+    fn new(key: u64, at: usize) -> u64 {
+        key << 32 | at as u64
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self >> 32
+    }
+    #[inline(always)]
+    fn at(self) -> usize {
+        self as u32 as usize
+    }
+}
+
+macro_rules! items {
+    ($($at:ty),*) => {$(
+        impl Item for (u64, $at) {
+            #[inline(always)]
+            fn new(key: u64, at: usize) -> Self {
+                (key, at as $at)
+            }
+            #[inline(always)]
+            fn key(self) -> u64 {
+                self.0
+            }
+            #[inline(always)]
+            fn at(self) -> usize {
+                self.1 as usize
+            }
+        }
+    )*};
+}
+
+items!(u32, u64);
+
+/// Batcher's merge exchange: sorts each lane.
+#[inline(always)]
+fn network(lanes: &mut [[i64; TOGETHER]]) {
+    let n = lanes.len();
+    let mut width = 1;
+    while width < n {
+        // Elements are exchanged within groups of twice the width.
+        let group = !(2 * width - 1);
+        let mut step = width;
+        while step > 0 {
+            for from in (step % width..n.saturating_sub(step)).step_by(2 * step) {
+                for low in from..(from + step).min(n - step) {
+                    let high = low + step;
+                    if (low ^ high) & group == 0 {
+                        let (a, b) = (lanes[low], lanes[high]);
+                        for lane in 0..TOGETHER {
+                            lanes[low][lane] = a[lane].min(b[lane]);
+                            lanes[high][lane] = a[lane].max(b[lane]);
+                        }
+                    }
+                }
+            }
+            step /= 2;
+        }
+        width *= 2;
+    }
 }
 
 /// Bits of an element's key: elements of up to four bytes have short keys.
@@ -187,9 +339,11 @@ const fn key_bits<M>() -> u32 {
 }
 
 /// A lane with an order-preserving integer key, below `2^bits`.
-trait Ordered {
+trait Ordered: Sized {
     /// The key. Integers that fit 32 bits stay within 32 bits.
     fn number(self, bits: u32) -> u64;
+    /// The only value with this key; `None` when there are several.
+    fn of_number(number: u64, bits: u32) -> Option<Self>;
 }
 
 impl Ordered for i64 {
@@ -200,39 +354,51 @@ impl Ordered for i64 {
             _ => self as u64 ^ 1 << 63,
         }
     }
-}
-
-impl Ordered for f32 {
     #[inline(always)]
-    fn number(self, _bits: u32) -> u64 {
-        if self.is_nan() {
-            return u64::from(u32::MAX);
-        }
-        let bits = (self + 0.0).to_bits();
-        u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
+    fn of_number(number: u64, bits: u32) -> Option<i64> {
+        Some(match bits {
+            32 => i64::from((number as u32 ^ 1 << 31) as i32),
+            _ => (number ^ 1 << 63) as i64,
+        })
     }
 }
+
+/// Floats: nan is the greatest key, and both zeros have the key of the positive one.
+macro_rules! floats {
+    ($($t:ident $bits:ident $int:ident),*) => {$(
+        impl Ordered for $t {
+            #[inline(always)]
+            fn number(self, _bits: u32) -> u64 {
+                let bits = (self + 0.0).to_bits();
+                let negative = (bits as $int >> ($bits::BITS - 1)) as $bits;
+                let number = bits ^ (negative | 1 << ($bits::BITS - 1));
+                u64::from(if self.is_nan() { $bits::MAX } else { number })
+            }
+            #[inline(always)]
+            fn of_number(number: u64, _bits: u32) -> Option<$t> {
+                let number = number as $bits;
+                let sign = 1 << ($bits::BITS - 1);
+                let bits = if number & sign == 0 { !number } else { number ^ sign };
+                (number != $bits::MAX && number != sign).then(|| $t::from_bits(bits))
+            }
+        }
+    )*};
+}
+
+floats!(f32 u32 i32, f64 u64 i64);
 
 // Complex numbers have no order. All get the same key here, and operations reject sorting them.
-impl Ordered for C64 {
-    fn number(self, _bits: u32) -> u64 {
-        0
-    }
-}
-
-impl Ordered for C128 {
-    fn number(self, _bits: u32) -> u64 {
-        0
-    }
-}
-
-impl Ordered for f64 {
-    #[inline(always)]
-    fn number(self, _bits: u32) -> u64 {
-        if self.is_nan() {
-            return u64::MAX;
+macro_rules! unordered {
+    ($($t:ident),*) => {$(
+        impl Ordered for $t {
+            fn number(self, _bits: u32) -> u64 {
+                0
+            }
+            fn of_number(_number: u64, _bits: u32) -> Option<$t> {
+                None
+            }
         }
-        let bits = (self + 0.0).to_bits();
-        if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
-    }
+    )*};
 }
+
+unordered!(C64, C128);
