@@ -10,6 +10,10 @@ thread_local! {
 /// The approximate stack pointer.
 #[inline]
 pub fn address() -> usize {
+    // Miri gives every local variable an address of its own.
+    if cfg!(miri) {
+        return 0;
+    }
     let here = 0u8;
     std::hint::black_box(&raw const here).addr()
 }

@@ -372,7 +372,7 @@ mod tests {
             seed ^= seed << 17;
             (seed >> 11) as usize % n
         };
-        for round in 0..200 {
+        for round in 0..if cfg!(miri) { 10 } else { 200 } {
             alone(|| {
                 let count = 1 + draw(12);
                 let nodes: Vec<Rc<List>> = (0..count).map(|_| list(vec![])).collect();

@@ -15,6 +15,8 @@ mod registers;
 mod short;
 mod step;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod unwind;
 mod windows;
 
