@@ -71,3 +71,9 @@ fn figures_of_training_and_transfers_have_rows() {
     assert!(run(&["train.rnl", "--quick", "--only", "T1"]).starts_with("T1 mlp, steps/s\t"));
     assert!(run(&["comm.rnl", "--quick"]).lines().count() >= 5);
 }
+
+#[test]
+fn device_memory_is_constant_over_steps_of_training() {
+    // The script asserts it, of 10,000 steps by default.
+    assert_eq!(run(&["steady.rnl", "--steps", "300", "--slack", "100"]).lines().count(), 10);
+}

@@ -6,7 +6,7 @@ use crate::driver::{DeviceId, Driver, Properties, StreamHandle, error};
 use crate::kernel::Ptr;
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::memory::alloc::{
-    AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats,
+    AllocConf, Allocator, BlockId, DeviceMemory, Effort, NO_BLOCK, SegmentInfo, Stats, Use,
 };
 use crate::stream::races::NOW;
 use crate::stream::{Faults, InFlight, Stream, StreamPool, Suspect, Ticket};
@@ -70,7 +70,7 @@ pub struct Block {
     bytes: u64,
     id: BlockId,
     freed_at: u64,
-    uses: Mutex<SmallVec<[Arc<Stream>; 1]>>,
+    uses: Mutex<SmallVec<[Use; 1]>>,
 }
 
 impl Device {
@@ -178,7 +178,7 @@ impl Device {
         let owner = match owner {
             None => stream.clone(),
             Some(owner) => {
-                uses.push(stream.clone());
+                uses.push(Use::now(stream));
                 owner
             }
         };
@@ -508,7 +508,7 @@ impl Device {
     }
 
     #[inline]
-    fn give_back(&self, ptr: Ptr, bytes: u64, id: BlockId, uses: &[Arc<Stream>]) {
+    fn give_back(&self, ptr: Ptr, bytes: u64, id: BlockId, uses: &[Use]) {
         match &self.memory {
             _ if ptr == 0 => {}
             Memory::Cached(allocator) => {
@@ -569,19 +569,31 @@ impl Block {
 
     /// The streams whose work may use the block: its owner and those of [`Block::used_on`].
     pub fn streams(&self) -> Vec<Arc<Stream>> {
-        std::iter::once(&self.stream).chain(self.uses.lock().iter()).cloned().collect()
+        let uses = self.uses.lock();
+        std::iter::once(&self.stream).chain(uses.iter().map(|one| &one.stream)).cloned().collect()
     }
 
-    /// Notes that work on a stream, of this device or a peer, uses the block. After the drop the block is
-    /// reused only when that stream has passed everything it has queued by then. Not needed for the stream it
-    /// was allocated on, nor for host memory.
+    /// Notes that work which is being queued on a stream, of this device or a peer, uses the block. After the drop the
+    /// block is reused only when that stream has passed everything it has queued by then, or when the block's own
+    /// stream waits for this work. Not needed for the stream it was allocated on, nor for host memory.
     pub fn used_on(&self, stream: &Arc<Stream>) {
+        self.note_use(stream, Use::now);
+    }
+
+    /// Notes that others will queue work on a stream that uses the block.
+    pub fn lent_to(&self, stream: &Arc<Stream>) {
+        self.note_use(stream, Use::unknown);
+    }
+
+    #[inline]
+    fn note_use(&self, stream: &Arc<Stream>, made: fn(&Arc<Stream>) -> Use) {
         if Arc::ptr_eq(stream, &self.stream) || **stream == *self.stream || self.id == NO_BLOCK {
             return;
         }
-        let mut uses = self.uses.lock();
-        if !uses.iter().any(|s| s == stream) {
-            uses.push(stream.clone());
+        let (mut uses, new) = (self.uses.lock(), made(stream));
+        match uses.iter_mut().find(|one| one.stream == *stream) {
+            Some(known) => known.epoch = known.epoch.max(new.epoch),
+            None => uses.push(new),
         }
     }
 }

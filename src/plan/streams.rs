@@ -47,6 +47,7 @@ impl Runtime {
         }
         event.wait(stream).map_err(|e| self.blame_sticky(stream, e))?;
         self.races.checker.wait(stream, &event.clock());
+        self.races.checker.publish(stream);
         self.trace_stream_wait(stream, WaitFor::Event(event));
         Ok(())
     }
@@ -60,6 +61,7 @@ impl Runtime {
         }
         stream.wait_stream(other).map_err(|e| self.blame_sticky(stream, e))?;
         self.races.checker.wait_stream(stream, other);
+        self.races.checker.publish(stream);
         self.trace_stream_wait(stream, WaitFor::Stream(other));
         Ok(())
     }
@@ -81,7 +83,7 @@ impl Runtime {
             }
         }
         if let Some(borrower) = borrower {
-            memory.used_on(borrower);
+            memory.lent_to(borrower);
         }
         Ok(())
     }

@@ -29,7 +29,17 @@ pub struct Stream {
     spares: Arc<SpareEvents>,
     epoch: Arc<AtomicU64>,
     worked: AtomicU64,
+    after: After,
     passing: Passing,
+}
+
+/// What a stream has waited for: per stream of its device, by number, the last epoch that is over when its next work
+/// begins.
+#[derive(Default)]
+struct After {
+    epochs: Mutex<Vec<u64>>,
+    /// How often there was something new.
+    changes: AtomicU64,
 }
 
 impl Stream {
@@ -71,6 +81,35 @@ impl Stream {
     /// Notes an access in an epoch.
     pub(crate) fn works_at(&self, epoch: u64) {
         self.worked.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Notes waits of this stream that have been queued: the numbers of streams of its device, with the last epochs that
+    /// they cover.
+    pub(crate) fn comes_after(&self, waited: impl Iterator<Item = (u32, u64)>) {
+        let mut epochs = self.after.epochs.lock();
+        let mut changed = false;
+        for (stream, epoch) in waited {
+            let index = stream as usize;
+            if epochs.len() <= index {
+                epochs.resize(index + 1, 0);
+            }
+            changed |= epochs[index] < epoch;
+            epochs[index] = epochs[index].max(epoch);
+        }
+        if changed {
+            self.after.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True when this stream's next work comes after another stream's work of this epoch, because it waits for it.
+    pub(crate) fn is_after(&self, other: &Stream, epoch: u64) -> bool {
+        let is = || self.after.epochs.lock().get(other.id as usize).is_some_and(|&last| epoch <= last);
+        other.device == self.device && is()
+    }
+
+    /// How often [`Stream::comes_after`] had something new.
+    pub(crate) fn waits(&self) -> u64 {
+        self.after.changes.load(Ordering::Relaxed)
     }
 
     /// Callbacks for points of this stream.
@@ -266,6 +305,7 @@ impl Made {
             spares: pool.spares.clone(),
             epoch: Arc::new(AtomicU64::new(1)),
             worked: AtomicU64::new(0),
+            after: After::default(),
             passing: Passing::default(),
         });
         self.all.push(stream.clone());

@@ -65,6 +65,15 @@ impl Memory {
             Memory::Foreign(foreign) => foreign.used_on(stream),
         }
     }
+
+    /// Records that others will queue work on a stream that uses the memory. It is not reused before the stream has passed
+    /// what it has queued when the memory is dropped.
+    pub fn lent_to(&self, stream: &Arc<Stream>) {
+        match self {
+            Memory::Block(block) => block.lent_to(stream),
+            _ => self.used_on(stream),
+        }
+    }
 }
 
 /// The pending operation that computes a storage: the planner's queue, the queue's generation (incremented by

@@ -206,11 +206,13 @@ impl Player {
             Step::Wait { stream, event } => {
                 self.events[event].wait(&self.streams[stream]).unwrap();
                 self.checker.wait(&self.streams[stream], &self.events[event].clock());
+                self.checker.publish(&self.streams[stream]);
                 self.model.streams[stream] |= self.model.events[event];
             }
             Step::WaitStream { stream, other } => {
                 self.streams[stream].wait_stream(&self.streams[other]).unwrap();
                 self.checker.wait_stream(&self.streams[stream], &self.streams[other]);
+                self.checker.publish(&self.streams[stream]);
                 self.model.streams[stream] |= self.model.streams[other];
             }
             Step::Synchronize { stream } => {

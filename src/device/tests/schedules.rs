@@ -171,10 +171,12 @@ impl Player {
             Step::Wait { stream, event } => {
                 self.events[event].wait(&self.streams[stream]).unwrap();
                 self.checker.wait(&self.streams[stream], &self.events[event].clock());
+                self.checker.publish(&self.streams[stream]);
             }
             Step::WaitStream { stream, other } => {
                 self.streams[stream].wait_stream(&self.streams[other]).unwrap();
                 self.checker.wait_stream(&self.streams[stream], &self.streams[other]);
+                self.checker.publish(&self.streams[stream]);
             }
             Step::Synchronize { stream } => {
                 self.streams[stream].synchronize().unwrap();

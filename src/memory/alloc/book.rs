@@ -11,6 +11,7 @@ use crate::kernel::Ptr;
 use crate::stream::Stream;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The number of an arena; reused after its pool is gone.
 pub(super) type ArenaId = u32;
@@ -96,6 +97,8 @@ struct Arena {
     in_use: bool,
     /// The epoch of the stream's newest work when memory of the arena was last freed; 0 before.
     freed_at: u64,
+    /// [`Stream::waits`] when pending blocks were last searched for uses that the stream waits for.
+    waits: u64,
     free: [FreeList; 2],
     /// Unmapped blocks.
     gaps: [Vec<BlockId>; 2],
@@ -141,6 +144,7 @@ impl Book {
             stream: stream.clone(),
             in_use: true,
             freed_at: 0,
+            waits: 0,
             free: Default::default(),
             gaps: Default::default(),
         };
@@ -192,6 +196,24 @@ impl Book {
     pub(super) fn note_free(&mut self, arena: ArenaId) {
         let arena = &mut self.arenas[arena as usize];
         arena.freed_at = arena.stream.worked_at();
+    }
+
+    /// True when an arena's stream has waited for others since the last call.
+    #[inline]
+    pub(super) fn has_waited(&mut self, arena: ArenaId) -> bool {
+        let arena = &mut self.arenas[arena as usize];
+        let waits = arena.stream.waits();
+        std::mem::replace(&mut arena.waits, waits) != waits
+    }
+
+    /// Notes that memory may be free because the arena's stream waits for its last use: whoever else uses it must come
+    /// after this wait, and not only after the stream's work. Whether there was such memory depends on timing, so it
+    /// does not matter.
+    pub(super) fn note_order(&mut self, arena: ArenaId) {
+        let arena = &mut self.arenas[arena as usize];
+        if arena.freed_at != 0 {
+            arena.freed_at = arena.stream.epoch().load(Ordering::Relaxed);
+        }
     }
 
     /// The epoch of the stream's newest work when memory of the arena was last freed.

@@ -25,6 +25,8 @@
 //! - A freed block is merged with free neighbours of its segment.
 //! - A freed block that other streams used is *pending*: an event is recorded on each of those streams at the
 //!   free, and the block becomes free when all events have completed. Scripts need not call `record_stream`.
+//!   There is nothing to wait for where the block's own stream has been told to wait for the use: what it does with the
+//!   block next comes later. So the memory that a loop takes does not depend on how far its device is behind.
 //!
 //! When no block fits, in this order:
 //!
@@ -80,7 +82,9 @@ use book::{ArenaId, Book, State};
 use extent::Extents;
 use pending::Pending;
 use pools::Pools;
+use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use trace::Trace;
 
 /// Every size is a multiple of this.
@@ -111,6 +115,26 @@ pub enum Effort {
 
 /// A block's number; reused after the block is gone.
 pub(crate) type BlockId = u32;
+
+/// A stream's use of a block that another stream owns.
+#[derive(Clone)]
+pub(crate) struct Use {
+    pub(crate) stream: Arc<Stream>,
+    /// The stream's epoch when the last work that uses the block was queued.
+    pub(crate) epoch: u64,
+}
+
+impl Use {
+    /// By work that is queued now.
+    pub(crate) fn now(stream: &Arc<Stream>) -> Use {
+        Use { stream: stream.clone(), epoch: stream.epoch().load(Ordering::Relaxed) }
+    }
+
+    /// By work that others queue, at any time.
+    pub(crate) fn unknown(stream: &Arc<Stream>) -> Use {
+        Use { stream: stream.clone(), epoch: u64::MAX }
+    }
+}
 
 /// A block that was handed out.
 pub(crate) struct Taken {
@@ -191,6 +215,9 @@ impl Allocator {
         let size = self.conf.round(bytes);
         let pool = Pool::of(size);
         let arena = self.book.open(self.pools.pool_for(stream), stream);
+        if !self.pools.capturing() && self.book.has_waited(arena) {
+            self.collect_ordered(arena);
+        }
         if self.limit.is_some() && self.conf.garbage_collection_threshold.is_some() {
             self.book.count_search(pool);
         }
@@ -210,7 +237,7 @@ impl Allocator {
     }
 
     /// Frees a block. `uses` are the other streams that used it.
-    pub(crate) fn free(&mut self, id: BlockId, uses: &[Arc<Stream>]) {
+    pub(crate) fn free(&mut self, id: BlockId, uses: &[Use]) {
         let block = self.book.get(id);
         let (size, pool, arena) = (block.size, block.pool, block.arena);
         self.note_block(TraceAction::FreeRequested, id);
@@ -223,12 +250,22 @@ impl Allocator {
         if uses.is_empty() {
             return self.retire(id);
         }
-        self.book.get_mut(id).state = State::Pending(uses.len() as u32);
-        match self.pools.capturing() {
+        if self.pools.capturing() {
             // An event recorded now would become part of the graph.
-            true => self.pools.defer(id, uses),
-            false => uses.iter().for_each(|stream| self.pending.add(stream, id)),
+            self.book.get_mut(id).state = State::Pending(uses.len() as u32);
+            return self.pools.defer(id, uses);
         }
+        let owner = self.book.stream(arena);
+        let open: SmallVec<[&Use; 2]> =
+            uses.iter().filter(|one| !owner.is_after(&one.stream, one.epoch)).collect();
+        if open.len() < uses.len() {
+            self.book.note_order(arena);
+        }
+        if open.is_empty() {
+            return self.retire(id);
+        }
+        self.book.get_mut(id).state = State::Pending(open.len() as u32);
+        open.iter().for_each(|one| self.pending.add(one, id));
     }
 
     /// True while a graph is captured in this allocator's memory.
@@ -326,6 +363,16 @@ impl Allocator {
             self.passed(id);
         }
         Ok(())
+    }
+
+    /// Frees pending blocks of an arena whose stream has been told to wait for their last uses.
+    fn collect_ordered(&mut self, arena: ArenaId) {
+        self.book.note_order(arena);
+        let Allocator { pending, book, .. } = self;
+        let owner = book.stream(arena);
+        let passed =
+            pending.take(|one, id| book.get(id).arena == arena && owner.is_after(&one.stream, one.epoch));
+        passed.into_iter().for_each(|id| self.passed(id));
     }
 
     fn wait_for_pending(&mut self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Freed blocks that other streams still use.
 
-use super::BlockId;
+use super::{BlockId, Use};
 use crate::base::Result;
 use crate::driver::EventHandle;
 use crate::stream::Stream;
@@ -14,8 +14,8 @@ pub(super) struct Pending {
     waiting: usize,
 }
 
-/// Blocks with a point after their last use on one stream, oldest first.
-type Queue = VecDeque<(Point, BlockId)>;
+/// Blocks with a point after their last use on one stream, and the epoch of that use, oldest first.
+type Queue = VecDeque<(Point, BlockId, u64)>;
 
 /// How to tell that a stream has passed a block's last use.
 enum Point {
@@ -29,8 +29,8 @@ impl Pending {
         self.waiting == 0
     }
 
-    /// Makes `block` wait for the work now queued on `stream`.
-    pub(super) fn add(&mut self, stream: &Arc<Stream>, block: BlockId) {
+    /// Makes `block` wait for the work now queued on a stream that uses it.
+    pub(super) fn add(&mut self, Use { stream, epoch }: &Use, block: BlockId) {
         let point = stream.mark().map_or(Point::Idle, Point::Event);
         let index = match self.queues.iter().position(|(s, _)| s == stream) {
             Some(index) => index,
@@ -39,7 +39,7 @@ impl Pending {
                 self.queues.len() - 1
             }
         };
-        self.queues[index].1.push_back((point, block));
+        self.queues[index].1.push_back((point, block, *epoch));
         self.waiting += 1;
     }
 
@@ -66,10 +66,10 @@ impl Pending {
     /// The first block at the head of a queue for which `done` is true. On an error nothing changes.
     fn next(&mut self, done: impl Fn(&Stream, &Point) -> Result<bool>) -> Result<Option<BlockId>> {
         for (stream, queue) in &mut self.queues {
-            let Some((point, block)) = queue.front() else { continue };
+            let Some((point, block, _)) = queue.front() else { continue };
             if done(stream, point)? {
                 let block = *block;
-                if let Some((Point::Event(event), _)) = queue.pop_front() {
+                if let Some((Point::Event(event), ..)) = queue.pop_front() {
                     stream.unmark(event);
                 }
                 self.waiting -= 1;
@@ -79,10 +79,30 @@ impl Pending {
         Ok(None)
     }
 
+    /// Takes out the uses that `is_over` selects: a block once per such use.
+    pub(super) fn take(&mut self, is_over: impl Fn(&Use, BlockId) -> bool) -> Vec<BlockId> {
+        let mut taken = Vec::new();
+        for (stream, queue) in &mut self.queues {
+            queue.retain(|(point, block, epoch)| {
+                let one = Use { stream: stream.clone(), epoch: *epoch };
+                let over = is_over(&one, *block);
+                if over {
+                    taken.push(*block);
+                    if let Point::Event(event) = point {
+                        stream.unmark(*event);
+                    }
+                }
+                !over
+            });
+        }
+        self.waiting -= taken.len();
+        taken
+    }
+
     /// Drops all pending entries.
     pub(super) fn forget(&mut self) {
         for (stream, queue) in self.queues.drain(..) {
-            for (point, _) in queue {
+            for (point, ..) in queue {
                 if let Point::Event(event) = point {
                     stream.unmark(event);
                 }

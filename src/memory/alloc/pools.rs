@@ -4,10 +4,9 @@
 //! pool lives while a handle to it exists. After that its blocks live until they are freed, and its unused
 //! memory is returned like any other. Source: `torch.cuda.MemPool`, and the pools of graphs.
 
-use super::{Allocator, BlockId};
+use super::{Allocator, BlockId, Use};
 use crate::base::Result;
 use crate::stream::Stream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A pool's number, unique in the process except that its captured part shares it.
@@ -56,7 +55,7 @@ pub(super) struct Pools {
     routes: Vec<Open>,
     next: u64,
     /// Blocks freed during a capture, with the streams that used them.
-    deferred: Vec<(BlockId, Vec<Arc<Stream>>)>,
+    deferred: Vec<(BlockId, Vec<Use>)>,
 }
 
 struct Open {
@@ -88,7 +87,7 @@ impl Pools {
     }
 
     /// Keeps a freed block until no capture is active.
-    pub(super) fn defer(&mut self, block: BlockId, uses: &[Arc<Stream>]) {
+    pub(super) fn defer(&mut self, block: BlockId, uses: &[Use]) {
         self.deferred.push((block, uses.to_vec()));
     }
 }
@@ -138,7 +137,7 @@ impl Allocator {
             return;
         }
         for (block, uses) in std::mem::take(&mut self.pools.deferred) {
-            uses.iter().for_each(|stream| self.pending.add(stream, block));
+            uses.iter().for_each(|one| self.pending.add(one, block));
         }
     }
 

@@ -7,6 +7,7 @@ use crate::device::{Block, Device};
 use crate::driver::DeviceId;
 use crate::driver::mock::MockDriver;
 use crate::memory::alloc::{AllocConf, BlockState, Frame, SegmentInfo, Stats, snapshot_pickle};
+use crate::stream::races::Checker;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -264,6 +265,46 @@ fn alc_11_a_block_used_elsewhere_comes_back_after_its_last_use() {
     check(&device);
     device.synchronize().unwrap();
     assert_eq!(device.alloc(64, &side, Span::NONE).unwrap().ptr(), address);
+    check(&device);
+}
+
+#[test]
+fn a_block_is_free_for_a_stream_that_waits_for_its_last_use() {
+    let (driver, device) = device();
+    let (own, side) = (device.default_stream().clone(), device.stream(0).unwrap());
+    let mut checker = Checker::new();
+    let mut wait = || {
+        own.wait_stream(&side).unwrap();
+        checker.wait_stream(&own, &side);
+        checker.publish(&own);
+    };
+    let first = alloc(&device, 64);
+    let address = first.ptr();
+    driver.work(side.handle(), address);
+    first.used_on(&side);
+    wait();
+    drop(first);
+    let second = alloc(&device, 64);
+    assert_eq!(second.ptr(), address, "the wait came before the block was freed");
+    second.used_on(&side);
+    drop(second);
+    assert_ne!(alloc(&device, 64).ptr(), address);
+    wait();
+    let third = alloc(&device, 64);
+    assert_eq!(third.ptr(), address, "the wait came after the block was freed");
+    third.used_on(&side);
+    wait();
+    third.used_on(&side);
+    drop(third);
+    assert_ne!(alloc(&device, 64).ptr(), address, "it was used again after the wait");
+    device.synchronize().unwrap();
+    let lent = alloc(&device, 64);
+    assert_eq!(lent.ptr(), address);
+    driver.work(side.handle(), address);
+    lent.lent_to(&side);
+    wait();
+    drop(lent);
+    assert_ne!(alloc(&device, 64).ptr(), address, "others may use it after the wait");
     check(&device);
 }
 

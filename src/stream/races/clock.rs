@@ -133,6 +133,17 @@ impl Agents {
         self.places.get(agent as usize).copied().unwrap_or(Where::Host)
     }
 
+    /// The numbers of the other streams of a device, with the last of their epochs that an agent's clock covers.
+    pub(super) fn covered(&self, agent: Agent, device: DeviceId) -> impl Iterator<Item = (u32, u64)> {
+        let clock = self.clocks.get(agent as usize).map_or(&[][..], |clock| &clock.0);
+        let others =
+            self.places.iter().zip(clock).enumerate().filter(move |(other, _)| *other != agent as usize);
+        others.filter_map(move |(_, (place, &epoch))| match place {
+            Where::Stream(of, number) if *of == device && epoch > 0 => Some((*number, epoch)),
+            _ => None,
+        })
+    }
+
     pub(super) fn view(&self, agent: Agent) -> View<'_> {
         let host = &self.clocks[HOST as usize];
         View { agent, own: self.clocks.get(agent as usize).unwrap_or(host), host }

@@ -21,7 +21,7 @@
 //! accesses: memory used only by the host has no history at all.
 //!
 //! Reused memory: the allocator gives a freed block only to the stream it was allocated on, and only after
-//! every other stream that used it has passed its last use. Its own stream's pending work on the block comes
+//! every other stream that used it has passed its last use, or this stream waits for that ([`Checker::publish`]). Its own stream's pending work on the block comes
 //! before that stream's work for the new owner, but races with the work of any other stream
 //! ([`Checker::reuse`]). Such a race is marked ([`Conflict::is_reuse`]), because no script chose the block.
 //!
@@ -293,6 +293,12 @@ impl Checker {
         let agents = &mut self.agents;
         let (to, from) = (agents.of(stream), agents.of(other));
         agents.merge_agent(to, from);
+    }
+
+    /// Tells a stream what it comes after, when its waits have been queued in the driver. The allocator then reuses its
+    /// memory without waiting for those streams.
+    pub fn publish(&self, stream: &Stream) {
+        stream.comes_after(self.agents.covered(self.agents.known(stream), stream.device()));
     }
 
     /// The host has waited for a stream, or a query of it returned true.
