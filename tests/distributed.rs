@@ -523,7 +523,9 @@ fn file(name: &str, size: usize) -> Vec<Ended> {
 
 #[test]
 fn scripts_for_any_number_of_processes_pass() {
-    for (name, sizes) in [("collectives", &[1, 2, 3, 4][..]), ("trouble", &[2, 4]), ("late", &[2])] {
+    for (name, sizes) in
+        [("collectives", &[1, 2, 3, 4][..]), ("gradients", &[1, 2, 3]), ("trouble", &[2, 4]), ("late", &[2])]
+    {
         for &size in sizes {
             for (rank, ended) in file(name, size).into_iter().enumerate() {
                 assert_eq!(ended.status, Some(0), "{name}, rank {rank} of {size}: {}", ended.err);

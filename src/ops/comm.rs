@@ -49,7 +49,7 @@ fn destination(args: &Args<'_>, index: usize) -> Result<DeviceId> {
 }
 
 /// True if one of the tensors requires gradients here.
-fn records<'t>(rt: &mut Runtime, tensors: impl IntoIterator<Item = &'t Tensor>) -> bool {
+pub(super) fn records<'t>(rt: &mut Runtime, tensors: impl IntoIterator<Item = &'t Tensor>) -> bool {
     rt.recording.used
         && rt.recording.enabled
         && tensors.into_iter().any(|tensor| edge_of(rt, tensor).is_some())
@@ -240,7 +240,8 @@ pub fn gather_into(rt: &mut Runtime, tensors: &[Tensor], whole: &Tensor, dim: us
     overwriting(rt, targets, tensors, |rt| collective(rt).gather_into(tensors, whole, dim), pairs)
 }
 
-fn applied(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
+/// Applies an operation that gives a tensor.
+pub(super) fn applied(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
     match apply(rt, op, Call::Plain(Args(args)))? {
         Out::Tensor(tensor) => Ok(tensor),
         _ => Err(error::wrong_argument(0, "an operation that gives tensors")),

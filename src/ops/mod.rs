@@ -21,6 +21,8 @@ pub mod contract;
 pub mod data;
 pub mod diagonal;
 pub mod dims;
+#[cfg(feature = "dist")]
+pub mod dist;
 pub mod distinct;
 pub mod einsum;
 pub mod elementary;

@@ -96,10 +96,10 @@ static LOST: Code = Code {
     id: "E0388",
     kind: ErrorKind::Value,
     title: "a gradient would be lost",
-    page: "Operations between processes, functions of `cuda.graphed` and exports to other libraries are not \
-           recorded. A tensor that requires gradients would be cut off there, and its gradient would be wrong \
+    page: "Functions of `cuda.graphed`, exports to other libraries and some operations between processes \
+           (`dist.send`, products, in place) are not recorded. A tensor that requires gradients would be cut off there, and its gradient would be wrong \
            without an error. If that is intended, pass `x.detach()`, or do it inside `with no_grad() { .. }`. To \
-           train with processes, exchange gradients: `parallel.average`. To train with a graph, put the whole step \
+           train with processes, use `parallel.distributed`. To train with a graph, put the whole step \
            with its `backward()` inside.",
     example: "let x = ones(2, requires_grad=true)\ncuda.graphed(|x| x * 2, [x])",
 };

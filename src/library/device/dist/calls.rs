@@ -2,24 +2,14 @@
 
 use crate::array::Dtype;
 use crate::base::{Place, Result};
-use crate::driver::links::Fold;
 use crate::group::{World, error};
 use crate::library::device::device_of;
-use crate::ops::arith::{ADD, DIV, MAXIMUM, MINIMUM, MUL};
+use crate::ops::dist::{self, FOLDINGS};
 use crate::ops::{collective, gradient};
 use crate::plan::{Folding, Runtime};
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
 use std::time::Duration;
-
-/// The values of `op`.
-static FOLDINGS: [Folding; 5] = [
-    Folding { name: "sum", fold: Fold::Sum, f: &ADD, divide: None },
-    Folding { name: "product", fold: Fold::Product, f: &MUL, divide: None },
-    Folding { name: "min", fold: Fold::Min, f: &MINIMUM, divide: None },
-    Folding { name: "max", fold: Fold::Max, f: &MAXIMUM, divide: None },
-    Folding { name: "avg", fold: Fold::Avg, f: &ADD, divide: Some(&DIV) },
-];
 
 /// The longest `timeout`, in seconds: ten years.
 const LONGEST: f64 = 10.0 * 365.0 * 86_400.0;
@@ -57,8 +47,8 @@ pub(super) fn local_rank(vm: &mut Vm, _: &mut [Value]) -> Result<Value> {
 
 /// `dist.all_reduce`
 pub(super) fn all_reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let (x, folding) = (sent(vm, "dist.all_reduce", &args[0])?, folding(&args[1])?);
-    collective(&mut vm.rt).all_reduce(&x, folding).map(Value::Tensor)
+    let (x, folding) = (tensor(&args[0])?, folding(&args[1])?);
+    dist::all_reduce(&mut vm.rt, &x, folding).map(Value::Tensor)
 }
 
 /// `dist.all_reduce_`
@@ -79,9 +69,8 @@ pub(super) fn reduce(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 
 /// `dist.broadcast`
 pub(super) fn broadcast(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let src = peer(vm, "src", &args[1])?;
-    let x = sent(vm, "dist.broadcast", &args[0])?;
-    collective(&mut vm.rt).broadcast_from(&x, src).map(Value::Tensor)
+    let (x, src) = (tensor(&args[0])?, peer(vm, "src", &args[1])?);
+    dist::broadcast(&mut vm.rt, &x, src).map(Value::Tensor)
 }
 
 /// `dist.broadcast_`
@@ -96,21 +85,19 @@ pub(super) fn broadcast_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 
 /// `dist.all_gather`
 pub(super) fn all_gather(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let x = sent(vm, "dist.all_gather", &args[0])?;
-    let all = collective(&mut vm.rt).all_gather(&x)?;
+    let all = dist::all_gather(&mut vm.rt, &tensor(&args[0])?)?;
     Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
 }
 
 /// `dist.reduce_scatter`
 pub(super) fn reduce_scatter(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let (x, folding) = (sent(vm, "dist.reduce_scatter", &args[0])?, folding(&args[1])?);
-    collective(&mut vm.rt).reduce_scatter(&x, folding).map(Value::Tensor)
+    let (x, folding) = (tensor(&args[0])?, folding(&args[1])?);
+    dist::reduce_scatter(&mut vm.rt, &x, folding).map(Value::Tensor)
 }
 
 /// `dist.all_to_all_single`
 pub(super) fn all_to_all_single(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    let x = sent(vm, "dist.all_to_all_single", &args[0])?;
-    collective(&mut vm.rt).all_to_all(&x).map(Value::Tensor)
+    dist::all_to_all_single(&mut vm.rt, &tensor(&args[0])?).map(Value::Tensor)
 }
 
 /// `dist.send`
