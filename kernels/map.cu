@@ -27,11 +27,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) map(const __grid_constant__ 
         const Index unit = first + u * BLOCK;
         if (unit < units) {
 @RESULTS@
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) {
-                const i64 position = (i64)(unit * WIDTH + j);
-@ELEMENT@
-            }
+#define HEAD const i64 position = (i64)(unit * WIDTH + j);
+@ELEMENTS@
 @STORES@
         }
     }

@@ -22,6 +22,7 @@ typedef @ACC@ Acc;
 #undef GROUPS
 #undef STEPS
 #undef LANE_THREADS
+#undef FULL_ROUNDS
 #undef SHUFFLE_WIDTH
 #define WIDTH @WIDTH@
 #define LANES @LANES@
@@ -29,6 +30,7 @@ typedef @ACC@ Acc;
 #define KEPT_THREADS @KEPT_THREADS@
 #define INIT @INIT@
 #define INDEXED @INDEXED@
+#define FULL_ROUNDS @FULL_ROUNDS@
 #define SHUFFLE_WIDTH (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT)
 
 #if INDEXED
@@ -76,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 #pragma unroll
     for (int i = 0; i < GROUPS * WIDTH; i++) lanes[i] = start();
     u64 base = (u64)t * WIDTH;
+#if FULL_ROUNDS
     // Full rounds, several at a time so that many loads are in flight.
     for (; base + (STEPS - 1) * LANES + (GROUPS - 1) * THREADS_PER_SEGMENT * WIDTH < count; base += STEPS * LANES) {
 @REGISTERS@
@@ -88,16 +91,16 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int u = 0; u < STEPS * GROUPS; u++) {
             const Index r = (Index)(begin + base + u * (THREADS_PER_SEGMENT * WIDTH));
 @RESULTS@
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) {
-                Held& lane = lanes[u % GROUPS * WIDTH + j];
-                const i64 within = (i64)(r + j);
-                const i64 position = (i64)kept * (i64)reduced + within;
-@ELEMENT@
-            }
+#define HEAD \
+    Held& lane = lanes[u % GROUPS * WIDTH + j]; \
+    const i64 within = (i64)(r + j); \
+    const i64 position = (i64)kept * (i64)reduced + within;
+@ELEMENTS@
+#undef HEAD
 @STORES@
         }
     }
+#endif
     for (; base < count; base += LANES) {
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
@@ -108,13 +111,12 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 @REGISTERS_ONE@
 @LOADS@
 @RESULTS@
-#pragma unroll
-                for (int j = 0; j < WIDTH; j++) {
-                    Held& lane = lanes[g * WIDTH + j];
-                    const i64 within = (i64)(r + j);
-                    const i64 position = (i64)kept * (i64)reduced + within;
-@ELEMENT@
-                }
+#define HEAD \
+    Held& lane = lanes[g * WIDTH + j]; \
+    const i64 within = (i64)(r + j); \
+    const i64 position = (i64)kept * (i64)reduced + within;
+@ELEMENTS@
+#undef HEAD
 @STORES@
             }
         }
@@ -174,6 +176,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int j = 0; j < WIDTH; j++) sums[u][j] = start();
     }
     u64 base = y;
+#if FULL_ROUNDS
     for (; base + (GROUPS - 1) * LANE_THREADS < count; base += LANES) {
 @REGISTERS@
 #pragma unroll
@@ -185,33 +188,34 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int u = 0; u < GROUPS; u++) {
             const Index r = (Index)(begin + base + u * LANE_THREADS);
 @RESULTS@
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) {
-                Held& lane = sums[u][j];
-                const i64 within = (i64)r;
-                const i64 position = (i64)(kept + j) * (i64)reduced + within;
-@ELEMENT@
-            }
+#define HEAD \
+    Held& lane = sums[u][j]; \
+    const i64 within = (i64)r; \
+    const i64 position = (i64)(kept + j) * (i64)reduced + within;
+@ELEMENTS@
+#undef HEAD
 @STORES@
         }
     }
+#endif
+    for (; base < count; base += LANES) {
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        constexpr int u = 0;
-        const u64 at = base + g * LANE_THREADS;
-        if (at < count) {
-            const Index r = (Index)(begin + at);
+        for (int g = 0; g < GROUPS; g++) {
+            constexpr int u = 0;
+            const u64 at = base + g * LANE_THREADS;
+            if (at < count) {
+                const Index r = (Index)(begin + at);
 @REGISTERS_ONE@
 @LOADS@
 @RESULTS@
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) {
-                Held& lane = sums[g][j];
-                const i64 within = (i64)r;
-                const i64 position = (i64)(kept + j) * (i64)reduced + within;
-@ELEMENT@
-            }
+#define HEAD \
+    Held& lane = sums[g][j]; \
+    const i64 within = (i64)r; \
+    const i64 position = (i64)(kept + j) * (i64)reduced + within;
+@ELEMENTS@
+#undef HEAD
 @STORES@
+            }
         }
     }
 #pragma unroll

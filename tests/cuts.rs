@@ -20,14 +20,20 @@ fn machine() -> Vm {
     library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
 }
 
-/// The programs that a script launches, in order.
-fn launched(script: &str) -> Vec<String> {
+/// The programs that a script launches, in order, and how many elements each covers.
+fn launches(script: &str) -> Vec<(String, usize)> {
     let mut vm = machine();
     vm.rt.start_listing(false).unwrap();
     vm.eval("<test>", script, Mode::Input).unwrap();
     vm.rt.flush().unwrap();
     let listing = vm.rt.stop_listing();
-    listing.launches.iter().map(|listed| format!("{:?}", listed.launch.program)).collect()
+    let launches = listing.launches.iter().map(|listed| &listed.launch);
+    launches.map(|launch| (format!("{:?}", launch.program), launch.shape.iter().product())).collect()
+}
+
+/// The programs that a script launches, in order.
+fn launched(script: &str) -> Vec<String> {
+    launches(script).into_iter().map(|(program, _)| program).collect()
 }
 
 /// A loop of 400 rounds over `length` random elementwise operations, some of them in functions, with numbers that change
@@ -122,4 +128,39 @@ fn a_script_launches_the_same_programs_each_time() {
         let script = random_loop(seed, 17);
         assert_eq!(launched(&script), launched(&script), "{script}");
     }
+}
+
+#[test]
+fn a_copy_computes_only_what_no_slice_write_replaces() {
+    let n = 2200;
+    let all = launches(&format!(
+        "let u = rand({n}, {n})\n\
+         for i in 0..3 {{\n\
+             let inner = u[1..-1, 1..-1]\n\
+             let next = inner + 0.1 * (u[0..-2, 1..-1] + u[2.., 1..-1] - 2 * inner)\n\
+             let v = u.clone()\n    v[1..-1, 1..-1] = next\n    u = v\n}}"
+    ));
+    let elements: usize = all.iter().map(|(_, count)| count).sum();
+    // The draw, then each round once: its borders in four launches.
+    assert_eq!(all.len(), 1 + 3 * 5);
+    assert_eq!(elements, 4 * n * n);
+}
+
+#[test]
+fn work_over_another_shape_that_reads_nothing_of_a_group_does_not_end_it() {
+    // Smaller groups wait in batches, if they can.
+    let n = 1 << 23;
+    let all = launched(&format!(
+        "let (a, b) = (ones({n}), ones(32))\nlet c = a + 1\nlet d = b * 2\nlet e = c * 3\nlet f = d - 1\nlet g = e.exp()"
+    ));
+    // The ones, then two groups.
+    assert_eq!(all.len(), 3);
+    // What reads the group comes after it, and so does what reads that.
+    let all = launched(&format!(
+        "let a = ones({n})\nlet c = a + 1\nlet d = c[0..32] * 2\nlet e = c * 3\nlet f = d - 1"
+    ));
+    assert_eq!(all.len(), 4);
+    let alternating = "let a = ones(64) on cpu\nlet b = ones(32) on cpu\nfor i in 0..50 { a = a * 0.5 + 1\n    b = b.sin() - i }";
+    let different: HashSet<String> = launched(alternating).into_iter().collect();
+    assert!(different.len() <= 6, "{different:?}");
 }

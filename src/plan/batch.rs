@@ -79,7 +79,11 @@ impl Queue {
     /// True when the open group may wait in a batch, once it is closed.
     pub(super) fn may_wait(&self) -> bool {
         let Some(open) = &self.group else { return true };
-        if open.reduce.is_some() || open.uses_position() || open.device == DeviceId::Cpu {
+        if open.reduce.is_some()
+            || open.uses_position()
+            || open.device == DeviceId::Cpu
+            || self.aside().is_some()
+        {
             return false;
         }
         if self.chain.is_empty() {
@@ -94,7 +98,7 @@ impl Queue {
 
 impl FusedGroup {
     /// The bytes that it reads and writes, roughly.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let count: u64 = self.shape.iter().fold(1, |n, &extent| n.saturating_mul(extent as u64));
         let results = self.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.dtype);
         let sizes = self.loads.iter().map(|load| load.dtype).chain(results).map(|dtype| dtype.size() as u64);
@@ -269,7 +273,7 @@ impl Runtime {
         let mut all: Vec<Together<'_, '_>> = Vec::new();
         for group in ready {
             let stage = accesses.stage_of(group);
-            let form = Form::of(&group.launch, group.loads);
+            let form = Form::of(&group.launch, group.loads).filter(|_| group.pieces.is_empty());
             let joins = |together: &mut Together<'_, '_>| {
                 let first = &together.groups[0].launch;
                 let same = together.stage == stage
@@ -298,7 +302,7 @@ impl Runtime {
                         let launch = Launch { program: self.programs.get(maps), ..joined(maps, part) };
                         self.run_ready(part, &launch, device, stream)
                     }
-                    _ => part.iter().try_for_each(|one| self.run_ready(&[one], &one.launch, device, stream)),
+                    _ => part.iter().try_for_each(|one| self.run_alone(one, device, stream)),
                 };
                 done = done.and(launched);
             }

@@ -160,7 +160,10 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
         let mut given = Ok(());
-        if first.reduce.is_none() {
+        if let Some(part) = chain.iter().position(|group| group.is_aside) {
+            chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
+        }
+        if chain[0].reduce.is_none() {
             return self.run_batch(at, chain, &device, &stream);
         }
         if chain.len() > 1 {

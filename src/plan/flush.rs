@@ -1,5 +1,6 @@
 //! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
+use super::aside::Hole;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
@@ -47,6 +48,8 @@ pub(super) struct Prepared<'g> {
 /// The launch of a group.
 pub(super) struct Ready<'g> {
     pub launch: Launch,
+    /// The launches to make instead, if the group leaves out what later work overwrites.
+    pub pieces: Vec<Launch>,
     /// The storage of each view: first those of the loads, then those of the results.
     pub storages: SmallVec<[&'g StorageRef; 8]>,
     /// The number of loads.
@@ -201,12 +204,18 @@ impl Runtime {
             limit: 0,
             tag: 0,
         };
+        let mut pieces = Vec::new();
         launch.program = match reduce {
             None => {
-                if !group.uses_position() {
-                    follow_memory(&mut launch);
+                let is_only = |hole: &&Hole| matches!(&live[..], [node] if std::ptr::eq(*node, &group.nodes[hole.node]));
+                let hole = group.hole.as_ref().filter(is_only);
+                pieces = hole.and_then(|hole| hole.around(&launch)).unwrap_or_default();
+                for launch in pieces.iter_mut().chain([&mut launch]) {
+                    if !group.uses_position() {
+                        follow_memory(launch);
+                    }
+                    merge_dims(launch, 0);
                 }
-                merge_dims(&mut launch, 0);
                 self.programs.get(&map)
             }
             Some(r) => {
@@ -244,7 +253,11 @@ impl Runtime {
             true => live.iter().map(|node| node.span).chain(reduce.map(|r| r.span)).collect(),
             false => SmallVec::new(),
         };
-        let ready = Ready { launch, storages, loads: loads.len(), name, span, places, shape: &group.shape };
+        for piece in &mut pieces {
+            piece.program = launch.program.clone();
+        }
+        let shape = &group.shape;
+        let ready = Ready { launch, pieces, storages, loads: loads.len(), name, span, places, shape };
         Ok(Some(Prepared { failed, ready: Some(ready) }))
     }
 
@@ -256,10 +269,22 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Result<()> {
         let done = match &prepared.ready {
-            Some(ready) => self.run_ready(&[ready], &ready.launch, device, stream),
+            Some(ready) => self.run_alone(ready, device, stream),
             None => Ok(()),
         };
         prepared.failed.clone().and(done)
+    }
+
+    /// Launches a group, in pieces if it leaves something out.
+    pub(super) fn run_alone(
+        &mut self,
+        ready: &Ready<'_>,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        let whole = ready.pieces.is_empty().then_some(&ready.launch);
+        let mut launches = whole.into_iter().chain(&ready.pieces);
+        launches.try_for_each(|launch| self.run_ready(&[ready], launch, device, stream))
     }
 
     /// Launches a program that does the work of these groups.

@@ -17,6 +17,7 @@
 //! that repeats the same work requests the same programs.
 
 mod abandon;
+mod aside;
 mod batch;
 #[cfg(test)]
 pub mod batch_tests;

@@ -7,6 +7,7 @@
 //! is loaded under one layout and stored under another in the same group; an operation that would do so
 //! flushes the group first.
 
+use super::aside::Hole;
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
@@ -55,6 +56,10 @@ pub(super) struct FusedGroup {
     pub numbers: SmallVec<[u64; 8]>,
     pub nodes: Vec<Node>,
     pub reduce: Option<PendingReduce>,
+    /// It runs before the open group although it is newer; see `aside`.
+    pub is_aside: bool,
+    /// What need not be computed; set when the group leaves its queue.
+    pub hole: Option<Hole>,
     rounds: Rounds,
 }
 
@@ -70,10 +75,10 @@ pub(super) struct Rounds {
 
 /// The size of a group.
 #[derive(Clone, Copy)]
-struct Size {
-    instrs: usize,
-    views: usize,
-    nodes: usize,
+pub(super) struct Size {
+    pub instrs: usize,
+    pub views: usize,
+    pub nodes: usize,
 }
 
 /// A tensor that the group reads from memory.
@@ -198,10 +203,14 @@ impl Queue {
     /// True when the open group must be cut before the operation at `span`: a loop iteration begins there
     /// that does not fit, or one that began a group there before.
     fn ends_before(&mut self, span: Span) -> bool {
+        let has_aside = self.aside().is_some();
         let rows = self.rows().len();
         let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
         if span == Span::NONE {
             return false;
+        }
+        if has_aside && group.has_seen(span) {
+            return true;
         }
         let now = group.size();
         let begun = match group.rounds.newest {
@@ -282,12 +291,14 @@ impl FusedGroup {
             numbers: SmallVec::new(),
             nodes: Vec::new(),
             reduce: None,
+            is_aside: false,
+            hole: None,
             rounds: Rounds::default(),
         }
     }
 
     #[inline]
-    fn size(&self) -> Size {
+    pub(super) fn size(&self) -> Size {
         let nodes = self.nodes.len();
         Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
     }
@@ -305,7 +316,7 @@ impl FusedGroup {
         Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
     }
 
-    fn has_seen(&self, span: Span) -> bool {
+    pub(super) fn has_seen(&self, span: Span) -> bool {
         self.rounds.seen & bit_of(span) != 0 && self.nodes.iter().any(|node| node.span == span)
     }
 
@@ -458,10 +469,13 @@ impl Runtime {
             return if target.storage().bytes() == 0 { self.bind_empty(target, at) } else { Ok(()) };
         }
         let device = target.device();
-        self.make_room(at, operands, target)?;
+        let part = self.make_room(at, operands, target)?;
         let queue = &mut self.queues[at];
-        let part = queue.chain.len();
-        let group = queue.open(device, target.shape());
+        let generation = queue.generation;
+        let group = match part == queue.chain.len() {
+            true => queue.open(device, target.shape()),
+            false => &mut queue.chain[part],
+        };
         let mut reg = |i: usize| operand_register(group, part, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
@@ -485,21 +499,22 @@ impl Runtime {
         let number = group.nodes.len();
         group.rounds.seen |= bit_of(self.span);
         push_made(&mut group.nodes, || Node::of(target, reg, name, self.span));
-        storage.set_pending(Some(queue.pending(at, number)));
+        let node = place_of(part, number);
+        storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
         self.after_submit(at)
     }
 
-    /// Resolves everything that keeps the open group of queue `at` from reading `operands` and writing
-    /// `target`; see Note [Hazards].
-    fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<()> {
+    /// Resolves everything that keeps a group of queue `at` from reading `operands` and writing `target`; see
+    /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
+    fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<usize> {
         let views = operands.len() + 1;
         if self.queues[at].ends_before(self.span) {
             self.flush_full(at)?;
         }
         let queue = &self.queues[at];
-        let mut close = match &queue.group {
-            Some(group) => !same(&group.shape, target.shape()) || !queue.has_room(views),
-            None => false,
+        let (differs, mut close) = match &queue.group {
+            Some(group) => (!same(&group.shape, target.shape()), !queue.has_room(views)),
+            None => (false, false),
         };
         for operand in operands {
             if let MapArg::Tensor(tensor) = operand {
@@ -507,10 +522,14 @@ impl Runtime {
             }
         }
         close |= self.settle_write(at, target)?;
-        if close {
+        if differs && !close && self.queues[at].may_run_before(operands, target, self.span) {
+            self.set_aside(at, target);
+            return Ok(self.queues[at].chain.len() - 1);
+        }
+        if differs || close {
             self.close_group(at, target.shape(), views, None)?;
         }
-        Ok(())
+        Ok(self.queues[at].chain.len())
     }
 
     /// Flushes other queues with pending work on a tensor. True when the open group of queue `at` must be

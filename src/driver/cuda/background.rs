@@ -85,7 +85,7 @@ pub(super) fn warm_up() {
 }
 
 /// Most threads that compile.
-const MOST_WORKERS: usize = 4;
+const MOST_WORKERS: usize = 8;
 
 /// Passes a job to the threads; false if there are none.
 pub(super) fn run(used: Use, job: Job) -> bool {

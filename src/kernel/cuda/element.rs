@@ -1,5 +1,6 @@
 //! The straight-line code of a map, for one element.
 
+use super::repeat::Repeat;
 use super::{bits_type, class_name, class_type, convert};
 use crate::array::Dtype;
 use crate::kernel::{CAST, Instr, Map, Source, Store};
@@ -137,60 +138,232 @@ pub(in crate::kernel) struct Surroundings<'a> {
 ///
 /// Every instruction's result is rounded to its dtype; see Note [Fusion never changes a bit].
 pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String {
+    let code = Code::new(map, around, 0..map.instrs.len());
     let mut out = String::new();
-    for (i, source) in map.sources.iter().enumerate() {
-        let _ = match source {
+    for reg in 0..map.sources.len() as u16 {
+        code.source(&mut out, reg, None);
+    }
+    for at in 0..map.instrs.len() {
+        code.instr(&mut out, at, &|_, arg| format!("r{arg}"));
+    }
+    code.stores(&mut out);
+    out
+}
+
+/// The loop over the `width` elements `j` of a unit: [`element`] for each, then `end`, which may use the registers `results`. Each
+/// iteration begins with the template's macro `HEAD`. Instructions that repeat are a loop; see `repeat`.
+pub(in crate::kernel) fn elements(
+    map: &Map,
+    around: &Surroundings<'_>,
+    width: &str,
+    results: &[u16],
+    end: &str,
+) -> String {
+    let each = |code: &str| format!("#pragma unroll\nfor (int j = 0; j < {width}; j++) {{\nHEAD\n{code}}}\n");
+    match Repeat::find(map, results) {
+        None => each(&(element(map, around) + end)),
+        Some(repeat) => repeated(map, around, &repeat, (width, results, end), &each),
+    }
+}
+
+/// [`elements`] of a program that repeats. Values that pass between the parts before, within and after the
+/// loop are arrays over the elements of the unit, which stay in registers.
+fn repeated(
+    map: &Map,
+    around: &Surroundings<'_>,
+    repeat: &Repeat,
+    (width, results, end): (&str, &[u16], &str),
+    each: &dyn Fn(&str) -> String,
+) -> String {
+    let count = map.sources.len();
+    let (round, after) = (repeat.start..repeat.start + repeat.period, repeat.end()..map.instrs.len());
+    let emitted = (0..round.end).chain(after.clone());
+    let code = Code::new(map, around, emitted);
+    let last = (repeat.rounds - 1) * repeat.period;
+    let is_instr = |reg: &u16| usize::from(*reg) >= count;
+    let arguments = |instrs: std::ops::Range<usize>| {
+        map.instrs[instrs].iter().flat_map(|instr| instr.args.iter().copied()).collect::<Vec<u16>>()
+    };
+    let mut read_after = arguments(after.clone());
+    read_after.extend(map.stores.iter().map(|store| store.reg).chain(results.iter().copied()));
+    let mut read_within: Vec<u16> = (map.instrs[round.clone()].iter().zip(&repeat.arguments))
+        .flat_map(|(instr, carried)| instr.args.iter().zip(carried))
+        .filter_map(|(arg, carried)| carried.is_none().then_some(*arg))
+        .collect();
+    let mut read_before = arguments(0..round.start);
+    read_before.extend(repeat.carried.iter().map(|carried| carried.first));
+    for read in [&mut read_before, &mut read_within, &mut read_after] {
+        read.sort_unstable();
+        read.dedup();
+    }
+    let first_of_loop = (count + round.start) as u16;
+    // Registers that pass from one part to a later one.
+    let kept: Vec<u16> = {
+        let within = read_within.iter().filter(|reg| is_instr(reg) && **reg < first_of_loop);
+        let mut kept: Vec<u16> =
+            within.chain(read_after.iter().filter(|reg| is_instr(reg))).copied().collect();
+        kept.retain(|reg| usize::from(*reg) < count + after.start);
+        kept.sort_unstable();
+        kept.dedup();
+        kept
+    };
+    let class = |reg: u16| class_type(map.dtype(reg).class());
+    let mut out = String::new();
+    for reg in &kept {
+        let _ = writeln!(out, "{} a{reg}[{width}];", class(*reg));
+    }
+    for (i, carried) in repeat.carried.iter().enumerate() {
+        let _ = writeln!(out, "{} v{i}[{width}];", class((count + repeat.start + carried.by) as u16));
+    }
+    let sources = |text: &mut String, read: &[u16], is_loop: bool| {
+        for reg in read.iter().filter(|reg| !is_instr(reg)) {
+            let number = repeat.numbers.iter().find(|(number, _)| is_loop && number == reg);
+            code.source(text, *reg, number.map(|(_, by)| *by));
+        }
+    };
+    let known = |text: &mut String, read: &[u16], made: std::ops::Range<u16>| {
+        for reg in read.iter().filter(|reg| made.contains(reg) && kept.contains(reg)) {
+            let _ = writeln!(text, "const {} r{reg} = a{reg}[j];", class(*reg));
+        }
+    };
+    let plain = |_: (usize, usize), arg: u16| format!("r{arg}");
+
+    let mut before = String::new();
+    sources(&mut before, &read_before, false);
+    for at in 0..round.start {
+        code.instr(&mut before, at, &plain);
+    }
+    for reg in kept.iter().filter(|reg| **reg < first_of_loop) {
+        let _ = writeln!(before, "a{reg}[j] = r{reg};");
+    }
+    for (i, carried) in repeat.carried.iter().enumerate() {
+        let _ = writeln!(before, "v{i}[j] = r{};", carried.first);
+    }
+    out.push_str(&each(&before));
+
+    let mut within = String::new();
+    sources(&mut within, &read_within, true);
+    known(&mut within, &read_within, count as u16..first_of_loop);
+    for (i, carried) in repeat.carried.iter().enumerate() {
+        let reg = (count + repeat.start + carried.by) as u16;
+        let _ = writeln!(within, "const {} c{i} = v{i}[j];", class(reg));
+    }
+    for at in round.clone() {
+        code.instr(&mut within, at, &|(at, i), arg| match repeat.arguments[at - round.start][i] {
+            Some(carried) => format!("c{carried}"),
+            None => format!("r{arg}"),
+        });
+    }
+    for (i, carried) in repeat.carried.iter().enumerate() {
+        let _ = writeln!(within, "v{i}[j] = r{};", count + repeat.start + carried.by);
+    }
+    for reg in kept.iter().filter(|reg| **reg >= first_of_loop) {
+        let _ = writeln!(within, "a{reg}[j] = r{};", usize::from(*reg) - last);
+    }
+    let rounds = repeat.rounds;
+    let _ = write!(
+        out,
+        "#pragma unroll 1\nfor (u32 trip = 0; trip < {rounds}; trip++) {{\n{}}}\n",
+        each(&within)
+    );
+
+    let mut rest = String::new();
+    sources(&mut rest, &read_after, false);
+    known(&mut rest, &read_after, count as u16..(count + after.start) as u16);
+    for at in after {
+        code.instr(&mut rest, at, &plain);
+    }
+    code.stores(&mut rest);
+    rest.push_str(end);
+    out.push_str(&each(&rest));
+    out
+}
+
+/// Writes a program's statements.
+struct Code<'a> {
+    map: &'a Map,
+    around: &'a Surroundings<'a>,
+    calls_light: bool,
+    calls_heavy: bool,
+}
+
+impl<'a> Code<'a> {
+    /// For a kernel that contains these instructions.
+    fn new(map: &'a Map, around: &'a Surroundings<'a>, instrs: impl Iterator<Item = usize>) -> Code<'a> {
+        let all = instrs
+            .map(|at| weight_of(&map.instrs[at]))
+            .fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+        Code {
+            map,
+            around,
+            calls_light: all[0] * around.copies > MOST_LIGHT,
+            calls_heavy: all[1] * around.copies > MOST_HEAVY,
+        }
+    }
+
+    /// Declares a source's register. `step`: slots between a number's values in two rounds of a loop.
+    fn source(&self, out: &mut String, reg: u16, step: Option<i32>) {
+        let _ = match &self.map.sources[usize::from(reg)] {
             Source::Load { view, dtype } => {
                 let (bits, class) = (bits_type(*dtype), class_type(dtype.class()));
-                let load = (around.load)(*view, *dtype);
-                writeln!(out, "const {bits} b{i} = {load}; const {class} r{i} = load_{dtype}(b{i});")
+                let load = (self.around.load)(*view, *dtype);
+                writeln!(out, "const {bits} b{reg} = {load}; const {class} r{reg} = load_{dtype}(b{reg});")
             }
             Source::Number { slot, dtype } => {
                 let (class, name) = (class_type(dtype.class()), class_name(dtype.class()));
-                writeln!(out, "const {class} r{i} = {name}_of(p.w[{}]);", (around.number)(*slot))
+                let word = (self.around.number)(*slot);
+                let word = step.map_or(word.to_string(), |step| format!("{word} + (int)trip * {step}"));
+                writeln!(out, "const {class} r{reg} = {name}_of(p.w[{word}]);")
             }
-            Source::Position => writeln!(out, "const i64 r{i} = position;"),
+            Source::Position => writeln!(out, "const i64 r{reg} = position;"),
         };
     }
-    let weight = |instr: &Instr| match std::ptr::eq(instr.f, &CAST) {
-        true => [0, 0],
-        false => weight(instr.f.cuda.of(instr.class)),
-    };
-    let all = map.instrs.iter().map(weight).fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
-    let calls_light = all[0] * around.copies > MOST_LIGHT;
-    let calls_heavy = all[1] * around.copies > MOST_HEAVY;
-    for (i, instr) in map.instrs.iter().enumerate() {
-        let reg = map.sources.len() + i;
+
+    /// Computes an instruction's register; `name` gives the name of an argument, by instruction and index.
+    fn instr(&self, out: &mut String, at: usize, name: &dyn Fn((usize, usize), u16) -> String) {
+        let (map, instr) = (self.map, &self.map.instrs[at]);
+        let reg = map.sources.len() + at;
         let class = class_type(instr.dtype.class());
+        let argument = |i: usize| instr.args.get(i).map(|arg| name((at, i), *arg)).unwrap_or_default();
         if std::ptr::eq(instr.f, &CAST) {
             let arg = instr.args.first().copied().unwrap_or_default();
-            let value = convert(&format!("r{arg}"), map.dtype(arg).class(), instr.dtype);
+            let value = convert(&argument(0), map.dtype(arg).class(), instr.dtype);
             let _ = writeln!(out, "const {class} r{reg} = {value};");
-            continue;
+            return;
         }
-        let [light, heavy] = weight(instr);
-        if calls_heavy && heavy > 0 || calls_light && light > 0 {
-            let arguments: Vec<String> = instr.args.iter().map(|arg| format!("r{arg}")).collect();
-            let call = around.functions.call(map, instr, &arguments.join(", "));
+        let [light, heavy] = weight_of(instr);
+        if self.calls_heavy && heavy > 0 || self.calls_light && light > 0 {
+            let arguments: Vec<String> = (0..instr.args.len()).map(argument).collect();
+            let call = self.around.functions.call(map, instr, &arguments.join(", "));
             let _ = writeln!(out, "const {class} r{reg} = {call};");
-            continue;
+            return;
         }
         let _ = write!(out, "{class} r{reg}; {{ ");
-        for (name, arg) in ["a", "b", "c", "d"].iter().zip(&instr.args) {
-            let _ = write!(out, "const {} {name} = r{arg}; ", class_type(map.dtype(*arg).class()));
+        for (i, (name, arg)) in ["a", "b", "c", "d"].iter().zip(&instr.args).enumerate() {
+            let _ = write!(out, "const {} {name} = {}; ", class_type(map.dtype(*arg).class()), argument(i));
         }
         let _ = writeln!(out, "r{reg} = round_{}({}); }}", instr.dtype, instr.f.cuda.of(instr.class));
     }
-    for store in &map.stores {
-        let dtype = map.dtype(store.reg);
-        let bits = match map.sources.get(usize::from(store.reg)) {
-            Some(Source::Load { dtype: from, .. }) if *from != Dtype::Bool => format!("b{}", store.reg),
-            _ => format!("store_{dtype}(r{})", store.reg),
-        };
-        out.push_str(&(around.store)(store, &bits));
-        out.push('\n');
+
+    fn stores(&self, out: &mut String) {
+        for store in &self.map.stores {
+            let dtype = self.map.dtype(store.reg);
+            let bits = match self.map.sources.get(usize::from(store.reg)) {
+                Some(Source::Load { dtype: from, .. }) if *from != Dtype::Bool => format!("b{}", store.reg),
+                _ => format!("store_{dtype}(r{})", store.reg),
+            };
+            out.push_str(&(self.around.store)(store, &bits));
+            out.push('\n');
+        }
     }
-    out
+}
+
+/// Light and heavy functions of an instruction.
+fn weight_of(instr: &Instr) -> [usize; 2] {
+    match std::ptr::eq(instr.f, &CAST) {
+        true => [0, 0],
+        false => weight(instr.f.cuda.of(instr.class)),
+    }
 }
 
 /// One more than the highest index of views and numbers in a map.

@@ -14,6 +14,9 @@ pub(crate) mod interpret;
 pub(super) mod operand;
 pub(super) mod order;
 pub(super) mod radix;
+mod repeat;
+#[cfg(test)]
+mod repeat_tests;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;

@@ -11,12 +11,12 @@ mod transpose;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
-use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
+use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
 use crate::kernel::cuda::interpret::encode_map;
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, MapFn};
+use crate::kernel::{Kind, Launch, MapFn, View};
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -190,6 +190,9 @@ impl ViewKind {
     const ALL: [ViewKind; 5] =
         [ViewKind::Linear, ViewKind::Uniform, ViewKind::Row, ViewKind::Repeat, ViewKind::Strided];
 
+    /// Added to the number of a kind when the view has the strides of the first one by coordinates.
+    const LIKE_FIRST: usize = 3;
+
     fn by_coordinates(self) -> bool {
         matches!(self, ViewKind::Row | ViewKind::Repeat | ViewKind::Strided)
     }
@@ -204,6 +207,9 @@ struct Plan {
     /// Dimensions to split positions into; 0 when no view needs them.
     rank: usize,
     kinds: Vec<ViewKind>,
+    /// For each view, whether it has the strides of the first one by coordinates: an offset is computed once for all of
+    /// them.
+    like_first: Vec<bool>,
 }
 
 /// Most instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
@@ -215,17 +221,26 @@ const MAX_KINDS: usize = 36;
 impl Plan {
     fn read(map: &Map, signature: Signature) -> Plan {
         let views = counts(map).0;
-        let kinds = if views <= MAX_KINDS {
-            (0..views).map(|v| ViewKind::ALL[(signature.0 >> (16 + 3 * v) & 7) as usize]).collect()
-        } else {
-            vec![ViewKind::Strided; views]
-        };
+        let (mut kinds, mut like_first) = (vec![ViewKind::Strided; views], vec![false; views]);
+        if views <= MAX_KINDS {
+            for v in 0..views {
+                let number = (signature.0 >> (16 + 3 * v) & 7) as usize;
+                like_first[v] = number >= ViewKind::ALL.len();
+                kinds[v] = ViewKind::ALL[number - if like_first[v] { ViewKind::LIKE_FIRST } else { 0 }];
+            }
+        }
         Plan {
             width: 1 << (signature.0 & 7),
             wide: signature.0 >> 3 & 1 == 1,
             rank: (signature.0 >> 4 & 0xfff) as usize,
             kinds,
+            like_first,
         }
+    }
+
+    /// True when the kernel has strides for a view.
+    fn has_strides(&self, view: usize) -> bool {
+        self.kinds[view].by_coordinates() && !self.like_first[view]
     }
 
     /// Units per thread. One vector per thread in many small blocks keeps memory busiest (measured on an
@@ -344,12 +359,25 @@ impl Kind for Map {
         let rank = if flat && views.len() <= MAX_KINDS { 0 } else { squeezed(shape).count() };
         let mut bits = 0u128;
         if views.len() <= MAX_KINDS {
+            let mut first: Option<&View> = None;
             for (v, kind) in kinds.iter().enumerate().take(views.len()) {
                 let kind = match kind {
                     ViewKind::Row | ViewKind::Repeat if width == 1 => ViewKind::Strided,
                     kind => *kind,
                 };
-                bits |= (kind as u128) << (16 + 3 * v);
+                let mut number = kind as usize;
+                if kind.by_coordinates() {
+                    let same =
+                        |first: &View| squeezed(shape).all(|(d, _)| first.strides[d] == views[v].strides[d]);
+                    match first {
+                        Some(first) if kind != ViewKind::Repeat && same(first) => {
+                            number += ViewKind::LIKE_FIRST
+                        }
+                        Some(_) => {}
+                        None => first = Some(&views[v]),
+                    }
+                }
+                bits |= (number as u128) << (16 + 3 * v);
             }
         }
         Signature(bits | (rank as u128 & 0xfff) << 4 | u128::from(wide) << 3 | u128::from(width.ilog2()))
@@ -368,9 +396,9 @@ impl Kind for Map {
         let divisors = 2 + views + numbers;
         let mut next = divisors + Space::words(plan.rank);
         let space = Space { name: "c", rank: plan.rank, word: divisors, index };
-        let mut strides = vec![0; views];
-        for (slot, kind) in strides.iter_mut().zip(&plan.kinds) {
-            if kind.by_coordinates() {
+        let mut strides = vec![next; views];
+        for (v, slot) in strides.iter_mut().enumerate() {
+            if plan.has_strides(v) {
                 *slot = next;
                 next += plan.rank;
             }
@@ -427,7 +455,7 @@ impl Kind for Map {
         let place =
             |store: &crate::kernel::Store| self.stores.iter().position(|s| s == store).unwrap_or_default();
         let functions = Functions::default();
-        let code = element(
+        let code = elements(
             self,
             &Surroundings {
                 copies: width * plan.unroll(),
@@ -443,10 +471,13 @@ impl Kind for Map {
                     (false, s) => format!("y{s} = {value};"),
                 },
             },
+            "WIDTH",
+            &[],
+            "",
         );
         let mut tail = String::new();
         if vector && plan.rank == 0 {
-            let tail_code = element(
+            let tail_code = elements(
                 self,
                 &Surroundings {
                     copies: width * plan.unroll(),
@@ -464,12 +495,16 @@ impl Kind for Map {
                         format!("memory<{bits}>(p.w[{word}])[at] = {value};")
                     },
                 },
+                "1",
+                &[],
+                "",
             );
             let _ = write!(
                 tail,
                 "if (blockIdx.x == 0 && threadIdx.x < (u32)p.w[1]) {{\n\
                  const u64 at = (u64)units * WIDTH + threadIdx.x;\n\
-                 const i64 position = (i64)at;\n{tail_code}}}\n"
+                 #undef HEAD\n\
+                 #define HEAD const i64 position = (i64)at;\n{tail_code}}}\n"
             );
         }
         let values = [
@@ -483,7 +518,7 @@ impl Kind for Map {
             ("REGISTERS", registers),
             ("LOADS", loads),
             ("RESULTS", results),
-            ("ELEMENT", code),
+            ("ELEMENTS", code),
             ("STORES", stores),
             ("TAIL", tail),
         ];
@@ -512,7 +547,7 @@ impl Kind for Map {
             }
             Space::push(&mut words, dims.iter().copied());
         }
-        for (view, _) in launch.views.iter().zip(&plan.kinds).filter(|(_, kind)| kind.by_coordinates()) {
+        for (_, view) in launch.views.iter().enumerate().take(views).filter(|(v, _)| plan.has_strides(*v)) {
             let mut strides = squeezed(&launch.shape).map(|(d, _)| view.strides[d] as u64);
             let inner = strides.next_back().map(|s| s * width);
             words.extend(strides.chain(inner));

@@ -9,7 +9,7 @@ mod interpret;
 
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
+use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::{
     CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal,
@@ -110,6 +110,10 @@ struct Plan {
 
 /// Widths of a signature's fields; the kinds of views are stored above them.
 const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
+
+/// Programs of this many instructions check the bound in every round: they compute more than they load, and a second copy
+/// for full rounds would double NVRTC's time.
+const LONG: usize = 16;
 
 /// Most instructions in a row's rounds of loads; a single round may exceed it.
 const MOST_UNROLLED: usize = 256;
@@ -472,11 +476,16 @@ impl Reduce {
         };
         let functions = Functions::default();
         let steps = plan.steps(bytes, self.f.indexed, self.map.instrs.len());
-        let mut code = element(
+        let full_rounds = self.map.instrs.len() < LONG;
+        let value = self.value;
+        let end = match self.f.indexed {
+            true => format!("lane = combine(lane, Held{{within, r{value}}});\n"),
+            false => format!("lane = combine(lane, r{value});\n"),
+        };
+        let code = elements(
             &self.map,
             &Surroundings {
-                // The full rounds, and the last one.
-                copies: (steps + 1) * plan.groups() * width,
+                copies: (steps * usize::from(full_rounds) + 1) * plan.groups() * width,
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
@@ -488,12 +497,10 @@ impl Reduce {
                     (false, s) => format!("y{s} = {value};"),
                 },
             },
+            "WIDTH",
+            &[value],
+            &end,
         );
-        let value = self.value;
-        code.push_str(&match self.f.indexed {
-            true => format!("lane = combine(lane, Held{{within, r{value}}});\n"),
-            false => format!("lane = combine(lane, r{value});\n"),
-        });
         let finish = match (plan.partial, self.f.indexed) {
             (false, _) => self.finish(plan),
             (true, false) => "memory<Acc>(p.w[4])[kept * p.w[3] + part] = held;".into(),
@@ -515,13 +522,14 @@ impl Reduce {
             ("THREADS", threads.to_string()),
             ("KEPT_THREADS", kept_threads.to_string()),
             ("STEPS", steps.to_string()),
+            ("FULL_ROUNDS", u8::from(full_rounds).to_string()),
             ("FINISH", finish),
             ("KEPT_OFFSETS", offsets),
             ("REGISTERS", registers),
             ("REGISTERS_ONE", one),
             ("LOADS", loads),
             ("RESULTS", results),
-            ("ELEMENT", code),
+            ("ELEMENTS", code),
             ("STORES", stores),
         ]);
         functions.text() + &Reduce::text(values)
@@ -535,12 +543,12 @@ impl Reduce {
         let mut registers = format!("{acc} x[STEPS * GROUPS];\n");
         let mut one = format!("{acc} x[1];\n");
         let mut loads = format!("x[u] = {};\n", load(4, acc));
-        let mut code = "lane = combine(lane, x[u]);\n";
+        let mut code = "lane = combine(lane, x[u]);";
         if self.f.indexed {
             registers.push_str("i64 found[STEPS * GROUPS];\n");
             one.push_str("i64 found[1];\n");
             let _ = writeln!(loads, "found[u] = {};", load(5, "i64"));
-            code = "lane = combine(lane, Held{found[u], x[u]});\n";
+            code = "lane = combine(lane, Held{found[u], x[u]});";
         }
         let mut values = self.common(plan);
         values.extend([
@@ -552,13 +560,14 @@ impl Reduce {
             ("THREADS", second_threads(plan.second_lanes).to_string()),
             ("KEPT_THREADS", "1".to_string()),
             ("STEPS", if plan.second_lanes == 256 && !self.f.indexed { "8" } else { "1" }.to_string()),
+            ("FULL_ROUNDS", "1".to_string()),
             ("FINISH", self.finish(plan)),
             ("KEPT_OFFSETS", String::new()),
             ("REGISTERS", registers),
             ("REGISTERS_ONE", one),
             ("LOADS", loads),
             ("RESULTS", String::new()),
-            ("ELEMENT", code.to_string()),
+            ("ELEMENTS", format!("{{\nconstexpr int j = 0;\nHEAD\n{code}\n}}\n")),
             ("STORES", String::new()),
         ]);
         Reduce::text(values)

@@ -1,0 +1,218 @@
+//! Work over another shape that does not end the open group.
+//!
+//! Note [Aside]. An operation over another shape than the open group's, which writes a new tensor and reads nothing
+//! that the group computes, may run before the group. If that is large, or cannot wait in a batch (Note [Batches]),
+//! such work is collected in a closed group before it, and the open group stays open. So
+//! `v = u.clone(); v[1..-1] = next` stores `next` directly to the slice, although the copy has another shape. When
+//! the queue is flushed, the group aside leaves out what a later group overwrites before anything reads it
+//! ([`FusedGroup::overwritten`]).
+//!
+//! There is one group aside, and it holds at most one iteration of a loop, so that a loop asks for the same programs
+//! each time.
+
+use super::batch::Waiting;
+use super::chain::part_and_node;
+use super::queue::{FusedGroup, Node, Queue, Size};
+use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
+use crate::array::{Dims, Layout, same};
+use crate::base::Span;
+use crate::kernel::Launch;
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+
+/// Bytes of memory traffic that must be saved for a group to be launched in pieces: a few microseconds of a
+/// GPU's, which the additional launches take.
+const LEAST_SAVED: usize = 32 << 20;
+
+/// Groups that move this many bytes gain more from what joins them than from waiting in a batch.
+const LARGE: u64 = 16 << 20;
+
+/// Elements that a group need not compute: one of its nodes would write them, and later work overwrites them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Hole {
+    /// The only node that may be live.
+    pub node: usize,
+    /// First coordinate and extent, per dimension.
+    pub range: SmallVec<[(usize, usize); 6]>,
+}
+
+impl Queue {
+    /// The group aside; the open group follows it.
+    pub(super) fn aside(&self) -> Option<&FusedGroup> {
+        self.chain.last().filter(|group| group.is_aside)
+    }
+
+    /// True when an operation over another shape may run before the open group.
+    pub(super) fn may_run_before(&self, operands: &[MapArg<'_>], target: &Tensor, span: Span) -> bool {
+        let Some(open) = &self.group else { return false };
+        let has_place = match self.aside() {
+            Some(aside) => {
+                let Size { instrs, views, nodes } = aside.size();
+                let has_room =
+                    instrs + 8 <= MAX_INSTRS && views + operands.len() + 1 < MAX_VIEWS && nodes < MAX_INSTRS;
+                has_room && same(&aside.shape, target.shape()) && !aside.has_seen(span)
+            }
+            None => self.rows().is_empty() && (open.bytes() >= LARGE || !self.may_wait()),
+        };
+        let storage = target.storage();
+        let is_new = target.is_first() && target.storage_holders() == 1;
+        let is_new = is_new && storage.memory().is_none() && storage.pending().is_none();
+        has_place
+            && is_new
+            && open.reduce.is_none()
+            && !open.nodes.is_empty()
+            && operands.iter().all(|operand| match operand {
+                MapArg::Tensor(tensor) => self.is_ready_aside(tensor),
+                _ => true,
+            })
+    }
+
+    /// True when a tensor is in memory once the group aside runs, or is a value of that group.
+    fn is_ready_aside(&self, tensor: &Tensor) -> bool {
+        let Some(pending) = tensor.storage().pending() else { return true };
+        let (part, node) = part_and_node(pending.node);
+        let Some(aside) = self.aside() else { return part < self.chain.len() };
+        let is_same = |node: &Node| {
+            let is_same = |storage| node.layout(storage) == tensor.layout() && node.dtype == tensor.dtype();
+            node.storage.as_ref().is_some_and(is_same)
+        };
+        match part + 1 == self.chain.len() {
+            true => aside.nodes.get(node).is_some_and(is_same),
+            false => part < self.chain.len(),
+        }
+    }
+}
+
+impl Runtime {
+    /// Makes the group aside over the target's shape, unless it exists.
+    pub(super) fn set_aside(&mut self, at: usize, target: &Tensor) {
+        let queue = &mut self.queues[at];
+        if queue.aside().is_none() {
+            let mut group = FusedGroup::new(target.device(), target.shape().clone());
+            group.is_aside = true;
+            if queue.chain.is_empty() {
+                queue.waiting = Waiting::default();
+            }
+            queue.chain.push(group);
+            queue.renumber(at);
+        }
+    }
+}
+
+impl FusedGroup {
+    /// The largest part of a result that `later` groups overwrite before anything reads it.
+    pub(super) fn overwritten(&self, later: &[FusedGroup]) -> Option<Hole> {
+        if self.reduce.is_some() || self.uses_position() {
+            return None;
+        }
+        let holes = self.nodes.iter().enumerate().filter_map(|(number, node)| {
+            let storage = node.storage.as_ref()?;
+            let whole = node.layout(storage);
+            if storage.memory().is_some() || !whole.is_contiguous() || whole.shape != self.shape {
+                return None;
+            }
+            for group in later {
+                if group.loads.iter().any(|load| load.storage.is(storage)) {
+                    return None;
+                }
+                let writes = group.nodes.iter().filter_map(|node| {
+                    let own = node.storage.as_ref().filter(|own| own.is(storage))?;
+                    range_of(node.layout(own), whole)
+                });
+                let largest =
+                    writes.max_by_key(|range| range.iter().map(|(_, extent)| extent).product::<usize>());
+                if let Some(range) = largest {
+                    return Some(Hole { node: number, range });
+                }
+            }
+            None
+        });
+        holes.max_by_key(Hole::count)
+    }
+}
+
+impl Hole {
+    /// Number of elements.
+    fn count(&self) -> usize {
+        self.range.iter().map(|(_, extent)| extent).product()
+    }
+
+    /// The launches that compute what is not in the hole; `None` when it saves too little.
+    pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
+        let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
+        if self.count().saturating_mul(bytes) < LEAST_SAVED {
+            return None;
+        }
+        let mut pieces = Vec::new();
+        let mut inner = launch.clone();
+        for (dim, &(first, extent)) in self.range.iter().enumerate() {
+            let whole = launch.shape[dim];
+            for (from, length) in [(0, first), (first + extent, whole - first - extent)] {
+                if length > 0 {
+                    pieces.push(cut(&inner, dim, from, length));
+                }
+            }
+            inner = cut(&inner, dim, first, extent);
+        }
+        Some(pieces)
+    }
+}
+
+/// The part of a launch with coordinates `from..from + length` along a dimension.
+fn cut(launch: &Launch, dim: usize, from: usize, length: usize) -> Launch {
+    let mut part = launch.clone();
+    part.shape[dim] = length;
+    for view in &mut part.views {
+        let offset = from as isize * view.strides[dim] * view.dtype.size() as isize;
+        view.ptr = view.ptr.wrapping_add_signed(offset as i64);
+    }
+    part
+}
+
+/// The coordinates in a contiguous layout of the elements of another one, if they are a range in each
+/// dimension.
+fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
+    let mut extents: Dims = Dims::from_elem(1, whole.shape.len());
+    for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
+        let same =
+            |dim: &usize| whole.shape[*dim] != 1 && whole.strides[*dim] == stride && extents[*dim] == 1;
+        let dim = (0..whole.shape.len()).find(same)?;
+        extents[dim] = extent;
+    }
+    let mut rest = part.offset.checked_sub(whole.offset)?;
+    let mut range = SmallVec::new();
+    for (dim, &extent) in extents.iter().enumerate() {
+        let stride = whole.strides[dim].unsigned_abs().max(1);
+        let first = if whole.shape[dim] == 1 { 0 } else { rest / stride };
+        rest -= first * stride;
+        if first + extent > whole.shape[dim] {
+            return None;
+        }
+        range.push((first, extent));
+    }
+    (rest == 0 && part.count() > 0).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_slices_are_found() {
+        let whole = Layout::contiguous(&[4, 5, 6]);
+        let part = |shape: &[usize], strides: &[isize], offset| Layout {
+            shape: Dims::from(shape),
+            strides: strides.into(),
+            offset,
+        };
+        let range = |layout| range_of(&layout, &whole).map(|range| range.to_vec());
+        assert_eq!(range(part(&[2, 3, 4], &[30, 6, 1], 30 + 6 + 1)), Some(vec![(1, 2), (1, 3), (1, 4)]));
+        assert_eq!(range(part(&[5, 6], &[6, 1], 60)), Some(vec![(2, 1), (0, 5), (0, 6)]));
+        assert_eq!(range(part(&[4], &[30], 13)), Some(vec![(0, 4), (2, 1), (1, 1)]));
+        assert_eq!(range(part(&[6, 5], &[1, 6], 0)), Some(vec![(0, 1), (0, 5), (0, 6)]));
+        // Every other column, a diagonal, and rows that go on in the next ones are no range.
+        assert_eq!(range(part(&[4, 5, 3], &[30, 6, 2], 0)), None);
+        assert_eq!(range(part(&[4], &[37], 0)), None);
+        assert_eq!(range(part(&[8], &[1], 0)), None);
+    }
+}
