@@ -49,7 +49,7 @@ fn view(driver: &HostDriver, dtype: Dtype, shape: &[usize], strides: &[isize]) -
             }
         }
     }
-    View { ptr, dtype, strides: strides.into() }
+    View::new(ptr, dtype, strides.into())
 }
 
 fn launch(kind: impl Kind, shape: &[usize], views: Vec<View>) -> Launch {
@@ -208,7 +208,7 @@ fn main() {
         let mut add = loads(1);
         add.instrs.push(instr(&arith::ADD, &[0, 0]));
         add.stores.push(Store { reg: 1, view: 0 });
-        let v = View { ptr: x, dtype: D, strides: smallvec![1] };
+        let v = View::new(x, D, smallvec![1]);
         let l = launch(add, &[8], vec![v]);
         let seconds = median(9, 10_000, || {
             d.launch(&l, 0).expect("launch");

@@ -7,6 +7,7 @@ mod draw;
 
 use draw::Draw;
 use runnel::array::{Dtype, Layout};
+use runnel::base::Span;
 use runnel::device::{Backend, Config, Machine};
 use runnel::driver::DeviceId;
 use runnel::ops::{Arg, Args, Call, Op, Out, apply, table};
@@ -133,6 +134,108 @@ fn streams_see_each_others_work_after_a_wait_and_are_refused_before() {
     assert_eq!(floats(&mut rt, &c), [1.0; 8]);
 }
 
+fn rolled(rt: &mut Runtime, x: &Tensor, shifts: [i64; 2]) -> Tensor {
+    call(rt, "roll", &[Arg::Tensor(x.clone()), Arg::Ints(shifts.to_vec()), Arg::Ints(vec![0, 1])])
+}
+
+fn sum_of(rt: &mut Runtime, x: &Tensor, y: &Tensor) -> Tensor {
+    call(rt, "add", &[Arg::Tensor(x.clone()), Arg::Tensor(y.clone()), Arg::Int(1)])
+}
+
+/// The elements of a matrix moved by these shifts.
+fn moved(values: &[f32], [rows, columns]: [usize; 2], shifts: [i64; 2]) -> Vec<f32> {
+    let from = |at: usize, n: usize, shift: i64| (at as i64 - shift).rem_euclid(n as i64) as usize;
+    let at = |i: usize| from(i / columns, rows, shifts[0]) * columns + from(i % columns, columns, shifts[1]);
+    (0..values.len()).map(|i| values[at(i)]).collect()
+}
+
+#[test]
+fn a_stencil_by_rolls_is_one_launch_a_step() {
+    let shape = [37, 70];
+    for place in PLACES {
+        let mut rt = Runtime::new(open(), Settings::default()); // Its own machine: it counts bytes.
+        let mut values: Vec<f32> = (0..37 * 70).map(|i| (i * i % 251) as f32 / 8.0).collect();
+        let mut u = tensor(&mut rt, &values, &shape, place);
+        let five = [[1, 0], [-1, 0], [0, 1], [0, -1]];
+        let nine = [[1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [1, -1], [-1, 1], [-1, -1]];
+        for (shifts, apart) in
+            [(&five[..], false), (&nine, false), (&nine, true), (&[[-36, 0], [5, 69]], true)]
+        {
+            let before = rt.launches();
+            for _ in 0..3 {
+                let mut sum = u.clone();
+                for &[down, right] in shifts {
+                    // A loop of a script: the same positions again and again.
+                    rt.span = Span::new(1, 9);
+                    // The roll of a roll reads the original.
+                    let row = if apart { rolled(&mut rt, &u, [down, 0]) } else { u.clone() };
+                    let one = rolled(&mut rt, &row, [if apart { 0 } else { down }, right]);
+                    rt.span = Span::new(10, 19);
+                    sum = sum_of(&mut rt, &sum, &one);
+                }
+                rt.span = Span::new(20, 29);
+                u = call(&mut rt, "mul", &[Arg::Tensor(sum), Arg::Float(0.125)]);
+                let moves: Vec<Vec<f32>> = shifts.iter().map(|&by| moved(&values, shape, by)).collect();
+                let sum = |i: usize| moves.iter().fold(values[i], |sum, moved| sum + moved[i]) * 0.125;
+                values = (0..values.len()).map(sum).collect();
+            }
+            rt.flush().unwrap();
+            assert_eq!(rt.launches() - before, 3, "{shifts:?} on {place}");
+            assert_eq!(floats(&mut rt, &u), values, "{shifts:?} on {place}");
+        }
+    }
+}
+
+#[test]
+fn rolls_read_what_was_there_when_they_were_called() {
+    for place in PLACES {
+        for fuse in [true, false] {
+            let mut rt = runtime(fuse);
+            let add = |rt: &mut Runtime, x: &Tensor, y: Arg| {
+                apply(rt, op("add"), Call::InPlace(Args(&[Arg::Tensor(x.clone()), y, Arg::Int(1)]))).unwrap();
+            };
+            let u = tensor(&mut rt, &[1.0, 2.0, 3.0, 4.0], &[2, 2], place);
+            // In place over what the roll reads.
+            let rows = rolled(&mut rt, &u, [1, 0]);
+            add(&mut rt, &u, Arg::Tensor(rows));
+            assert_eq!(floats(&mut rt, &u), [4.0, 6.0, 4.0, 6.0], "{place}");
+            let columns = rolled(&mut rt, &u, [0, 1]);
+            rt.assign("copy_", &u, &columns).unwrap();
+            assert_eq!(floats(&mut rt, &u), [6.0, 4.0, 6.0, 4.0], "{place}");
+            // A roll before and after a write, and the roll of a value that is pending.
+            let before = rolled(&mut rt, &u, [0, 1]);
+            add(&mut rt, &u, Arg::Int(1));
+            let after = rolled(&mut rt, &u, [0, 1]);
+            let both = sum_of(&mut rt, &before, &after);
+            let turned = rolled(&mut rt, &both, [1, 1]);
+            assert_eq!(floats(&mut rt, &before), [4.0, 6.0, 4.0, 6.0], "{place}");
+            assert_eq!(floats(&mut rt, &after), [5.0, 7.0, 5.0, 7.0], "{place}");
+            assert_eq!(floats(&mut rt, &turned), [13.0, 9.0, 13.0, 9.0], "{place}");
+            // A copy whose original is written before the copy is rolled.
+            let copy = call(&mut rt, "clone", &[Arg::Tensor(u.clone())]);
+            add(&mut rt, &u, Arg::Int(1));
+            let old = rolled(&mut rt, &copy, [0, 1]);
+            assert_eq!(floats(&mut rt, &old), [5.0, 7.0, 5.0, 7.0], "{place}");
+            assert_eq!(floats(&mut rt, &u), [8.0, 6.0, 8.0, 6.0], "{place}");
+            // A view that is written while a roll of the whole is pending.
+            let whole = rolled(&mut rt, &u, [1, 0]);
+            add(
+                &mut rt,
+                &u.with_layout(Layout::contiguous(&[2])),
+                Arg::Tensor(u.with_layout(Layout::contiguous(&[2]))),
+            );
+            let sum = sum_of(&mut rt, &whole, &u);
+            assert_eq!(floats(&mut rt, &sum), [24.0, 18.0, 16.0, 12.0], "{place}");
+            // Reductions of rolls.
+            let flipped = call(&mut rt, "flip", &[Arg::Tensor(u.clone()), Arg::Ints(vec![0, 1])]);
+            let sum = sum_of(&mut rt, &flipped, &whole);
+            let sums =
+                call(&mut rt, "sum", &[Arg::Tensor(sum), Arg::Ints(vec![1]), Arg::Bool(false), Arg::None]);
+            assert_eq!(floats(&mut rt, &sums), [28.0, 42.0], "{place}");
+        }
+    }
+}
+
 /// Runs a random program of elementwise operations, in-place writes through views and reductions,
 /// and gives the bytes of every tensor it ends with.
 fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
@@ -151,7 +254,7 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
     for _ in 0..40 {
         let pick = |dice: &mut Draw, live: &[Tensor]| live[dice.below(live.len())].clone();
         let (x, y) = (pick(&mut dice, &live), pick(&mut dice, &live));
-        let made = match dice.below(10) {
+        let made = match dice.below(12) {
             0..=2 => Some(call(&mut rt, unary[dice.below(unary.len())], &[Arg::Tensor(x)])),
             3..=5 => {
                 let name = binary[dice.below(binary.len())];
@@ -189,6 +292,14 @@ fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
             8 => {
                 rt.assign("copy_", &x, &y).unwrap();
                 None
+            }
+            9 => {
+                let shifts = vec![dice.below(9) as i64 - 4, dice.below(9) as i64 - 4];
+                Some(call(&mut rt, "roll", &[Arg::Tensor(x), Arg::Ints(shifts), Arg::Ints(vec![0, 1])]))
+            }
+            10 => {
+                let dims = [vec![0], vec![1], vec![0, 1]][dice.below(3)].clone();
+                Some(call(&mut rt, "flip", &[Arg::Tensor(x), Arg::Ints(dims)]))
             }
             _ => {
                 let at = dice.below(live.len());

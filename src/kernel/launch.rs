@@ -19,6 +19,17 @@ pub struct View {
     /// Strides in elements, one per dimension of the launch's shape (for the result of a reduction, only the
     /// kept dimensions); see each program kind.
     pub strides: Strides,
+    /// For a view that an elementwise program reads around the ends of its dimensions: the coordinate per
+    /// dimension from which elements lie `extent * stride` earlier; the extent where there is none.
+    pub wraps: Option<Box<[usize]>>,
+}
+
+impl View {
+    /// A view that wraps nowhere.
+    #[inline]
+    pub fn new(ptr: Ptr, dtype: Dtype, strides: Strides) -> View {
+        View { ptr, dtype, strides, wraps: None }
+    }
 }
 
 /// A program bound to data.

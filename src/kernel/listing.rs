@@ -44,7 +44,9 @@ impl Launch {
     }
 
     fn steps_of(&self, view: u16) -> String {
-        self.views.get(usize::from(view)).map_or(String::new(), |view| steps(&view.strides))
+        let Some(view) = self.views.get(usize::from(view)) else { return String::new() };
+        let steps = steps(&view.strides);
+        view.wraps.as_ref().map_or(steps.clone(), |wraps| format!("{steps}, wraps at {wraps:?}"))
     }
 }
 

@@ -10,7 +10,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error, make};
 use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
 use crate::base::Result;
-use crate::plan::Runtime;
+use crate::plan::{Runtime, Turn};
 use crate::tensor::Tensor;
 
 const TENSORS: Param = Param::new("tensors", Kind::Tensors);
@@ -607,22 +607,13 @@ fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>)
 
 fn flip(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
-    let named = match args.ints(1) {
-        Some(named) if !named.is_empty() => dims::many(1, Some(named), x.rank())?,
-        _ => Dims::new(),
-    };
-    let mut flipped = x.clone();
-    for &dim in &named {
-        let count = x.shape()[dim];
-        if count > 1 {
-            let backwards = make::positions(rt, x.device(), count, count as i64 - 1, -1)?;
-            flipped = pick(rt, "flip", &flipped, dim, &backwards)?;
+    let mut turns = vec![Turn::default(); x.rank()];
+    if let Some(named) = args.ints(1).filter(|named| !named.is_empty()) {
+        for dim in dims::many(1, Some(named), x.rank())? {
+            turns[dim] = Turn::flip(x.shape()[dim]);
         }
     }
-    if flipped.same(x) {
-        flipped = rt.contiguous_copy(x)?;
-    }
-    Ok(Out::Tensor(flipped))
+    rt.turned("flip", x, &turns).map(Out::Tensor)
 }
 
 fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -641,25 +632,20 @@ fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let message = format!("{} shifts for {} dimensions", shifts.len(), named.len());
         return Err(error::bad_value(1, message, "give a shift for each dimension"));
     }
-    let mut out = x.clone();
+    let mut turns = vec![Turn::default(); x.rank()];
     for (&shift, &dim) in shifts.iter().zip(named) {
         let dim = needs_dim("roll", x, 2, dim)?;
-        out = rolled(rt, &out, shift, dim)?;
+        let extent = x.shape()[dim];
+        turns[dim] = Turn::roll(shift, extent).after(turns[dim], extent);
     }
-    Ok(Out::Tensor(out))
+    rt.turned("roll", x, &turns).map(Out::Tensor)
 }
 
-/// Makes two copies: the elements that wrap around to the front, and the rest.
+/// A tensor whose elements move towards the end of a dimension, and around it.
 pub(super) fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
-    let extent = x.shape()[dim];
-    let front = if extent == 0 { 0 } else { shift.rem_euclid(extent as i64) as usize };
-    let out = rt.empty(x.shape(), x.dtype(), x.device())?;
-    for (to, from, length) in [(0, extent - front, front), (front, 0, extent - front)] {
-        if length > 0 {
-            rt.assign("roll", &narrowed(&out, dim, to, length), &narrowed(x, dim, from, length))?;
-        }
-    }
-    Ok(out)
+    let mut turns = vec![Turn::default(); x.rank()];
+    turns[dim] = Turn::roll(shift, x.shape()[dim]);
+    rt.turned("roll", x, &turns)
 }
 
 fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -140,7 +140,8 @@ impl Hole {
     /// The launches that compute what is not in the hole; `None` when it saves too little.
     pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
         let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
-        if self.count().saturating_mul(bytes) < LEAST_SAVED {
+        let wraps = launch.views.iter().any(|view| view.wraps.is_some());
+        if wraps || self.count().saturating_mul(bytes) < LEAST_SAVED {
             return None;
         }
         let mut pieces = Vec::new();

@@ -81,6 +81,7 @@ impl Queue {
         let Some(open) = &self.group else { return true };
         if open.reduce.is_some()
             || open.uses_position()
+            || open.is_turned()
             || open.device == DeviceId::Cpu
             || self.aside().is_some()
         {
@@ -155,8 +156,15 @@ impl Accesses {
 
 /// The addresses from a view's first to its last byte.
 fn bytes_of(shape: &[usize], view: &View) -> Range<u64> {
-    let last: isize = shape.iter().zip(&view.strides).map(|(&n, &step)| (n as isize - 1) * step).sum();
-    view.ptr..view.ptr + ((last + 1) * view.dtype.size() as isize) as u64
+    let (mut first, mut last) = (0, 0);
+    for (d, (&extent, &step)) in shape.iter().zip(&view.strides).enumerate() {
+        let wrap = view.wraps.as_ref().map_or(extent, |wraps| wraps[d]);
+        let (before, after) = ((wrap as isize - extent as isize) * step, (wrap as isize - 1) * step);
+        first += before.min(after).min(0);
+        last += before.max(after).max(0);
+    }
+    let at = |offset: isize| view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
+    at(first)..at(last + 1)
 }
 
 /// Groups that become one launch.
@@ -179,6 +187,9 @@ struct Form {
 impl Form {
     /// The form of a launch; `None` if it cannot be a segment.
     fn of(launch: &Launch, loads: usize) -> Option<Form> {
+        if launch.views.iter().any(|view| view.wraps.is_some()) {
+            return None;
+        }
         let uniform = match launch.shape[..] {
             [] => None,
             [size] if size < 1 << 31 && launch.views.len() < 64 => {
@@ -350,7 +361,7 @@ fn joined(maps: &Maps, groups: &[&Ready<'_>]) -> Launch {
         let stored = written.iter().filter(|view| loaded_as(read, view).is_none());
         for (number, view) in read.iter().chain(stored).enumerate() {
             let stride = isize::from(!maps.is_uniform(number));
-            launch.views.push(View { ptr: view.ptr, dtype: view.dtype, strides: smallvec![stride] });
+            launch.views.push(View::new(view.ptr, view.dtype, smallvec![stride]));
         }
     }
     launch

@@ -184,14 +184,14 @@ impl Runtime {
         for &load in &loads {
             let load = &group.loads[load];
             let ptr = address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?;
-            views.push(View { ptr, dtype: load.dtype, strides: load.strides.clone() });
+            views.push(load.view(ptr));
             storages.push(&load.storage);
         }
         for node in &live {
             let Some(storage) = &node.storage else { continue };
             let layout = node.layout(storage);
             let ptr = address(storage, layout, node.dtype.size(), stream)?;
-            views.push(View { ptr, dtype: node.dtype, strides: layout.strides.clone() });
+            views.push(View::new(ptr, node.dtype, layout.strides.clone()));
             storages.push(storage);
         }
         let mut launch = Launch {
@@ -225,7 +225,7 @@ impl Runtime {
                 let mut result = |storage: &'g Option<StorageRef>, dtype| -> Result<Option<u16>> {
                     let Some(storage) = storage else { return Ok(None) };
                     let ptr = address(storage, &Layout::contiguous(&[]), 1, stream)?;
-                    launch.views.push(View { ptr, dtype, strides: out_strides.clone() });
+                    launch.views.push(View::new(ptr, dtype, out_strides.clone()));
                     storages.push(storage);
                     Ok(Some(launch.views.len() as u16 - 1))
                 };
@@ -590,6 +590,9 @@ fn follow_memory(launch: &mut Launch) {
     launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
     for view in &mut launch.views {
         view.strides = order.iter().map(|&d| view.strides[d]).collect();
+        if let Some(wraps) = &mut view.wraps {
+            *wraps = order.iter().map(|&d| wraps[d]).collect();
+        }
     }
 }
 
@@ -611,12 +614,18 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
 }
 
 /// Merges adjacent dimensions where every view allows it, and drops extents of 1. The first `kept` dimensions
-/// never merge with the others; views of a reduction's result have only those.
+/// never merge with the others; views of a reduction's result have only those. A dimension in which a view wraps
+/// never merges.
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     let reduced = launch.reduced > 0;
     let old = std::mem::take(&mut launch.shape);
     let strides: SmallVec<[Strides; 4]> =
         launch.views.iter_mut().map(|v| std::mem::take(&mut v.strides)).collect();
+    let wraps: SmallVec<[Option<Box<[usize]>>; 4]> =
+        launch.views.iter_mut().map(|view| view.wraps.take()).collect();
+    let wraps_in = |d: usize| wraps.iter().flatten().any(|wraps| wraps[d] != old[d]);
+    // The first old dimension of each new one.
+    let mut firsts = Dims::new();
     let mut shape = Dims::new();
     let mut outer = 0;
     for (d, &extent) in old.iter().enumerate() {
@@ -633,11 +642,14 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
             && (launch.views.iter().zip(&strides)).all(|(view, old_strides)| match old_strides.get(d) {
                 Some(&stride) => view.strides[at - 1] == stride * extent as isize,
                 None => true,
-            });
+            })
+            && !wraps_in(d)
+            && !wraps_in(firsts[at - 1]);
         if mergeable {
             shape[at - 1] *= extent;
         } else {
             shape.push(extent);
+            firsts.push(d);
         }
         for (view, old_strides) in launch.views.iter_mut().zip(&strides) {
             if let Some(&stride) = old_strides.get(d) {
@@ -651,6 +663,13 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     if reduced {
         launch.reduced = shape.len() - if kept >= old.len() { shape.len() } else { outer };
     }
+    for (view, wraps) in launch.views.iter_mut().zip(wraps) {
+        let wrap = |(&d, &extent): (&usize, &usize)| match &wraps {
+            Some(wraps) if wraps[d] != old[d] => wraps[d],
+            _ => extent,
+        };
+        view.wraps = wraps.is_some().then(|| firsts.iter().zip(&shape).map(wrap).collect());
+    }
     launch.shape = shape;
 }
 
@@ -660,7 +679,7 @@ mod tests {
     use crate::array::Dtype;
 
     fn launch(shape: &[usize], strides: &[&[isize]], reduced: usize) -> Launch {
-        let view = |s: &&[isize]| View { ptr: 0, dtype: Dtype::F32, strides: (*s).into() };
+        let view = |s: &&[isize]| View::new(0, Dtype::F32, (*s).into());
         Launch {
             program: Programs::default().placeholder(),
             shape: shape.into(),
@@ -682,6 +701,17 @@ mod tests {
         merge_dims(&mut l, 0);
         assert_eq!(l.shape.as_slice(), &[2, 12]);
         assert_eq!(l.views[1].strides.as_slice(), &[0, 1]);
+    }
+
+    #[test]
+    fn dimensions_that_wrap_do_not_merge() {
+        let mut l = launch(&[2, 3, 4, 5], &[&[60, 20, 5, 1], &[60, 20, 5, 1]], 0);
+        l.views[0].wraps = Some(Box::new([2, 2, 4, 5]));
+        merge_dims(&mut l, 0);
+        assert_eq!(l.shape.as_slice(), &[2, 3, 20]);
+        assert_eq!(l.views[0].wraps.as_deref(), Some(&[2, 2, 20][..]));
+        assert_eq!(l.views[1].strides.as_slice(), &[60, 20, 1]);
+        assert!(l.views[1].wraps.is_none());
     }
 
     #[test]

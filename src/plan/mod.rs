@@ -46,6 +46,7 @@ mod streams;
 mod submit;
 pub mod trace;
 mod transfer;
+mod turn;
 mod warnings;
 
 pub use abandon::Began;
@@ -63,6 +64,7 @@ pub use reduce::Reduction;
 pub use repeat::{Begun, Template};
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
+pub use turn::Turn;
 
 use crate::base::Span;
 use crate::device::Machine;

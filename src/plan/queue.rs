@@ -5,13 +5,15 @@
 //!
 //! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
 //! is loaded under one layout and stored under another in the same group; an operation that would do so
-//! flushes the group first.
+//! flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes,
+//! whatever the layouts.
 
 use super::aside::Hole;
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
 use super::reduce::REDUCED;
+use super::turn::Turn;
 use super::{Elementwise, MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
@@ -19,7 +21,7 @@ use crate::driver::DeviceId;
 use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Regs, Source};
 use crate::stream::Stream;
 use crate::stream::races::Access;
-use crate::tensor::{Pending, StorageRef, Tensor};
+use crate::tensor::{Pending, Storage, StorageRef, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -89,6 +91,8 @@ pub(super) struct Load {
     pub layout: Layout,
     /// Its strides over the group's shape.
     pub strides: Strides,
+    /// How it is turned; then its shape is the group's.
+    pub turns: Option<Box<[Turn]>>,
     pub dtype: Dtype,
     pub reg: u16,
 }
@@ -320,6 +324,21 @@ impl FusedGroup {
         self.rounds.seen & bit_of(span) != 0 && self.nodes.iter().any(|node| node.span == span)
     }
 
+    /// The load of this memory.
+    #[inline]
+    pub(super) fn load_of(
+        &self,
+        storage: &Storage,
+        layout: &Layout,
+        dtype: Dtype,
+        turns: Option<&[Turn]>,
+    ) -> Option<&Load> {
+        let same = |l: &&Load| {
+            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.turns.as_deref() == turns
+        };
+        self.loads.iter().find(same)
+    }
+
     /// True when the program's result depends on the order of dimensions.
     pub(super) fn uses_position(&self) -> bool {
         self.map.sources.contains(&Source::Position)
@@ -471,7 +490,6 @@ impl Runtime {
         let device = target.device();
         let part = self.make_room(at, operands, target)?;
         let queue = &mut self.queues[at];
-        let generation = queue.generation;
         let group = match part == queue.chain.len() {
             true => queue.open(device, target.shape()),
             false => &mut queue.chain[part],
@@ -490,6 +508,22 @@ impl Runtime {
             group.push(f, regs, compute.class(), dtype)
         };
         let reg = group.cast(reg, target.dtype());
+        self.add_node(at, part, reg, target, name)
+    }
+
+    /// Adds a node to group number `part` of queue `at`, which computes `target` in register `reg`.
+    #[inline(always)]
+    pub(super) fn add_node(
+        &mut self,
+        at: usize,
+        part: usize,
+        reg: u16,
+        target: &Tensor,
+        name: &'static str,
+    ) -> Result<()> {
+        let queue = &mut self.queues[at];
+        let generation = queue.generation;
+        let Some(group) = queue.chain.get_mut(part).or(queue.group.as_deref_mut()) else { return Ok(()) };
         let storage = target.storage();
         if let Some((before, node)) = storage.pending().map(|pending| part_and_node(pending.node))
             && before == part
@@ -508,17 +542,17 @@ impl Runtime {
     /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
     fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<usize> {
         let views = operands.len() + 1;
-        if self.queues[at].ends_before(self.span) {
-            self.flush_full(at)?;
-        }
+        self.begin_round(at)?;
         let queue = &self.queues[at];
         let (differs, mut close) = match &queue.group {
             Some(group) => (!same(&group.shape, target.shape()), !queue.has_room(views)),
             None => (false, false),
         };
         for operand in operands {
-            if let MapArg::Tensor(tensor) = operand {
-                close |= self.settle_read(at, tensor)?;
+            match operand {
+                MapArg::Tensor(tensor) => close |= self.settle_read(at, tensor)?,
+                MapArg::Position => close |= self.queues[at].group.as_ref().is_some_and(|g| g.is_turned()),
+                _ => {}
             }
         }
         close |= self.settle_write(at, target)?;
@@ -530,6 +564,14 @@ impl Runtime {
             self.close_group(at, target.shape(), views, None)?;
         }
         Ok(self.queues[at].chain.len())
+    }
+
+    /// Flushes a queue whose open group must be cut before the operation that is submitted now.
+    pub(super) fn begin_round(&mut self, at: usize) -> Result<()> {
+        match self.queues[at].ends_before(self.span) {
+            true => self.flush_full(at),
+            false => Ok(()),
+        }
     }
 
     /// Flushes other queues with pending work on a tensor. True when the open group of queue `at` must be
@@ -573,8 +615,9 @@ impl Runtime {
             }
         }
         let Some(group) = &self.queues[at].group else { return Ok(flush) };
-        let clash =
-            |l: &Load| l.storage.is(storage) && (l.layout != *target.layout() || l.dtype != target.dtype());
+        let elsewhere =
+            |l: &Load| l.turns.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
+        let clash = |l: &Load| l.storage.is(storage) && elsewhere(l);
         Ok(flush || group.loads.iter().any(clash))
     }
 
@@ -664,25 +707,28 @@ pub(super) fn register(group: &mut FusedGroup, part: usize, tensor: &Tensor) -> 
     {
         return group.nodes[node].reg;
     }
-    let same = |l: &&Load| {
-        l.storage.is(tensor.storage()) && l.layout == *tensor.layout() && l.dtype == tensor.dtype()
-    };
-    if let Some(load) = group.loads.iter().find(same) {
-        return load.reg;
+    let (layout, dtype) = (tensor.layout(), tensor.dtype());
+    match group.load_of(tensor.storage(), layout, dtype, None) {
+        Some(load) => load.reg,
+        None => push_load(group, tensor.storage_ref(), layout, dtype, None),
     }
-    let strides = match tensor.layout().broadcast_to(&group.shape) {
+}
+
+/// The register of a new load.
+pub(super) fn push_load(
+    group: &mut FusedGroup,
+    storage: StorageRef,
+    layout: &Layout,
+    dtype: Dtype,
+    turns: Option<Box<[Turn]>>,
+) -> u16 {
+    let strides = match layout.broadcast_to(&group.shape) {
         Some(layout) => layout.strides,
         None => SmallVec::from_elem(0, group.shape.len()),
     };
     let view = group.loads.len() as u16;
-    let reg = push_source(group, Source::Load { view, dtype: tensor.dtype() });
-    group.loads.push(Load {
-        storage: tensor.storage_ref(),
-        layout: tensor.layout().clone(),
-        strides,
-        dtype: tensor.dtype(),
-        reg,
-    });
+    let reg = push_source(group, Source::Load { view, dtype });
+    group.loads.push(Load { storage, layout: layout.clone(), strides, turns, dtype, reg });
     reg
 }
 

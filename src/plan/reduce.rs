@@ -113,6 +113,7 @@ impl Runtime {
         let queue = &self.queues[at];
         if let Some(group) = &queue.group {
             close |= group.shape != *x.shape() || !queue.has_room(3) || (moves && group.uses_position());
+            close |= group.is_turned();
         }
         if close {
             self.close_group(at, x.shape(), 3, Some((dims, f)))?;

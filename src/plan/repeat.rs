@@ -73,7 +73,8 @@ impl Runtime {
         let group = queue.group.as_deref()?;
         let first = tensors.first().filter(|_| are_alike(tensors))?;
         let is_alone = queue.generation == begun.generation && queue.chain.len() == begun.groups;
-        let is_plain = group.reduce.is_none() && !group.uses_position() && same(&group.shape, first.shape());
+        let is_plain = group.reduce.is_none() && !group.uses_position() && !group.is_turned();
+        let is_plain = is_plain && same(&group.shape, first.shape());
         if !is_alone || !is_plain || group.device != first.device() {
             return None;
         }
@@ -156,7 +157,7 @@ impl Runtime {
                     let tensor = &tensors[*number];
                     let layout = tensor.layout().clone();
                     let (strides, dtype) = (layout.strides.clone(), tensor.dtype());
-                    Load { storage: tensor.storage_ref(), layout, strides, dtype, reg: *reg }
+                    Load { storage: tensor.storage_ref(), layout, strides, turns: None, dtype, reg: *reg }
                 }
                 Operand::Shared(load) => shared(load, &group),
             });

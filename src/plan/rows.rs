@@ -110,7 +110,7 @@ impl Runtime {
         let per_row = rows.per_row.clone();
         let read = |read: &Read<'_>| -> Result<View> {
             let ptr = address_to_read(read.storage, &read.layout, read.dtype.size(), stream)?;
-            Ok(View { ptr, dtype: read.dtype, strides: read.strides.clone() })
+            Ok(View::new(ptr, read.dtype, read.strides.clone()))
         };
         let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
         let results = wanted.iter().map(|written| (&**written.storage, written.span));
@@ -122,7 +122,7 @@ impl Runtime {
         for written in &wanted {
             let dtype = chain.dtype(written.reg);
             let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
-            views.push(View { ptr, dtype, strides: written.strides.clone() });
+            views.push(View::new(ptr, dtype, written.strides.clone()));
         }
         let mut launch = Launch {
             program: self.programs.get(&rows),

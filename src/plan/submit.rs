@@ -111,7 +111,7 @@ impl Runtime {
             let dtype = view.tensor.dtype();
             let place = if view.write { address } else { address_to_read };
             let ptr = place(storage, view.tensor.layout(), dtype.size(), &stream)?;
-            views.push(View { ptr, dtype, strides: view.strides.clone() });
+            views.push(View::new(ptr, dtype, view.strides.clone()));
         }
         let tag = if work.kind.may_fault() || text.is_some() {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));

@@ -203,7 +203,7 @@ fn transform(
     let mut views = vec![input.on_device(), out.on_device()];
     if workspace > 0 {
         let ptr = gpu.alloc(workspace).unwrap();
-        views.push(View { ptr, dtype: Dtype::U8, strides: [1].into_iter().collect() });
+        views.push(View::new(ptr, Dtype::U8, [1].into_iter().collect()));
     }
     run(gpu, &launch(&fft(plan), &shape, views.clone(), &[]));
     let got = parts(&out.download(gpu));
@@ -296,7 +296,7 @@ fn a_plan_runs_on_any_stream() {
             let ptr = gpu.alloc(plan.workspace().max(16)).unwrap();
             let mut views = vec![input.on_device(), out.on_device()];
             if plan.workspace() > 0 {
-                views.push(View { ptr, dtype: Dtype::U8, strides: [1].into_iter().collect() });
+                views.push(View::new(ptr, Dtype::U8, [1].into_iter().collect()));
             }
             gpu.launch(&launch(&fft, &[2, n], views, &[]), stream).unwrap();
             (stream, out)

@@ -16,9 +16,15 @@ fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbe
 /// Runs a launch over the pairs on both sides and compares every bit of their storage, including the gaps
 /// between the elements of views.
 pub(super) fn agree_launch(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair]) {
-    run(gpu, &Launch { views: pairs.iter().map(Pair::on_device).collect(), ..work.clone() });
+    agree_through(gpu, work, pairs, |_, view| view);
+}
+
+/// [`agree_launch`], with other views of the same memory.
+fn agree_through(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair], through: impl Fn(usize, View) -> View) {
+    let all = |views: Vec<View>| views.into_iter().enumerate().map(|(v, view)| through(v, view)).collect();
+    run(gpu, &Launch { views: all(pairs.iter().map(Pair::on_device).collect()), ..work.clone() });
     let results: Vec<Pair> = pairs.iter().map(|pair| pair.download(gpu)).collect();
-    let views = pairs.iter_mut().map(Pair::on_host).collect();
+    let views = all(pairs.iter_mut().map(Pair::on_host).collect());
     // SAFETY: the views lie in `pairs`, which nothing else uses.
     unsafe { host::run(&Launch { views, ..work.clone() }, &FaultSlot::default()) };
     for (v, (got, want)) in results.iter().zip(pairs.iter()).enumerate() {
@@ -81,6 +87,55 @@ fn copies_of_all_layouts() {
                     [Pair::at(&gpu, dtype, shape, from, offset, 1), Pair::at(&gpu, dtype, shape, to, 0, 2)];
                 agree(&gpu, &copy(dtype, dtype), shape, &mut pairs, &[]);
             }
+        }
+    }
+}
+
+/// The view read from these coordinates on, around the ends, backwards in the dimensions of `back`.
+fn turned(mut view: View, shape: &[usize], firsts: &[usize], back: &[usize]) -> View {
+    let mut wraps = shape.to_vec();
+    for (d, &first) in firsts.iter().enumerate() {
+        let bytes = first as i64 * view.strides[d] as i64 * view.dtype.size() as i64;
+        view.ptr = view.ptr.wrapping_add_signed(bytes);
+        wraps[d] = if back.contains(&d) { first + 1 } else { shape[d] - first };
+        if back.contains(&d) {
+            view.strides[d] = -view.strides[d];
+        }
+    }
+    view.wraps = (wraps != shape).then(|| wraps.into());
+    view
+}
+
+#[test]
+fn loads_around_the_ends_of_dimensions() {
+    let Some(gpu) = device() else { return };
+    type Case<'a> = (&'a [usize], &'a [usize], &'a [usize], &'a [usize]);
+    let cases: &[Case<'_>] = &[
+        (&[1000], &[997], &[512], &[]),
+        (&[1000], &[999], &[0], &[0]),
+        (&[70, 101], &[1, 0], &[0, 100], &[]),
+        (&[64, 1024], &[63, 0], &[5, 512], &[]),
+        (&[64, 1024], &[1, 1], &[63, 1023], &[]),
+        (&[33, 9001], &[32, 8000], &[1, 9000], &[1]),
+        (&[300, 200], &[299, 199], &[100, 3], &[0, 1]),
+        (&[100, 5], &[50, 2], &[99, 4], &[]),
+        (&[3, 5, 130], &[1, 4, 1], &[2, 0, 129], &[]),
+        (&[3, 5, 130], &[0, 4, 0], &[2, 1, 129], &[0, 2]),
+        (&[2, 3, 4, 65], &[1, 2, 0, 64], &[0, 1, 3, 0], &[1]),
+        (&[4, 1, 2, 3, 66], &[3, 0, 1, 2, 1], &[0, 0, 0, 1, 60], &[4]),
+    ];
+    for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64, Dtype::C128] {
+        let load = |view| Source::Load { view, dtype };
+        let stores = (0..3).map(|reg| Store { reg, view: 3 + reg }).collect();
+        let map = Map { sources: vec![load(0), load(1), load(2)], instrs: vec![], stores };
+        for (shape, first, second, back) in cases {
+            let mut pairs: Vec<Pair> = (0..6).map(|number| Pair::dense(&gpu, dtype, shape, number)).collect();
+            let work = launch(&program(map.clone()), shape, vec![], &[]);
+            agree_through(&gpu, &work, &mut pairs, |v, view| match v {
+                0 => turned(view, shape, first, &[]),
+                1 => turned(view, shape, second, back),
+                _ => view,
+            });
         }
     }
 }

@@ -101,12 +101,12 @@ impl Pair {
 
     fn on_device(&self) -> View {
         let ptr = self.device + (self.offset * self.dtype.size()) as u64;
-        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+        View::new(ptr, self.dtype, self.strides.clone())
     }
 
     fn on_host(&mut self) -> View {
         let ptr = self.bytes.as_mut_ptr() as u64 + (self.offset * self.dtype.size()) as u64;
-        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+        View::new(ptr, self.dtype, self.strides.clone())
     }
 
     fn raw(&self, at: usize) -> u64 {

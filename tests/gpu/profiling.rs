@@ -127,7 +127,7 @@ fn an_illegal_address_in_a_process_of_its_own() {
         instrs: Vec::new(),
         stores: vec![Store { reg: 0, view: 1 }],
     };
-    let view = |ptr: Ptr| View { ptr, dtype: Dtype::F32, strides: [1].as_slice().into() };
+    let view = |ptr: Ptr| View::new(ptr, Dtype::F32, [1].as_slice().into());
     let target = gpu.driver().alloc(4096).unwrap();
     let broken = launch(&program(map), &[1000], vec![view(0x1000), view(target)], &[]);
     let ticket = gpu.note_launch(gpu.default_stream(), "broken", Span::new(1, 2));

@@ -82,7 +82,7 @@ pub(super) fn plain(dtype: Dtype) -> Map {
 }
 
 fn view(ptr: Ptr, dtype: Dtype, strides: &[isize]) -> View {
-    View { ptr, dtype, strides: strides.into() }
+    View::new(ptr, dtype, strides.into())
 }
 
 /// Prints rates without checking them; runs only when `RUNNEL_RATES` is set.

@@ -123,7 +123,7 @@ impl Generator {
         let agent = self.agent(place);
         let place = if place == Place::Pinned { Place::Host } else { place };
         let rank = shape.len();
-        let kind = self.draw.below(9);
+        let kind = self.draw.below(10);
         if kind == 0 || rank == 0 {
             let (to, total) = sum(dtype, &self.memory.read(view))?;
             self.note(agent, None, &[(view, false)], true);
@@ -194,6 +194,15 @@ impl Generator {
                 (format!("{name}.flip({d})"), (dtype, shape.clone(), along(n, &turned)), None)
             }
             7 => {
+                let by = self.draw.below(9) as i64 - 4;
+                let rolled = |row: &Vec<Val>| {
+                    let from = |i: usize| (i as i64 - by).rem_euclid(n as i64) as usize;
+                    (0..n).map(|i| row[from(i)]).collect()
+                };
+                let rolled: Vec<Vec<Val>> = rows.iter().map(rolled).collect();
+                (format!("{name}.roll({by}, {d})"), (dtype, shape.clone(), along(n, &rolled)), None)
+            }
+            8 => {
                 if n == 0 {
                     return None;
                 }

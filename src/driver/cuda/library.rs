@@ -55,6 +55,9 @@ struct Recent {
     loaded: Arc<Loaded>,
 }
 
+/// A program, and how it is launched.
+type Wanted = (Arc<Program>, Signature);
+
 const RECENT: usize = 1024;
 
 struct Tables {
@@ -73,7 +76,7 @@ pub(super) struct Library {
     /// The ready-made kernels, once they are needed.
     ready: OnceLock<Option<Arc<Loaded>>>,
     /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
-    shipped: Mutex<HashMap<(Arc<Program>, Signature), Option<Arc<Loaded>>>>,
+    shipped: Mutex<HashMap<Wanted, Option<Arc<Loaded>>>>,
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,

@@ -37,7 +37,7 @@ pub(crate) fn step(x: Ptr, n: usize, number: i64) -> Launch {
     Launch {
         program: Arc::new(Program::new(&map)),
         shape: smallvec![n],
-        views: smallvec![View { ptr: x, dtype, strides: smallvec![1] }],
+        views: smallvec![View::new(x, dtype, smallvec![1])],
         numbers: smallvec![number as u64],
         reduced: 0,
         axis: 0,

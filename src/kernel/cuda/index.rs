@@ -69,15 +69,33 @@ impl Space {
 
     /// The offset, in elements, of the coordinates; the strides are in the words from `strides` on.
     pub fn offset(&self, strides: usize) -> String {
+        let Space { name, index, .. } = self;
+        self.sum(|d| format!("({index}){name}{d} * ({index})p.w[{}]", strides + d))
+    }
+
+    /// [`Space::offset`] of a view that wraps: after the strides come the coordinates where it does, and how
+    /// far it goes back there.
+    pub fn wrapped_offset(&self, strides: usize) -> String {
+        let Space { name, index, rank, .. } = self;
+        self.sum(|d| {
+            let (stride, wrap, back) = (strides + d, strides + rank + d, strides + 2 * rank + d);
+            format!(
+                "({index}){name}{d} * ({index})p.w[{stride}] - \
+                 (({index}){name}{d} >= ({index})p.w[{wrap}] ? ({index})p.w[{back}] : 0)"
+            )
+        })
+    }
+
+    fn sum(&self, term: impl Fn(usize) -> String) -> String {
         match self.rank {
             0 => "0".into(),
-            _ => (0..self.rank)
-                .map(|d| {
-                    format!("({index}){}{d} * ({index})p.w[{}]", self.name, strides + d, index = self.index)
-                })
-                .collect::<Vec<_>>()
-                .join(" + "),
+            _ => (0..self.rank).map(term).collect::<Vec<_>>().join(" + "),
         }
+    }
+
+    /// The type of offsets: views may go backwards.
+    pub fn signed(&self) -> &'static str {
+        if self.index == "u64" { "i64" } else { "i32" }
     }
 }
 

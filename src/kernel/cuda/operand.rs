@@ -30,7 +30,7 @@ pub(in crate::kernel) fn row_stride(shape: &[usize], view: &View) -> Option<u64>
 pub(in crate::kernel) fn packed(queue: &mut dyn Queue, shape: &[usize], dtype: Dtype) -> Result<View> {
     let count: u64 = shape.iter().map(|&n| n as u64).product();
     let ptr = queue.scratch(count * dtype.size() as u64)?;
-    Ok(View { ptr, dtype, strides: contiguous_strides(shape) })
+    Ok(View::new(ptr, dtype, contiguous_strides(shape)))
 }
 
 /// Copies one view to another of the same shape, on the launch's stream.

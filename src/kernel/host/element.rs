@@ -94,7 +94,7 @@ pub unsafe fn load<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
                     std::slice::from_raw_parts_mut(to.add(r * w), w).fill(value);
                 }
             }
-            _ if rs != 0 && rs < cs => {
+            _ if rs != 0 && rs.abs() < cs.abs() => {
                 for c in 0..w {
                     let (from, to) = (from.offset(c as isize * cs), to.add(c));
                     for r in 0..h {
@@ -127,7 +127,7 @@ pub unsafe fn store<M: Element>(from: *const M::Lane, tile: Tile, to: *mut M) {
         }
         match cs {
             1 => (0..h).for_each(|r| store_row::<M>(from.add(r * w), w, to.offset(r as isize * rs))),
-            _ if rs != 0 && rs < cs => {
+            _ if rs != 0 && rs.abs() < cs.abs() => {
                 for c in 0..w {
                     let (from, to) = (from.add(c), to.offset(c as isize * cs));
                     for r in 0..h {

@@ -402,10 +402,14 @@ impl Access<'_> {
 
     /// The addresses the view may access.
     fn range(&self, shape: &[usize]) -> std::ops::Range<usize> {
-        let last: usize =
-            self.strides.iter().zip(shape).map(|(&s, &n)| s.unsigned_abs() * n.saturating_sub(1)).sum();
-        let start = self.base as usize;
-        start..start + (last + 1) * self.dtype.size()
+        let (mut first, mut last) = (0, 0);
+        for (&stride, &extent) in self.strides.iter().zip(shape) {
+            let farthest = stride * extent.saturating_sub(1) as isize;
+            first += farthest.min(0);
+            last += farthest.max(0);
+        }
+        let (start, size) = (self.base as usize, self.dtype.size() as isize);
+        start.wrapping_add_signed(first * size)..start.wrapping_add_signed((last + 1) * size)
     }
 }
 

@@ -74,11 +74,7 @@ impl Memory {
     }
 
     pub fn view(&mut self) -> View {
-        View {
-            ptr: self.bytes.as_mut_ptr() as usize as u64,
-            dtype: self.dtype,
-            strides: self.strides.clone(),
-        }
+        View::new(self.bytes.as_mut_ptr() as usize as u64, self.dtype, self.strides.clone())
     }
 
     /// The element's bits in its dtype.

@@ -425,7 +425,7 @@ impl Memory {
 
     fn view(&mut self) -> View {
         let ptr = self.bytes.as_mut_ptr() as u64 + (self.offset * self.dtype.size()) as u64;
-        View { ptr, dtype: self.dtype, strides: self.strides.clone() }
+        View::new(ptr, self.dtype, self.strides.clone())
     }
 }
 

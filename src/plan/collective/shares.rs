@@ -184,7 +184,7 @@ impl Runtime {
                 self.wait_stream(&stream, center)?;
             }
             let from = (low * dtype.size()) as u64;
-            let view = |&ptr: &Ptr| View { ptr: ptr + from, dtype, strides: contiguous_strides(&shape) };
+            let view = |&ptr: &Ptr| View::new(ptr + from, dtype, contiguous_strides(&shape));
             let launch = Launch {
                 program: program.clone(),
                 views: ends.iter().map(view).collect(),

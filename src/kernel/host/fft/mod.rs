@@ -369,7 +369,7 @@ mod tests {
             Transform::FromReal => (real, complex),
             Transform::ToReal => (complex, real),
         };
-        let view = |ptr, dtype| View { ptr, dtype, strides: Default::default() };
+        let view = |ptr, dtype| View::new(ptr, dtype, Default::default());
         Launch {
             program: Arc::new(Program::new(&Fft { spec: spec.clone(), inverse, plan })),
             shape: std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),

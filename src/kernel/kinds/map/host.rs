@@ -80,7 +80,7 @@ impl<'a> Cover<'a> {
         let long = |d: &usize| shape[*d] > 1;
         let follows = |view: u16| {
             let strides = &launch.views[usize::from(view)].strides;
-            (0..shape.len()).rev().filter(long).find(|&d| strides[d] == 1)
+            (0..shape.len()).rev().filter(long).find(|&d| strides[d].abs() == 1)
         };
         let loads = map.sources.iter().filter_map(|source| match source {
             Source::Load { view, .. } => Some(*view),
@@ -90,7 +90,8 @@ impl<'a> Cover<'a> {
         let col = map.stores.iter().find_map(|s| follows(s.view)).unwrap_or(longest);
         let crosswise = |number: u16| {
             let view = &launch.views[usize::from(number)];
-            let row = follows(number).filter(|&d| d != col && view.strides[col] > 1 && shape[d] >= 4)?;
+            let row =
+                follows(number).filter(|&d| d != col && view.strides[col].abs() > 1 && shape[d] >= 4)?;
             Some((row, LINE / view.dtype.size()))
         };
         let crossing = loads.clone().find_map(crosswise);

@@ -5,9 +5,11 @@
 //! adjacent elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest). If any view is
 //! unaligned, or strided along the innermost dimension, a unit is one element.
 
+mod boxes;
 mod fast_path;
 pub(super) mod host;
 mod transpose;
+mod wrap;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
@@ -184,17 +186,34 @@ enum ViewKind {
     Repeat = 3,
     /// Addressed by coordinates.
     Strided = 4,
+    /// Addressed by coordinates, and wraps.
+    Wrapped = 5,
+    /// A row that wraps, along any dimension, between units.
+    WrappedRow = 6,
 }
 
 impl ViewKind {
-    const ALL: [ViewKind; 5] =
-        [ViewKind::Linear, ViewKind::Uniform, ViewKind::Row, ViewKind::Repeat, ViewKind::Strided];
-
-    /// Added to the number of a kind when the view has the strides of the first one by coordinates.
-    const LIKE_FIRST: usize = 3;
+    const ALL: [ViewKind; 7] = [
+        ViewKind::Linear,
+        ViewKind::Uniform,
+        ViewKind::Row,
+        ViewKind::Repeat,
+        ViewKind::Strided,
+        ViewKind::Wrapped,
+        ViewKind::WrappedRow,
+    ];
 
     fn by_coordinates(self) -> bool {
-        matches!(self, ViewKind::Row | ViewKind::Repeat | ViewKind::Strided)
+        !matches!(self, ViewKind::Linear | ViewKind::Uniform)
+    }
+
+    /// Units of the view are adjacent elements.
+    fn has_units(self) -> bool {
+        matches!(self, ViewKind::Linear | ViewKind::Row | ViewKind::WrappedRow)
+    }
+
+    fn wraps(self) -> bool {
+        matches!(self, ViewKind::Wrapped | ViewKind::WrappedRow)
     }
 }
 
@@ -216,17 +235,25 @@ struct Plan {
 const MOST_UNROLLED: usize = 256;
 
 /// Most views whose kinds fit a signature; programs with more views address all of them as strided.
-const MAX_KINDS: usize = 36;
+const MAX_KINDS: usize = 27;
+
+/// Set beside the number of a kind when the view has the strides of the first one by coordinates.
+const LIKE_FIRST: usize = 8;
+
+/// Then the views that may wrap; loads come first.
+const MAX_WRAPS: usize = 100;
 
 impl Plan {
     fn read(map: &Map, signature: Signature) -> Plan {
         let views = counts(map).0;
         let (mut kinds, mut like_first) = (vec![ViewKind::Strided; views], vec![false; views]);
-        if views <= MAX_KINDS {
-            for v in 0..views {
-                let number = (signature.0 >> (16 + 3 * v) & 7) as usize;
-                like_first[v] = number >= ViewKind::ALL.len();
-                kinds[v] = ViewKind::ALL[number - if like_first[v] { ViewKind::LIKE_FIRST } else { 0 }];
+        for v in 0..views {
+            if views <= MAX_KINDS {
+                let number = (signature.0 >> (16 + 4 * v) & 15) as usize;
+                kinds[v] = ViewKind::ALL[number & 7];
+                like_first[v] = number & LIKE_FIRST != 0;
+            } else if v < MAX_WRAPS && signature.0 >> (16 + v) & 1 == 1 {
+                kinds[v] = ViewKind::Wrapped;
             }
         }
         Plan {
@@ -291,6 +318,13 @@ impl Kind for Map {
     }
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        if boxes::is_wrapped(launch) {
+            for part in boxes::boxes(launch) {
+                // SAFETY: guaranteed by the caller: a part's views are parts of the launch's.
+                unsafe { host::run(self, &part) }
+            }
+            return;
+        }
         // SAFETY: guaranteed by the caller.
         unsafe { host::run(self, launch) }
     }
@@ -307,7 +341,13 @@ impl Kind for Map {
         let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
         for (v, view) in views.iter().enumerate() {
             let written = stored(self, v);
-            let kind = if is_linear(shape, &view.strides) {
+            let kind = if view.wraps.is_some() {
+                (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
+                match inner.map(|(d, _)| view.strides[d]) {
+                    Some(1) => ViewKind::WrappedRow,
+                    _ => ViewKind::Wrapped,
+                }
+            } else if is_linear(shape, &view.strides) {
                 ViewKind::Linear
             } else if !written && is_uniform(shape, &view.strides) {
                 ViewKind::Uniform
@@ -325,15 +365,16 @@ impl Kind for Map {
             }
             let size = view.dtype.size();
             match kind {
-                ViewKind::Linear | ViewKind::Row => {
+                kind if kind.has_units() => {
                     narrowest = narrowest.min(size);
                     widest = widest.max(size);
                 }
                 ViewKind::Strided => {
                     aligned = 1;
-                    transposed |= inner.is_some_and(|(d, _)| view.strides[d] > 1);
+                    transposed |= inner.is_some_and(|(d, _)| view.strides[d].abs() > 1);
                 }
-                ViewKind::Uniform | ViewKind::Repeat => {}
+                ViewKind::Wrapped => aligned = 1,
+                _ => {}
             }
         }
         if transposed && let Some(signature) = transpose::signature(self, launch) {
@@ -342,19 +383,27 @@ impl Kind for Map {
         // Row strides and addresses must keep every unit aligned.
         let mut width = vector_width(narrowest, widest, self.instrs.len());
         for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
-            if matches!(kinds[v], ViewKind::Linear | ViewKind::Row) {
+            if kinds[v].has_units() {
                 let unit = (width * view.dtype.size()).min(16) as u64;
                 aligned |= view.ptr % unit;
             }
-            if kinds[v] == ViewKind::Row {
+            if matches!(kinds[v], ViewKind::Row | ViewKind::WrappedRow) {
                 let outer = squeezed(shape).rev().skip(1);
                 aligned |= outer.fold(0, |all, (d, _)| all | (view.strides[d].unsigned_abs() % width)) as u64;
+            }
+            if let (Some(wraps), Some((d, _))) = (&view.wraps, inner) {
+                aligned |= (wraps[d] % width) as u64;
             }
         }
         let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);
         // A unit is whole words of every view.
         if aligned != 0 || ragged || views.len() > MAX_KINDS || width * narrowest < 4 {
             width = 1;
+        }
+        if width == 1
+            && let Some(signature) = wrap::signature(self, launch)
+        {
+            return signature;
         }
         let rank = if flat && views.len() <= MAX_KINDS { 0 } else { squeezed(shape).count() };
         let mut bits = 0u128;
@@ -363,21 +412,24 @@ impl Kind for Map {
             for (v, kind) in kinds.iter().enumerate().take(views.len()) {
                 let kind = match kind {
                     ViewKind::Row | ViewKind::Repeat if width == 1 => ViewKind::Strided,
+                    ViewKind::WrappedRow if width == 1 => ViewKind::Wrapped,
                     kind => *kind,
                 };
                 let mut number = kind as usize;
-                if kind.by_coordinates() {
+                if kind.by_coordinates() && !kind.wraps() {
                     let same =
                         |first: &View| squeezed(shape).all(|(d, _)| first.strides[d] == views[v].strides[d]);
                     match first {
-                        Some(first) if kind != ViewKind::Repeat && same(first) => {
-                            number += ViewKind::LIKE_FIRST
-                        }
+                        Some(first) if same(first) => number |= LIKE_FIRST,
                         Some(_) => {}
                         None => first = Some(&views[v]),
                     }
                 }
-                bits |= (number as u128) << (16 + 3 * v);
+                bits |= (number as u128) << (16 + 4 * v);
+            }
+        } else {
+            for (v, view) in views.iter().enumerate().take(MAX_WRAPS) {
+                bits |= u128::from(view.wraps.is_some()) << (16 + v);
             }
         }
         Signature(bits | (rank as u128 & 0xfff) << 4 | u128::from(wide) << 3 | u128::from(width.ilog2()))
@@ -386,6 +438,9 @@ impl Kind for Map {
     fn source(&self, signature: Signature) -> CudaSource {
         if transpose::is_transposed(signature) {
             return transpose::source(self, signature);
+        }
+        if wrap::is_wrap(signature) {
+            return wrap::source(self, signature);
         }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);
@@ -400,7 +455,7 @@ impl Kind for Map {
         for (v, slot) in strides.iter_mut().enumerate() {
             if plan.has_strides(v) {
                 *slot = next;
-                next += plan.rank;
+                next += plan.rank * if plan.kinds[v].wraps() { 3 } else { 1 };
             }
         }
         let address = |v: usize| {
@@ -408,11 +463,17 @@ impl Kind for Map {
             let at = match plan.kinds[v] {
                 ViewKind::Linear => format!("(unit) * {}", width * size),
                 ViewKind::Uniform => "0".into(),
-                _ => format!("({}) * {size}", space.offset(strides[v])),
+                kind => {
+                    let offset = match kind.wraps() {
+                        true => space.wrapped_offset(strides[v]),
+                        false => space.offset(strides[v]),
+                    };
+                    format!("(i64)({})({offset}) * {size}", space.signed())
+                }
             };
             format!("p.w[{}] + (u64){at}", pointer(v))
         };
-        let moves_unit = |v: usize| vector && matches!(plan.kinds[v], ViewKind::Linear | ViewKind::Row);
+        let moves_unit = |v: usize| vector && plan.kinds[v].has_units();
 
         let (mut uniform, mut registers, mut loads) = (String::new(), String::new(), String::new());
         let (mut results, mut stores) = (String::new(), String::new());
@@ -531,6 +592,9 @@ impl Kind for Map {
         if transpose::is_transposed(signature) {
             return transpose::enqueue(self, launch, signature, queue);
         }
+        if wrap::is_wrap(signature) {
+            return wrap::enqueue(self, launch, signature, queue);
+        }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
@@ -547,17 +611,34 @@ impl Kind for Map {
             }
             Space::push(&mut words, dims.iter().copied());
         }
-        for (_, view) in launch.views.iter().enumerate().take(views).filter(|(v, _)| plan.has_strides(*v)) {
-            let mut strides = squeezed(&launch.shape).map(|(d, _)| view.strides[d] as u64);
-            let inner = strides.next_back().map(|s| s * width);
+        for (v, view) in launch.views.iter().enumerate().take(views).filter(|(v, _)| plan.has_strides(*v)) {
+            let dims = squeezed(&launch.shape);
+            let mut strides = dims.clone().map(|(d, _)| view.strides[d] as u64);
+            let inner = strides.next_back().map(|s| s.wrapping_mul(width));
             words.extend(strides.chain(inner));
+            if plan.kinds[v].wraps() {
+                let wraps = view.wraps.as_ref();
+                let mut wraps = dims.clone().map(|(d, n)| wraps.map_or(n, |wraps| wraps[d]) as u64);
+                let inner = wraps.next_back().map(|wrap| wrap / width);
+                words.extend(wraps.chain(inner));
+                words.extend(dims.map(|(d, n)| (view.strides[d] as u64).wrapping_mul(n as u64)));
+            }
         }
         let per_block = (BLOCK * plan.unroll()) as u64;
         queue.run(0, blocks(units.max(1), per_block), BLOCK as u32, &words)
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
-        let encoded = encode_map(self, launch);
-        encoded.map_or(Ok(false), |encoded| queue.interpret(&encoded))
+        if !boxes::is_wrapped(launch) {
+            return encode_map(self, launch).map_or(Ok(false), |encoded| queue.interpret(&encoded));
+        }
+        // All parts call the same functions, so the first one decides for all.
+        for part in boxes::boxes(launch) {
+            let Some(encoded) = encode_map(self, &part) else { return Ok(false) };
+            if !queue.interpret(&encoded)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

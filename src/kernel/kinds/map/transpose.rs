@@ -3,6 +3,7 @@
 //! Handles launches where some view is contiguous along a dimension `y` that is not the innermost one, `x`;
 //! all such views share `y`. Other views are addressed by coordinates.
 
+use super::boxes::is_wrapped;
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, reach};
@@ -58,19 +59,20 @@ fn axes(launch: &Launch) -> SmallVec<[usize; 6]> {
 fn transposed_axis(map: &Map, launch: &Launch, axes: &[usize]) -> Option<usize> {
     let (&x, outer) = axes.split_last()?;
     let views = counts(map).0;
-    let transposed =
-        launch.views[..views].iter().find(|view| view.strides[x] > 1 && along(view, outer).is_some())?;
+    let transposed = launch.views[..views]
+        .iter()
+        .find(|view| view.strides[x].abs() > 1 && along(view, outer).is_some())?;
     along(transposed, outer)
 }
 
 fn along(view: &crate::kernel::View, outer: &[usize]) -> Option<usize> {
-    outer.iter().copied().find(|&d| view.strides[d] == 1)
+    outer.iter().copied().find(|&d| view.strides[d].abs() == 1)
 }
 
 /// The signature of a launch that should run by tiles; `None` for all others.
 pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     let views = counts(map).0;
-    if views > MAX_VIEWS || map.sources.contains(&Register::Position) {
+    if views > MAX_VIEWS || map.sources.contains(&Register::Position) || is_wrapped(launch) {
         return None;
     }
     let axes = axes(launch);
@@ -81,7 +83,7 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     }
     let (mut transposed, mut bytes, mut wide) = (0u32, 0, false);
     for (v, view) in launch.views[..views].iter().enumerate() {
-        if view.strides[x] > 1 && view.strides[y] == 1 {
+        if view.strides[x].abs() > 1 && view.strides[y].abs() == 1 {
             transposed |= 1 << v;
             bytes += view.dtype.size();
             // A view that is loaded and stored has a tile for each.
@@ -115,11 +117,12 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
     let rank = plan.outer + 2;
     let words = strides + views * rank;
     let space = Space { name: "c", rank: plan.outer, word: divisors, index };
+    let signed = space.signed();
     let address = |v: usize| {
         let size = view_dtype(map, v).map_or(1, |d| d.size());
         let step = |i: usize| strides + v * rank + plan.outer + i;
         format!(
-            "p.w[{}] + (u64)(o{v} + ({index})y * ({index})p.w[{}] + ({index})x * ({index})p.w[{}]) * {size}",
+            "p.w[{}] + (u64)(i64)({signed})(o{v} + ({index})y * ({index})p.w[{}] + ({index})x * ({index})p.w[{}]) * {size}",
             HEAD + v,
             step(0),
             step(1)

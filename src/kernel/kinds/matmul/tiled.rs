@@ -34,7 +34,7 @@ impl TiledProduct {
             let lines = [operand.leading as isize, 1];
             let [row, column] = if operand.transposed { [lines[1], lines[0]] } else { lines };
             let strides = smallvec![operand.step as isize, row, column];
-            View { ptr: operand.ptr, dtype: product.dtype, strides }
+            View::new(operand.ptr, product.dtype, strides)
         };
         let out: Strides = smallvec![product.out_step as isize, n as isize, 1];
         Launch {
@@ -43,7 +43,7 @@ impl TiledProduct {
             views: smallvec![
                 view(&product.left),
                 view(&product.right),
-                View { ptr: product.out, dtype: product.dtype, strides: out }
+                View::new(product.out, product.dtype, out)
             ],
             numbers: SmallVec::new(),
             reduced: 0,

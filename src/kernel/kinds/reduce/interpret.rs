@@ -143,7 +143,7 @@ impl Stage<'_> {
 
     /// The view of partial results.
     fn partial(&self, coder: &mut Coder, dtype: Dtype, ptr: Ptr) -> u64 {
-        coder.view(&[2], &[1], &View { ptr, dtype, strides: [1].as_slice().into() })
+        coder.view(&[2], &[1], &View::new(ptr, dtype, [1].as_slice().into()))
     }
 
     /// `out = held combined with new`; with positions for indexed reductions.

@@ -73,7 +73,7 @@ impl Part {
         let ptr = (view.ptr as i64).wrapping_add((offset * view.dtype.size() as isize) as i64) as u64;
         let rank = view.strides.len();
         let along = if rank >= 2 { view.strides[rank - 2] } else { 0 };
-        View { ptr, dtype: view.dtype, strides: smallvec![along, view.strides[rank - 1]] }
+        View::new(ptr, view.dtype, smallvec![along, view.strides[rank - 1]])
     }
 }
 
@@ -150,10 +150,9 @@ impl Memory {
 
     fn views(&mut self, rows: &Rows) -> impl Iterator<Item = View> {
         let length = self.length as isize;
-        self.words.iter_mut().zip(&rows.temporaries).map(move |(words, temporary)| View {
-            ptr: words.as_mut_ptr() as u64,
-            dtype: temporary.dtype,
-            strides: if temporary.per_row { smallvec![1, 0] } else { smallvec![length, 1] },
+        self.words.iter_mut().zip(&rows.temporaries).map(move |(words, temporary)| {
+            let strides = if temporary.per_row { smallvec![1, 0] } else { smallvec![length, 1] };
+            View::new(words.as_mut_ptr() as u64, temporary.dtype, strides)
         })
     }
 }

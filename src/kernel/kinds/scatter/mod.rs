@@ -427,9 +427,7 @@ fn combine_sorted(queue: &mut dyn Queue, mode: Mode, first: usize, words: &mut W
 /// The sort of a general kernel, by the program that sorts tensors.
 fn sort_targets(queue: &mut dyn Queue, mode: Mode, mut words: Words) -> Result<()> {
     let count = words[0];
-    let mut view = || -> Result<View> {
-        Ok(View { ptr: queue.scratch(8 * count)?, dtype: Dtype::I64, strides: smallvec![1] })
-    };
+    let mut view = || -> Result<View> { Ok(View::new(queue.scratch(8 * count)?, Dtype::I64, smallvec![1])) };
     let (from, keys, positions) = (view()?, view()?, view()?);
     words[8] = from.ptr;
     queue.run(0, blocks(count, 256), 256, &words)?;

@@ -1,0 +1,201 @@
+//! Operands that are read around the ends of their dimensions, or backwards: `roll` and `flip` without a copy.
+//!
+//! Note [Turned loads]. The result of [`Runtime::turned`] is a node like any other: a copy of a load. A
+//! consumer of the same shape reads the load, and if nothing else refers to the result, it is never stored.
+//! Turning a turned load that is still pending turns the original. Since a turned load reads elements at other
+//! places than it is asked for, its storage must not be written by the same group (Note [Hazards]). Only
+//! elementwise launches have such loads: a reduction or a function of the position flushes the group first.
+
+use super::Runtime;
+use super::queue::{FusedGroup, Load, push_load};
+use crate::array::Layout;
+use crate::base::Result;
+use crate::kernel::{Ptr, View};
+use crate::tensor::{StorageRef, Tensor};
+use smallvec::SmallVec;
+
+/// The most boxes without wrapping views into which a launch may fall apart; see `boxes` of elementwise
+/// programs.
+const MOST_BOXES: usize = 64;
+/// The most dimensions of all turned loads of a group together: each takes space in a kernel's parameter.
+const MOST_DIMS: usize = 64;
+
+/// How a dimension of an operand is read: coordinate `c` is element `first + c`, or `first - c`, modulo the
+/// extent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Turn {
+    first: usize,
+    back: bool,
+}
+
+impl Turn {
+    /// Every element moves `shift` places towards the end.
+    pub fn roll(shift: i64, extent: usize) -> Turn {
+        let first =
+            if extent == 0 { 0 } else { (i128::from(shift)).wrapping_neg().rem_euclid(extent as i128) };
+        Turn { first: first as usize, back: false }
+    }
+
+    /// Backwards.
+    pub fn flip(extent: usize) -> Turn {
+        Turn { first: extent.saturating_sub(1), back: extent > 1 }
+    }
+
+    /// This turn of what `inner` has turned.
+    pub fn after(self, inner: Turn, extent: usize) -> Turn {
+        let moved = if inner.back { extent - self.first } else { self.first };
+        Turn { first: (inner.first + moved) % extent.max(1), back: self.back != inner.back }
+    }
+
+    /// The coordinate from which elements come from the other end; the extent if there is none.
+    fn wrap(self, extent: usize) -> usize {
+        if self.back { self.first + 1 } else { extent - self.first }
+    }
+}
+
+impl Load {
+    /// The view of a load at this address.
+    pub(super) fn view(&self, ptr: Ptr) -> View {
+        let mut view = View::new(ptr, self.dtype, self.strides.clone());
+        let Some(turns) = &self.turns else { return view };
+        let mut wraps = self.layout.shape.to_vec();
+        let mut offset = 0;
+        for (d, turn) in turns.iter().enumerate().filter(|&(d, _)| self.strides[d] != 0) {
+            offset += turn.first as isize * self.strides[d];
+            wraps[d] = turn.wrap(wraps[d]);
+            if turn.back {
+                view.strides[d] = -self.strides[d];
+            }
+        }
+        view.ptr = ptr.wrapping_add_signed((offset * self.dtype.size() as isize) as i64);
+        view.wraps = (wraps != self.layout.shape.as_slice()).then(|| wraps.into());
+        view
+    }
+}
+
+impl FusedGroup {
+    /// True when the group reads a turned load.
+    pub(super) fn is_turned(&self) -> bool {
+        self.loads.iter().any(|load| load.turns.is_some())
+    }
+
+    /// True when the group may also read these turns.
+    fn takes(&self, turns: &[Turn]) -> bool {
+        let known = self.loads.iter().filter_map(|load| load.turns.as_deref());
+        let all: SmallVec<[&[Turn]; 16]> = known.chain(std::iter::once(turns)).collect();
+        let parts = |(d, &extent): (usize, &usize)| {
+            let mut wraps: SmallVec<[usize; 16]> = all.iter().map(|turns| turns[d].wrap(extent)).collect();
+            wraps.push(extent);
+            wraps.sort_unstable();
+            wraps.dedup();
+            wraps.len()
+        };
+        let boxes: usize = self.shape.iter().enumerate().map(parts).product();
+        boxes <= MOST_BOXES && all.len() * self.shape.len() <= MOST_DIMS
+    }
+}
+
+/// A tensor in memory and how it is turned.
+struct Turned {
+    storage: StorageRef,
+    layout: Layout,
+    turns: SmallVec<[Turn; 6]>,
+}
+
+impl Runtime {
+    /// Submits a copy of `x` with each dimension turned.
+    pub fn turned(&mut self, name: &'static str, x: &Tensor, turns: &[Turn]) -> Result<Tensor> {
+        let place = self.place(x.device())?;
+        let (at, owner) = (place.queue, place.device.clone());
+        let layout = Layout::contiguous(x.shape());
+        let target = self.note_result(name, at, std::iter::once(x), owner, (layout, x.dtype()))?;
+        if target.count() == 0 {
+            self.bind_empty(&target, at)?;
+            return Ok(target);
+        }
+        self.begin_round(at)?;
+        let from = match self.pending_load(at, x) {
+            Some(load) => {
+                let inner = load.turns.as_deref();
+                let turn = |(d, turn): (usize, &Turn)| {
+                    turn.after(inner.map_or(Turn::default(), |inner| inner[d]), x.shape()[d])
+                };
+                let turns = turns.iter().enumerate().map(turn).collect();
+                Turned { storage: load.storage.clone(), layout: load.layout.clone(), turns }
+            }
+            None => {
+                // The neighbours of an element must be in memory.
+                if let Some(pending) = x.storage().pending() {
+                    self.flush_queue(usize::from(pending.queue))?;
+                }
+                Turned { storage: x.storage_ref(), layout: x.layout().clone(), turns: turns.into() }
+            }
+        };
+        let queue = &self.queues[at];
+        let fits = |group: &FusedGroup| {
+            group.shape == *target.shape() && !group.uses_position() && group.takes(&from.turns)
+        };
+        if !queue.rows().is_empty() || !queue.has_room(2) || !queue.group.as_deref().is_none_or(fits) {
+            self.begin_group(at)?;
+        }
+        let group = self.queues[at].open(x.device(), target.shape());
+        let Turned { storage, layout, turns } = from;
+        let is_turned = turns.iter().any(|turn| *turn != Turn::default());
+        let turns = is_turned.then(|| turns.to_vec().into_boxed_slice());
+        let reg = match group.load_of(&storage, &layout, x.dtype(), turns.as_deref()) {
+            Some(load) => load.reg,
+            None => push_load(group, storage, &layout, x.dtype(), turns),
+        };
+        let part = self.queues[at].chain.len();
+        self.add_node(at, part, reg, &target, name)?;
+        Ok(target)
+    }
+
+    /// The load of which a pending tensor of the open group is a copy.
+    fn pending_load(&self, at: usize, x: &Tensor) -> Option<&Load> {
+        let pending = x.storage().pending().filter(|pending| usize::from(pending.queue) == at)?;
+        let queue = &self.queues[at];
+        let group = queue.group.as_deref()?;
+        let node = group.nodes.get(queue.open_node(pending)?)?;
+        let is_copy = node.dtype == x.dtype() && node.layout(node.storage.as_ref()?) == x.layout();
+        let load = group.loads.iter().find(|load| is_copy && load.reg == node.reg)?;
+        // What this group writes has another value in memory.
+        (load.layout.shape == group.shape && load.storage.pending().is_none()).then_some(load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_compose_as_the_orders_they_stand_for() {
+        let order = |turn: Turn, n: usize| -> Vec<usize> {
+            let at = |c: usize| if turn.back { turn.first + n - c } else { turn.first + c };
+            (0..n).map(|c| at(c) % n).collect()
+        };
+        assert_eq!(order(Turn::roll(1, 4), 4), [3, 0, 1, 2]);
+        assert_eq!(order(Turn::roll(-5, 4), 4), [1, 2, 3, 0]);
+        assert_eq!(order(Turn::flip(4), 4), [3, 2, 1, 0]);
+        assert_eq!(Turn::roll(i64::MIN, 3), Turn::roll(i64::MIN + 3, 3));
+        for n in 1..6 {
+            let all: Vec<Turn> = (0..n as i64)
+                .flat_map(|k| [Turn::roll(k, n), Turn::flip(n).after(Turn::roll(k, n), n)])
+                .collect();
+            for &outer in &all {
+                for &inner in &all {
+                    let (outside, inside) = (order(outer, n), order(inner, n));
+                    let expected: Vec<usize> = outside.iter().map(|&c| inside[c]).collect();
+                    assert_eq!(order(outer.after(inner, n), n), expected, "{outer:?} {inner:?}");
+                }
+                let wrap = outer.wrap(n);
+                let at = |c: usize| {
+                    let c = c as isize - if c >= wrap { n as isize } else { 0 };
+                    outer.first as isize + if outer.back { -c } else { c }
+                };
+                let walked: Vec<usize> = (0..n).map(|c| at(c) as usize).collect();
+                assert_eq!(walked, order(outer, n));
+            }
+        }
+    }
+}
