@@ -25,12 +25,12 @@ const TILE: u64 = 4096;
 
 /// The bits of an element that say whether it is zero: all, without the signs of floats.
 fn magnitude(dtype: Dtype) -> [u64; 2] {
-    match dtype {
-        Dtype::F16 | Dtype::BF16 => [0x7fff; 2],
-        Dtype::F32 | Dtype::C64 => [0x7fff_ffff_7fff_ffff; 2],
-        Dtype::F64 | Dtype::C128 => [u64::MAX >> 1; 2],
-        _ => [u64::MAX; 2],
+    if !dtype.is_float() && !dtype.is_complex() {
+        return [u64::MAX; 2];
     }
+    let bits = 8 * dtype.real().size();
+    let signs = (0..64).step_by(bits).fold(0, |signs, at| signs | 1u64 << (at + bits - 1));
+    [!signs; 2]
 }
 
 impl Kind for NonZero {
