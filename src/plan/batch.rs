@@ -28,6 +28,9 @@ use std::sync::Arc;
 /// The largest number of groups in a batch.
 const MOST: usize = 240;
 
+/// The bytes of the largest number.
+const NUMBER: u64 = 16;
+
 /// The most programs of a batch.
 const KINDS: usize = 4;
 
@@ -106,14 +109,15 @@ impl FusedGroup {
         count.saturating_mul(sizes.sum())
     }
 
-    /// True when something outside of the group refers to everything that it reads, and no other library
-    /// knows its memory.
+    /// True when something outside of the queue refers to everything that it reads, and no other library knows its
+    /// memory. An operand without memory is the result of a group that waits: only single numbers may be.
     fn releases_nothing(&self) -> bool {
         let is_foreign = |storage: &StorageRef| matches!(storage.memory(), Some(Memory::Foreign(_)));
         let results = || self.nodes.iter().filter_map(|node| node.storage.as_ref());
         let is_held = |storage: &StorageRef| {
             let own = self.loads.iter().map(|load| &load.storage).chain(results());
-            storage.holders() > own.filter(|own| own.is(storage)).count()
+            let is_made = storage.memory().is_some() || storage.bytes() <= NUMBER;
+            is_made && storage.holders() > own.filter(|own| own.is(storage)).count()
         };
         self.loads.iter().all(|load| is_held(&load.storage) && !is_foreign(&load.storage))
             && !results().any(is_foreign)
