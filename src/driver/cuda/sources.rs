@@ -604,6 +604,9 @@ fn the_device_kernels_and_random_functions_compile() {
     }
 }
 
+/// Long programs, and those that repeat.
+mod long;
+
 #[cfg(test)]
 mod operations {
     use super::*;
@@ -711,123 +714,5 @@ mod operations {
             }
             check(&launch(map, &[1000], &views, 0));
         }
-    }
-}
-
-static SIN: MapFn = MapFn {
-    name: "sin",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
-
-/// `count` nested sines.
-fn sines(count: u16, dtype: Dtype) -> Map {
-    // Not a loop: what repeats is compiled once.
-    let args = |i: u16| [if i % 3 == 2 { i / 2 } else { i }].into_iter().collect::<Regs>();
-    Map {
-        sources: vec![Register::Load { view: 0, dtype }],
-        instrs: (0..count).map(|i| Instr { f: &SIN, args: args(i), class: dtype.class(), dtype }).collect(),
-        stores: vec![Store { reg: count, view: 1 }],
-    }
-}
-
-#[test]
-fn costly_functions_are_not_copied_without_bound() {
-    let views = |dtype| [view(dtype, &[1], 512), view(dtype, &[1], 1024)];
-    for dtype in [Dtype::F32, Dtype::F64, Dtype::BF16] {
-        for count in [5, 24, 62] {
-            let maps = launch(sines(count, dtype), &[1 << 20], &views(dtype), 0);
-            let reduce = Reduce {
-                map: Map { stores: Vec::new(), ..sines(count, dtype) },
-                value: count,
-                f: &SUM,
-                dtype,
-                out: 1,
-                out_index: None,
-                store_value: true,
-            };
-            let sums = launch(reduce, &[1 << 20], &views(dtype), 1);
-            for launch in [maps, sums] {
-                let kind = &launch.program.kind;
-                let text = kind.source(kind.signature(&launch)).text;
-                // Only the function's definition contains its name.
-                let own = &text[PRELUDE.len()..];
-                assert_eq!(own.matches("sinf(").count() + own.matches("sin(").count(), 1, "{own}");
-                assert_eq!(own.matches("__noinline__").count(), 1);
-            }
-        }
-    }
-    if nvrtc_is_here() {
-        let launch = launch(sines(62, Dtype::BF16), &[1 << 20], &views(Dtype::BF16), 0);
-        check(&launch);
-    }
-}
-
-static NORMAL: MapFn = MapFn {
-    name: "random_normal",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
-
-static EXP: MapFn = MapFn {
-    name: "exp",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
-
-/// A random walk as a loop of a script leaves it: `x = exp(x + randn())`.
-fn walk(rounds: u16) -> Map {
-    let dtype = Dtype::F32;
-    let mut map =
-        Map { sources: vec![Register::Load { view: 0, dtype }, Register::Position], ..Map::default() };
-    map.sources.extend((0..2 * rounds).map(|slot| Register::Number { slot, dtype: Dtype::I64 }));
-    let count = map.sources.len() as u16;
-    let args = |args: &[u16]| args.iter().copied().collect::<Regs>();
-    for round in 0..rounds {
-        let made = count + 3 * round;
-        let before = if round == 0 { 0 } else { made - 1 };
-        let draw = args(&[1, 2 + 2 * round, 3 + 2 * round]);
-        map.instrs.push(Instr { f: &NORMAL, args: draw, class: Class::I64, dtype });
-        map.instrs.push(Instr { f: &ADD, args: args(&[made, before]), class: Class::F32, dtype });
-        map.instrs.push(Instr { f: &EXP, args: args(&[made + 1]), class: Class::F32, dtype });
-    }
-    map.stores.push(Store { reg: count + 3 * rounds - 1, view: 1 });
-    map
-}
-
-#[test]
-fn loops_compile_once() {
-    if !nvrtc_is_here() {
-        return;
-    }
-    for rounds in [4, 16] {
-        let map = walk(rounds);
-        let draws = |kind: &dyn Kind, launch: &Launch| {
-            let text = kind.source(kind.signature(launch)).text;
-            text.split_once("__global__").map_or(0, |(_, kernel)| kernel.matches("random_normal(").count())
-        };
-        let views = [view(Dtype::F32, &[1], 0), view(Dtype::F32, &[1], 0), view(Dtype::F32, &[], 0)];
-        let mut walked = launch(map.clone(), &[4096], &views[..2], 0);
-        walked.numbers = smallvec![0; 32];
-        assert_eq!(draws(&map, &walked), 2, "the loop, and the last elements");
-        check(&walked);
-        let value = map.stores[0].reg;
-        let map = Map { stores: Vec::new(), ..map };
-        let dtype = Dtype::F32;
-        let sum = Reduce { map, value, f: &SUM, dtype, out: 1, out_index: None, store_value: true };
-        let views = [views[0].clone(), views[2].clone()];
-        let mut summed = launch(sum.clone(), &[4096], &views, 1);
-        summed.numbers = smallvec![0; 32];
-        assert_eq!(draws(&sum, &summed), 4, "two loops of rows, and two of columns");
-        check(&summed);
     }
 }
