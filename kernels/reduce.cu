@@ -23,6 +23,7 @@ typedef @ACC@ Acc;
 #undef STEPS
 #undef LANE_THREADS
 #undef FULL_ROUNDS
+#undef HEAD
 #undef SHUFFLE_WIDTH
 #define WIDTH @WIDTH@
 #define LANES @LANES@
@@ -78,6 +79,11 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 #pragma unroll
     for (int i = 0; i < GROUPS * WIDTH; i++) lanes[i] = start();
     u64 base = (u64)t * WIDTH;
+// What precedes the code of element `j` of group `g`.
+#define HEAD \
+    Held& lane = lanes[g * WIDTH + j]; \
+    const i64 within = (i64)(r + j); \
+    const i64 position = (i64)kept * (i64)reduced + within;
 #if FULL_ROUNDS
     // Full rounds, several at a time so that many loads are in flight.
     for (; base + (STEPS - 1) * LANES + (GROUPS - 1) * THREADS_PER_SEGMENT * WIDTH < count; base += STEPS * LANES) {
@@ -91,12 +97,8 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int u = 0; u < STEPS * GROUPS; u++) {
             const Index r = (Index)(begin + base + u * (THREADS_PER_SEGMENT * WIDTH));
 @RESULTS@
-#define HEAD \
-    Held& lane = lanes[u % GROUPS * WIDTH + j]; \
-    const i64 within = (i64)(r + j); \
-    const i64 position = (i64)kept * (i64)reduced + within;
+            const int g = u % GROUPS;
 @ELEMENTS@
-#undef HEAD
 @STORES@
         }
     }
@@ -111,12 +113,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 @REGISTERS_ONE@
 @LOADS@
 @RESULTS@
-#define HEAD \
-    Held& lane = lanes[g * WIDTH + j]; \
-    const i64 within = (i64)(r + j); \
-    const i64 position = (i64)kept * (i64)reduced + within;
 @ELEMENTS@
-#undef HEAD
 @STORES@
             }
         }
@@ -176,6 +173,11 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int j = 0; j < WIDTH; j++) sums[u][j] = start();
     }
     u64 base = y;
+// What precedes the code of element `j` of group `g`.
+#define HEAD \
+    Held& lane = sums[g][j]; \
+    const i64 within = (i64)r; \
+    const i64 position = (i64)(kept + j) * (i64)reduced + within;
 #if FULL_ROUNDS
     for (; base + (GROUPS - 1) * LANE_THREADS < count; base += LANES) {
 @REGISTERS@
@@ -188,12 +190,8 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
         for (int u = 0; u < GROUPS; u++) {
             const Index r = (Index)(begin + base + u * LANE_THREADS);
 @RESULTS@
-#define HEAD \
-    Held& lane = sums[u][j]; \
-    const i64 within = (i64)r; \
-    const i64 position = (i64)(kept + j) * (i64)reduced + within;
+            const int g = u;
 @ELEMENTS@
-#undef HEAD
 @STORES@
         }
     }
@@ -208,12 +206,7 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 @REGISTERS_ONE@
 @LOADS@
 @RESULTS@
-#define HEAD \
-    Held& lane = sums[g][j]; \
-    const i64 within = (i64)r; \
-    const i64 position = (i64)(kept + j) * (i64)reduced + within;
 @ELEMENTS@
-#undef HEAD
 @STORES@
             }
         }

@@ -210,6 +210,14 @@ impl MapFn {
     }
 }
 
+#[cfg(test)]
+impl MapFn {
+    /// A function for tests of kernels: its host code only casts.
+    pub(crate) const fn of_text(name: &'static str, arity: u8, cuda: super::CudaText) -> MapFn {
+        MapFn { name, arity, select: false, cuda, host: &super::host::cast, complex: None }
+    }
+}
+
 impl PartialEq for MapFn {
     #[inline]
     fn eq(&self, other: &MapFn) -> bool {

@@ -57,6 +57,22 @@ pub struct Launch {
     pub tag: u32,
 }
 
+impl Launch {
+    /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within it.
+    pub fn part(&self, at: &[usize], shape: Dims) -> Launch {
+        let part = |view: &View| {
+            let mut offset = 0;
+            for (d, (&stride, &c)) in view.strides.iter().zip(at).enumerate() {
+                let wraps = view.wraps.as_ref().is_some_and(|wraps| c >= wraps[d]);
+                offset += stride * (c as isize - if wraps { self.shape[d] as isize } else { 0 });
+            }
+            let ptr = view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
+            View::new(ptr, view.dtype, view.strides.clone())
+        };
+        Launch { shape, views: self.views.iter().map(part).collect(), ..self.clone() }
+    }
+}
+
 /// A fault reported by a kernel instead of trapping. A device keeps the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {

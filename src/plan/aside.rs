@@ -12,7 +12,7 @@
 
 use super::batch::Waiting;
 use super::chain::part_and_node;
-use super::queue::{FusedGroup, Node, Queue, Size};
+use super::queue::{FusedGroup, Queue, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Dims, Layout, same};
 use crate::base::Span;
@@ -20,8 +20,8 @@ use crate::kernel::Launch;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// Bytes of memory traffic that must be saved for a group to be launched in pieces: a few microseconds of a
-/// GPU's, which the additional launches take.
+/// The least bytes of memory traffic that a launch in pieces must save: its additional launches take a GPU as long as
+/// moving these.
 const LEAST_SAVED: usize = 32 << 20;
 
 /// Groups that move this many bytes gain more from what joins them than from waiting in a batch.
@@ -72,12 +72,8 @@ impl Queue {
         let Some(pending) = tensor.storage().pending() else { return true };
         let (part, node) = part_and_node(pending.node);
         let Some(aside) = self.aside() else { return part < self.chain.len() };
-        let is_same = |node: &Node| {
-            let is_same = |storage| node.layout(storage) == tensor.layout() && node.dtype == tensor.dtype();
-            node.storage.as_ref().is_some_and(is_same)
-        };
         match part + 1 == self.chain.len() {
-            true => aside.nodes.get(node).is_some_and(is_same),
+            true => aside.nodes.get(node).is_some_and(|node| node.is_value_of(tensor)),
             false => part < self.chain.len(),
         }
     }
@@ -145,29 +141,18 @@ impl Hole {
             return None;
         }
         let mut pieces = Vec::new();
-        let mut inner = launch.clone();
+        let (mut at, mut shape) = (Dims::from_elem(0, launch.shape.len()), launch.shape.clone());
         for (dim, &(first, extent)) in self.range.iter().enumerate() {
-            let whole = launch.shape[dim];
-            for (from, length) in [(0, first), (first + extent, whole - first - extent)] {
-                if length > 0 {
-                    pieces.push(cut(&inner, dim, from, length));
+            for (from, to) in [(0, first), (first + extent, launch.shape[dim])] {
+                if from < to {
+                    (at[dim], shape[dim]) = (from, to - from);
+                    pieces.push(launch.part(&at, shape.clone()));
                 }
             }
-            inner = cut(&inner, dim, first, extent);
+            (at[dim], shape[dim]) = (first, extent);
         }
         Some(pieces)
     }
-}
-
-/// The part of a launch with coordinates `from..from + length` along a dimension.
-fn cut(launch: &Launch, dim: usize, from: usize, length: usize) -> Launch {
-    let mut part = launch.clone();
-    part.shape[dim] = length;
-    for view in &mut part.views {
-        let offset = from as isize * view.strides[dim] * view.dtype.size() as isize;
-        view.ptr = view.ptr.wrapping_add_signed(offset as i64);
-    }
-    part
 }
 
 /// The coordinates in a contiguous layout of the elements of another one, if they are a range in each

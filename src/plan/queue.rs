@@ -147,6 +147,14 @@ impl Node {
         Node { reg, storage: Some(storage), view, dtype, name, span }
     }
 
+    /// True when the tensor is what the node writes: it has the same layout and dtype.
+    #[inline]
+    pub(super) fn is_value_of(&self, tensor: &Tensor) -> bool {
+        let Some(storage) = &self.storage else { return false };
+        let first = self.view.is_none() && tensor.is_first();
+        (first || self.layout(storage) == tensor.layout()) && self.dtype == tensor.dtype()
+    }
+
     /// The layout under which the node writes its storage.
     pub(super) fn layout<'a>(&'a self, storage: &'a StorageRef) -> &'a Layout {
         self.view.as_deref().unwrap_or_else(|| storage.first_layout())
@@ -585,12 +593,7 @@ impl Runtime {
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
-        let is_same = |n: &Node| {
-            let Some(storage) = &n.storage else { return false };
-            let first = n.view.is_none() && tensor.is_first();
-            (first || n.layout(storage) == tensor.layout()) && n.dtype == tensor.dtype()
-        };
-        Ok(!node.is_some_and(is_same))
+        Ok(!node.is_some_and(|node| node.is_value_of(tensor)))
     }
 
     /// [`Runtime::settle_read`] for a tensor written in place: work that still has to read or write its old

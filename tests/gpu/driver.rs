@@ -138,14 +138,11 @@ fn a_bad_index_is_a_fault_and_no_trap() {
 #[test]
 fn programs_are_prepared_in_the_background() {
     let Some(gpu) = device() else { return };
-    static TRIPLE: crate::kernel::MapFn = crate::kernel::MapFn {
-        name: "gpu_test_triple",
-        arity: 1,
-        select: false,
-        cuda: crate::kernel::CudaText { f32: "(a * 3.0f)", f64: "", i64: "" },
-        host: &crate::kernel::host::cast,
-        complex: None,
-    };
+    static TRIPLE: crate::kernel::MapFn = crate::kernel::MapFn::of_text(
+        "gpu_test_triple",
+        1,
+        crate::kernel::CudaText { f32: "(a * 3.0f)", f64: "", i64: "" },
+    );
     // A unique number in the key, so that no cache on disk has the kernel.
     let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
     let mut map = Map {

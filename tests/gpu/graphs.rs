@@ -7,14 +7,8 @@ use crate::array::Class;
 use crate::driver::graph::{Step, Task};
 use crate::kernel::{CudaText, Fault, Gather, Instr, Map, MapFn, Matmul, Scan, Sort, Source, Store};
 
-static TWICE_AND_ONE: MapFn = MapFn {
-    name: "gpu_test_twice_and_one",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "(a * 2.0f + 1.0f)", f64: "", i64: "" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static TWICE_AND_ONE: MapFn =
+    MapFn::of_text("gpu_test_twice_and_one", 1, CudaText { f32: "(a * 2.0f + 1.0f)", f64: "", i64: "" });
 
 /// `out = in * 2 + 1`
 fn twice_and_one(from: View, to: View, count: usize) -> Launch {

@@ -11,8 +11,7 @@ use crate::kernel::{
 use std::time::Instant;
 
 const fn function(name: &'static str, arity: u8, f32: &'static str) -> MapFn {
-    let cuda = CudaText { f32, f64: "", i64: "" };
-    MapFn { name, arity, select: false, cuda, host: &crate::kernel::host::cast, complex: None }
+    MapFn::of_text(name, arity, CudaText { f32, f64: "", i64: "" })
 }
 static MUL: MapFn = function("gpu_time_mul", 2, "(a * b)");
 static ADD: MapFn = function("gpu_time_add", 2, "(a + b)");

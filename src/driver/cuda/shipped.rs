@@ -2,8 +2,8 @@
 //! compile, and without NVRTC.
 //!
 //! Which ones is a list in `shipped_tests`: the sources of [`Kind::general`](crate::kernel::Kind::general), and those
-//! that are the only ones of their kind. A file of `kernels/ready` holds groups of similar images, each compressed as one. An image is found by the hash of its source,
-//! so one of another source is never used.
+//! that are the only ones of their kind. A file of `kernels/ready` holds groups of similar images, each compressed as
+//! one. An image is found by the hash of its source, so one of another source is never used.
 
 use super::nvrtc::Arch;
 use super::ready::{self, HEAD};

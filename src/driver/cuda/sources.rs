@@ -23,23 +23,11 @@ use std::sync::Arc;
 
 static ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
 
-static ADD: MapFn = MapFn {
-    name: "add",
-    arity: 2,
-    select: false,
-    cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static ADD: MapFn =
+    MapFn::of_text("add", 2, CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(i64)((u64)a + (u64)b)" });
 
-static LESS: MapFn = MapFn {
-    name: "less",
-    arity: 2,
-    select: false,
-    cuda: CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "(i64)(a < b)" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static LESS: MapFn =
+    MapFn::of_text("less", 2, CudaText { f32: "(i64)(a < b)", f64: "(i64)(a < b)", i64: "(i64)(a < b)" });
 
 const SUM_TEXT: CudaText = CudaText { f32: "a + b", f64: "a + b", i64: "a + b" };
 
@@ -530,14 +518,7 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
 /// version that used a struct for these bits.
 #[test]
 fn complex_numbers_are_stored_from_reductions() {
-    static EQUAL: MapFn = MapFn {
-        name: "eq",
-        arity: 2,
-        select: false,
-        cuda: CudaText::complex("complex_equal(a, b)"),
-        host: &crate::kernel::host::cast,
-        complex: None,
-    };
+    static EQUAL: MapFn = MapFn::of_text("eq", 2, CudaText::complex("complex_equal(a, b)"));
     if !nvrtc_is_here() {
         return;
     }

@@ -1,6 +1,6 @@
-//! The straight-line code of a map, for one element.
+//! The code of a map: straight-line code for one element, or a loop over what repeats.
 
-use super::repeat::Repeat;
+use super::loops::Loop;
 use super::{bits_type, class_name, class_type, convert};
 use crate::array::Dtype;
 use crate::kernel::{CAST, Instr, Map, Source, Store};
@@ -150,8 +150,8 @@ pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String
     out
 }
 
-/// The loop over the `width` elements `j` of a unit: [`element`] for each, then `end`, which may use the registers `results`. Each
-/// iteration begins with the template's macro `HEAD`. Instructions that repeat are a loop; see `repeat`.
+/// The loop over the `width` elements `j` of a unit: [`element`] for each, then `end`, which may use the registers
+/// `results`. Each iteration begins with the template's macro `HEAD`. Instructions that repeat are a loop; see `loops`.
 pub(in crate::kernel) fn elements(
     map: &Map,
     around: &Surroundings<'_>,
@@ -160,9 +160,9 @@ pub(in crate::kernel) fn elements(
     end: &str,
 ) -> String {
     let each = |code: &str| format!("#pragma unroll\nfor (int j = 0; j < {width}; j++) {{\nHEAD\n{code}}}\n");
-    match Repeat::find(map, results) {
+    match Loop::find(map, results) {
         None => each(&(element(map, around) + end)),
-        Some(repeat) => repeated(map, around, &repeat, (width, results, end), &each),
+        Some(found) => repeated(map, around, &found, (width, results, end), &each),
     }
 }
 
@@ -171,53 +171,49 @@ pub(in crate::kernel) fn elements(
 fn repeated(
     map: &Map,
     around: &Surroundings<'_>,
-    repeat: &Repeat,
+    found: &Loop,
     (width, results, end): (&str, &[u16], &str),
     each: &dyn Fn(&str) -> String,
 ) -> String {
     let count = map.sources.len();
-    let (round, after) = (repeat.start..repeat.start + repeat.period, repeat.end()..map.instrs.len());
+    let (round, after) = (found.start..found.start + found.period, found.end()..map.instrs.len());
     let emitted = (0..round.end).chain(after.clone());
     let code = Code::new(map, around, emitted);
-    let last = (repeat.rounds - 1) * repeat.period;
+    let last = (found.rounds - 1) * found.period;
     let is_instr = |reg: &u16| usize::from(*reg) >= count;
     let arguments = |instrs: std::ops::Range<usize>| {
         map.instrs[instrs].iter().flat_map(|instr| instr.args.iter().copied()).collect::<Vec<u16>>()
     };
     let mut read_after = arguments(after.clone());
     read_after.extend(map.stores.iter().map(|store| store.reg).chain(results.iter().copied()));
-    let mut read_within: Vec<u16> = (map.instrs[round.clone()].iter().zip(&repeat.arguments))
+    let mut read_within: Vec<u16> = (map.instrs[round.clone()].iter().zip(&found.arguments))
         .flat_map(|(instr, carried)| instr.args.iter().zip(carried))
         .filter_map(|(arg, carried)| carried.is_none().then_some(*arg))
         .collect();
     let mut read_before = arguments(0..round.start);
-    read_before.extend(repeat.carried.iter().map(|carried| carried.first));
+    read_before.extend(found.carried.iter().map(|carried| carried.first));
     for read in [&mut read_before, &mut read_within, &mut read_after] {
         read.sort_unstable();
         read.dedup();
     }
     let first_of_loop = (count + round.start) as u16;
     // Registers that pass from one part to a later one.
-    let kept: Vec<u16> = {
-        let within = read_within.iter().filter(|reg| is_instr(reg) && **reg < first_of_loop);
-        let mut kept: Vec<u16> =
-            within.chain(read_after.iter().filter(|reg| is_instr(reg))).copied().collect();
-        kept.retain(|reg| usize::from(*reg) < count + after.start);
-        kept.sort_unstable();
-        kept.dedup();
-        kept
-    };
+    let within = read_within.iter().filter(|reg| **reg < first_of_loop);
+    let mut kept: Vec<u16> = within.chain(&read_after).copied().collect();
+    kept.retain(|reg| is_instr(reg) && usize::from(*reg) < count + after.start);
+    kept.sort_unstable();
+    kept.dedup();
     let class = |reg: u16| class_type(map.dtype(reg).class());
     let mut out = String::new();
     for reg in &kept {
         let _ = writeln!(out, "{} a{reg}[{width}];", class(*reg));
     }
-    for (i, carried) in repeat.carried.iter().enumerate() {
-        let _ = writeln!(out, "{} v{i}[{width}];", class((count + repeat.start + carried.by) as u16));
+    for (i, carried) in found.carried.iter().enumerate() {
+        let _ = writeln!(out, "{} v{i}[{width}];", class((count + found.start + carried.by) as u16));
     }
     let sources = |text: &mut String, read: &[u16], is_loop: bool| {
         for reg in read.iter().filter(|reg| !is_instr(reg)) {
-            let number = repeat.numbers.iter().find(|(number, _)| is_loop && number == reg);
+            let number = found.numbers.iter().find(|(number, _)| is_loop && number == reg);
             code.source(text, *reg, number.map(|(_, by)| *by));
         }
     };
@@ -236,7 +232,7 @@ fn repeated(
     for reg in kept.iter().filter(|reg| **reg < first_of_loop) {
         let _ = writeln!(before, "a{reg}[j] = r{reg};");
     }
-    for (i, carried) in repeat.carried.iter().enumerate() {
+    for (i, carried) in found.carried.iter().enumerate() {
         let _ = writeln!(before, "v{i}[j] = r{};", carried.first);
     }
     out.push_str(&each(&before));
@@ -244,23 +240,23 @@ fn repeated(
     let mut within = String::new();
     sources(&mut within, &read_within, true);
     known(&mut within, &read_within, count as u16..first_of_loop);
-    for (i, carried) in repeat.carried.iter().enumerate() {
-        let reg = (count + repeat.start + carried.by) as u16;
+    for (i, carried) in found.carried.iter().enumerate() {
+        let reg = (count + found.start + carried.by) as u16;
         let _ = writeln!(within, "const {} c{i} = v{i}[j];", class(reg));
     }
     for at in round.clone() {
-        code.instr(&mut within, at, &|(at, i), arg| match repeat.arguments[at - round.start][i] {
+        code.instr(&mut within, at, &|(at, i), arg| match found.arguments[at - round.start][i] {
             Some(carried) => format!("c{carried}"),
             None => format!("r{arg}"),
         });
     }
-    for (i, carried) in repeat.carried.iter().enumerate() {
-        let _ = writeln!(within, "v{i}[j] = r{};", count + repeat.start + carried.by);
+    for (i, carried) in found.carried.iter().enumerate() {
+        let _ = writeln!(within, "v{i}[j] = r{};", count + found.start + carried.by);
     }
     for reg in kept.iter().filter(|reg| **reg >= first_of_loop) {
         let _ = writeln!(within, "a{reg}[j] = r{};", usize::from(*reg) - last);
     }
-    let rounds = repeat.rounds;
+    let rounds = found.rounds;
     let _ = write!(
         out,
         "#pragma unroll 1\nfor (u32 trip = 0; trip < {rounds}; trip++) {{\n{}}}\n",

@@ -11,12 +11,12 @@ pub(super) mod element;
 pub(super) mod index;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
 pub(crate) mod interpret;
+mod loops;
+#[cfg(test)]
+mod loops_tests;
 pub(super) mod operand;
 pub(super) mod order;
 pub(super) mod radix;
-mod repeat;
-#[cfg(test)]
-mod repeat_tests;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;

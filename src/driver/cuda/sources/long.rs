@@ -2,14 +2,7 @@
 
 use super::*;
 
-static SIN: MapFn = MapFn {
-    name: "sin",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static SIN: MapFn = MapFn::of_text("sin", 1, CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" });
 
 /// `count` nested sines.
 fn sines(count: u16, dtype: Dtype) -> Map {
@@ -54,23 +47,10 @@ fn costly_functions_are_not_copied_without_bound() {
     }
 }
 
-static NORMAL: MapFn = MapFn {
-    name: "random_normal",
-    arity: 3,
-    select: false,
-    cuda: CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static NORMAL: MapFn =
+    MapFn::of_text("random_normal", 3, CudaText { f32: "", f64: "", i64: "random_normal(a, b, c)" });
 
-static EXP: MapFn = MapFn {
-    name: "exp",
-    arity: 1,
-    select: false,
-    cuda: CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" },
-    host: &crate::kernel::host::cast,
-    complex: None,
-};
+static EXP: MapFn = MapFn::of_text("exp", 1, CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" });
 
 /// A random walk as a loop of a script leaves it: `x = exp(x + randn())`.
 fn walk(rounds: u16) -> Map {

@@ -2,7 +2,7 @@
 //! box by box; a compiled kernel wraps by itself.
 
 use crate::array::Dims;
-use crate::kernel::{Launch, View};
+use crate::kernel::Launch;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -27,8 +27,7 @@ pub(super) fn boxes(launch: &Launch) -> Vec<Launch> {
             at[d] = range.start;
             shape.push(range.len());
         }
-        let views = launch.views.iter().map(|view| part(view, &launch.shape, &at)).collect();
-        all.push(Launch { shape, views, ..launch.clone() });
+        all.push(launch.part(&at, shape));
     }
     all
 }
@@ -43,22 +42,11 @@ fn ranges(launch: &Launch, d: usize) -> Vec<Range<usize>> {
     cuts.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
-/// The part of a view that begins at these coordinates.
-fn part(view: &View, shape: &[usize], at: &[usize]) -> View {
-    let mut offset = 0;
-    for (d, (&stride, &c)) in view.strides.iter().zip(at).enumerate() {
-        let wraps = view.wraps.as_ref().is_some_and(|wraps| c >= wraps[d]);
-        offset += stride * (c as isize - if wraps { shape[d] as isize } else { 0 });
-    }
-    let ptr = view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
-    View::new(ptr, view.dtype, view.strides.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::array::Dtype;
-    use crate::kernel::{Map, Program};
+    use crate::kernel::{Map, Program, View};
     use std::collections::HashMap;
     use std::sync::Arc;
 

@@ -1,18 +1,11 @@
 //! Random programs with loops: unrolling what is found gives the program back.
 
-use super::repeat::Repeat;
+use super::loops::Loop;
 use crate::array::{Class, Dtype};
 use crate::kernel::{CudaText, Instr, Map, MapFn, Source, Store};
 
 const fn function(name: &'static str) -> MapFn {
-    MapFn {
-        name,
-        arity: 2,
-        select: false,
-        cuda: CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(a + b)" },
-        host: &crate::kernel::host::cast,
-        complex: None,
-    }
+    MapFn::of_text(name, 2, CudaText { f32: "(a + b)", f64: "(a + b)", i64: "(a + b)" })
 }
 
 static FUNCTIONS: [MapFn; 3] = [function("add"), function("mul"), function("sub")];
@@ -110,7 +103,7 @@ fn same(map: &Map, a: usize, b: usize) -> bool {
 }
 
 /// Compares each argument of each round with what the loop reads there.
-fn unrolls(map: &Map, found: &Repeat) {
+fn unrolls(map: &Map, found: &Loop) {
     let count = map.sources.len();
     for round in 0..found.rounds {
         for at in 0..found.period {
@@ -150,7 +143,7 @@ fn rounds_are_found_and_unroll_to_the_program() {
     let mut found_again = 0;
     for _ in 0..4000 {
         let Made { map, rounds, period, start } = draw(&mut d);
-        let found = Repeat::find(&map, &[]);
+        let found = Loop::find(&map, &[]);
         if let Some(found) = &found {
             unrolls(&map, found);
         }
@@ -182,7 +175,7 @@ fn damaged_rounds_unroll_to_the_program_too() {
                 _ => map.instrs[at].args[d.below(2)] = arg,
             }
         }
-        if let Some(found) = Repeat::find(&map, &[]) {
+        if let Some(found) = Loop::find(&map, &[]) {
             unrolls(&map, &found);
         }
     }
@@ -194,6 +187,6 @@ fn a_result_of_an_early_round_keeps_the_rounds_apart() {
     let made = (0..).map(|_| draw(&mut d)).find(|made| made.rounds == 10 && made.period == 2);
     let Some(Made { map, start, .. }) = made else { return };
     let early = (map.sources.len() + start + 2) as u16;
-    let found = Repeat::find(&map, &[early]);
+    let found = Loop::find(&map, &[early]);
     assert!(found.is_none_or(|found| found.start + map.sources.len() > usize::from(early)));
 }

@@ -1,4 +1,4 @@
-//! Loops in programs: instructions that repeat, as a loop of a script leaves them.
+//! Loops in programs: instructions that found, as a loop of a script leaves them.
 //!
 //! A kernel contains the repeated instructions once, in a loop, so NVRTC's time does not grow with the number of rounds.
 
@@ -7,7 +7,7 @@ use crate::kernel::{Map, Source};
 /// Rounds of the same instructions, one after the other. The first round's registers name what a round
 /// computes.
 #[derive(Debug, PartialEq)]
-pub(super) struct Repeat {
+pub(super) struct Loop {
     /// The first instruction of the first round.
     pub start: usize,
     /// Instructions of a round.
@@ -34,12 +34,12 @@ pub(super) struct Carried {
 /// Fewer instructions than this are not worth a loop.
 const LEAST_SAVED: usize = 8;
 
-impl Repeat {
+impl Loop {
     /// The loop that saves most instructions. Only the last round's registers may be read after it: by later
     /// instructions, stores, or as one of `results`.
-    pub fn find(map: &Map, results: &[u16]) -> Option<Repeat> {
+    pub fn find(map: &Map, results: &[u16]) -> Option<Loop> {
         let count = map.instrs.len();
-        let mut best: Option<Repeat> = None;
+        let mut best: Option<Loop> = None;
         // NVRTC 13.0 does not terminate for some loops over arrays of structs.
         if map.instrs.iter().any(|instr| instr.dtype.is_complex() || instr.class.is_complex()) {
             return None;
@@ -47,7 +47,7 @@ impl Repeat {
         for period in 1..=count / 3 {
             let mut start = 0;
             while start + 3 * period <= count {
-                let found = Repeat::at(map, results, start, period);
+                let found = Loop::at(map, results, start, period);
                 start = found.as_ref().map_or(start + 1, |found| found.end());
                 if let Some(found) = found
                     && found.saved() >= best.as_ref().map_or(LEAST_SAVED, |best| best.saved() + 1)
@@ -69,8 +69,8 @@ impl Repeat {
     }
 
     /// The loop of rounds of `period` instructions that begins at `start`, if there are three rounds.
-    fn at(map: &Map, results: &[u16], start: usize, period: usize) -> Option<Repeat> {
-        let mut repeat = Repeat {
+    fn at(map: &Map, results: &[u16], start: usize, period: usize) -> Option<Loop> {
+        let mut found = Loop {
             start,
             period,
             rounds: 3,
@@ -81,12 +81,12 @@ impl Repeat {
         // The second and the third round show how each argument goes on; the first one may read carried
         // values from anywhere.
         for at in 0..period {
-            repeat.learn(map, at)?;
+            found.learn(map, at)?;
         }
-        while repeat.end() + period <= map.instrs.len() && repeat.goes_on(map) {
-            repeat.rounds += 1;
+        while found.end() + period <= map.instrs.len() && found.goes_on(map) {
+            found.rounds += 1;
         }
-        (!repeat.leaks(map, results)).then_some(repeat)
+        (!found.leaks(map, results)).then_some(found)
     }
 
     fn learn(&mut self, map: &Map, at: usize) -> Option<()> {
