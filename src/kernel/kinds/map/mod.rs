@@ -3,13 +3,14 @@
 //! CUDA kernels distinguish kinds of views. When all are linear or uniform the shape does not matter and the
 //! kernel counts elements; otherwise it splits each unit's position into coordinates. A unit is as many
 //! adjacent elements as fit 16 bytes of the narrowest dtype (at most 32 of the widest). If any view is
-//! unaligned, or strided along the innermost dimension, a unit is one element.
+//! unaligned, or strided along the innermost dimension, a unit is one element, and `grid` or `transpose` serve what
+//! they can.
 
 mod boxes;
 mod fast_path;
+mod grid;
 pub(super) mod host;
 mod transpose;
-mod wrap;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
@@ -401,7 +402,8 @@ impl Kind for Map {
             width = 1;
         }
         if width == 1
-            && let Some(signature) = wrap::signature(self, launch)
+            && !flat
+            && let Some(signature) = grid::signature(self, launch)
         {
             return signature;
         }
@@ -439,8 +441,8 @@ impl Kind for Map {
         if transpose::is_transposed(signature) {
             return transpose::source(self, signature);
         }
-        if wrap::is_wrap(signature) {
-            return wrap::source(self, signature);
+        if grid::is_grid(signature) {
+            return grid::source(self, signature);
         }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);
@@ -592,8 +594,8 @@ impl Kind for Map {
         if transpose::is_transposed(signature) {
             return transpose::enqueue(self, launch, signature, queue);
         }
-        if wrap::is_wrap(signature) {
-            return wrap::enqueue(self, launch, signature, queue);
+        if grid::is_grid(signature) {
+            return grid::enqueue(self, launch, signature, queue);
         }
         let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);

@@ -1,9 +1,9 @@
-//! Elementwise programs over views that wrap, when units of adjacent elements are impossible: a stencil by rolls.
+//! Elementwise programs over at least two dimensions, when units of adjacent elements are impossible: a stencil by
+//! slices that begin anywhere, or by rolls.
 //!
 //! The two innermost dimensions are `y` and `x`. A thread keeps the offsets of its column, so that an element
 //! costs little more than its loads and instructions; see the template.
 
-use super::boxes::is_wrapped;
 use super::{MOST_UNROLLED, squeezed};
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, view_dtype};
@@ -21,8 +21,9 @@ const HEAD: usize = 3;
 const MAX_VIEWS: usize = 30;
 /// Rows of a block per row of a warp.
 const WARPS: usize = 8;
-/// A shorter row leaves too many threads without an element.
-const LEAST: usize = 48;
+/// Shorter rows and columns leave too many threads without an element.
+const LEAST_X: usize = 48;
+const LEAST_Y: usize = WARPS / 2;
 /// Most 32-bit registers for the loads of one row.
 const REGISTERS: usize = 40;
 /// Rows of a warp, in launches of many blocks.
@@ -69,7 +70,7 @@ impl Plan {
 }
 
 /// True for a signature of this file.
-pub(super) fn is_wrap(signature: Signature) -> bool {
+pub(super) fn is_grid(signature: Signature) -> bool {
     signature.0 >> MARK & 1 == 1
 }
 
@@ -89,12 +90,13 @@ fn wraps_in(launch: &Launch, view: &View, d: usize) -> bool {
 /// The signature of a launch that this kernel should run; `None` for all others.
 pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     let views = counts(map).0;
-    if views > MAX_VIEWS || !is_wrapped(launch) {
+    if views > MAX_VIEWS {
         return None;
     }
     let (outer, [y, x]) = axes(launch)?;
     let grid = [launch.shape[y].div_ceil(WARPS), outer.iter().map(|&d| launch.shape[d]).product()];
-    if launch.shape[x] < LEAST || grid.iter().any(|&blocks| blocks > 0xffff) || outer.len() > 0xff {
+    let short = launch.shape[x] < LEAST_X || launch.shape[y] < LEAST_Y;
+    if short || grid.iter().any(|&blocks| blocks > 0xffff) || outer.len() > 0xff {
         return None;
     }
     let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
@@ -201,7 +203,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
         ("ELEMENT", code),
     ];
     let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-    CudaSource { text: assemble(include_str!("../../../../kernels/wrap.cu"), &values), entries: &["wrap"] }
+    CudaSource { text: assemble(include_str!("../../../../kernels/grid.cu"), &values), entries: &["grid"] }
 }
 
 /// Queues a launch.
