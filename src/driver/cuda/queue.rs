@@ -13,7 +13,7 @@ use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
-use crate::kernel::{Launch, Ptr, TiledProduct, cuda};
+use crate::kernel::{Launch, Ptr, ThinProduct, TiledProduct, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -153,6 +153,9 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn multiply(&mut self, product: &Product) -> Result<()> {
+        if let Some(launch) = ThinProduct::launch(product) {
+            return self.launch(&launch);
+        }
         if blas::is_missing() {
             return self.launch(&TiledProduct::launch(product));
         }

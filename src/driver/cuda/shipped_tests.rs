@@ -11,7 +11,8 @@ use super::sources::{launch, nvrtc_is_here, view, words_are_declared};
 use crate::array::{Class, Dtype, contiguous_strides};
 use crate::kernel::cuda::{Operand, Product};
 use crate::kernel::{
-    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, TiledProduct,
+    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, ThinProduct,
+    TiledProduct,
 };
 use crate::ops::folds::{MAX, SUM};
 use crate::ops::reduce::{MIN, PROD};
@@ -92,6 +93,9 @@ fn texts() -> Vec<Vec<String>> {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::C64, Dtype::C128] {
         others.push(general(&sample(TiledProduct { dtype }, &[4; 4], &[dtype; 3], false)));
     }
+    for dtype in ThinProduct::DTYPES {
+        others.push(general(&thin(dtype, [1, 128, 512], true)));
+    }
     vec![moves, sorts, scans, combinations, others]
 }
 
@@ -146,6 +150,18 @@ fn product(dtype: Dtype, transposed: bool) -> Launch {
         out: 0,
         out_step: 5600,
     })
+}
+
+/// The launch that multiplies vectors by a matrix.
+fn thin(dtype: Dtype, sizes: [usize; 3], transposed: bool) -> Launch {
+    let [m, n, k] = sizes;
+    let operand = |rows: usize, columns: usize, transposed: bool| {
+        let leading = if transposed { rows } else { columns } as i64;
+        Operand { ptr: 0, transposed, leading, step: (rows * columns) as i64 }
+    };
+    let (left, right) = (operand(m, k, false), operand(k, n, transposed));
+    let product = Product { dtype, tf32: false, sizes, batch: 3, left, right, out: 0, out_step: 0 };
+    ThinProduct::launch(&product).unwrap()
 }
 
 /// Launches of many ranks and layouts, and all dtypes, use the kernels that ship, and pass the parameters that these
@@ -208,6 +224,14 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                 check(sample(Scan { f, dtype }, shape, &[dtype, dtype], false));
             }
         }
+    }
+    for dtype in ThinProduct::DTYPES {
+        for m in 1..=if dtype.is_half() { 4 } else { 8 } {
+            check(thin(dtype, [m, 130, 1024], true));
+        }
+    }
+    for m in 1..=8 {
+        check(thin(Dtype::F32, [m, 1028, 130], false));
     }
     check(launch(Pack, &[403], &[400, 3, 403].map(|n| view(Dtype::U8, &[n], 0)), 0));
     assert_eq!(CLASSES.map(Dtype::class), [Class::F32, Class::F64, Class::I64]);

@@ -5,6 +5,7 @@
 //! packed first.
 
 mod host;
+mod thin;
 mod tiled;
 
 use crate::array::{Class, Dims, Dtype, Strides};
@@ -14,9 +15,11 @@ use crate::kernel::cuda::{
     CudaSource, Operand, Product, Queue, Signature, any_dtype, assemble, dtype_number,
 };
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, View};
-use smallvec::SmallVec;
+use crate::kernel::{Kind, Launch, Program, View};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 
+pub use thin::ThinProduct;
 pub use tiled::TiledProduct;
 
 /// A batched matrix product.
@@ -121,6 +124,28 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
         first = d;
     }
     (first, count, steps)
+}
+
+/// A launch of a kernel of our own for a product. Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out
+/// `[batch, m, n]`. Shape: `[batch, m, n, k]`.
+fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
+    let [m, n, k] = product.sizes;
+    let view = |operand: &Operand| {
+        let (line, step) = (operand.leading as isize, operand.step as isize);
+        let [row, column] = if operand.transposed { [1, line] } else { [line, 1] };
+        View::new(operand.ptr, product.dtype, smallvec![step, row, column])
+    };
+    let out = View::new(product.out, product.dtype, smallvec![product.out_step as isize, n as isize, 1]);
+    Launch {
+        program: program.clone(),
+        shape: smallvec![product.batch, m, n, k],
+        views: smallvec![view(&product.left), view(&product.right), out],
+        numbers: SmallVec::new(),
+        reduced: 0,
+        axis: 0,
+        limit: 0,
+        tag: 0,
+    }
 }
 
 impl Kind for Matmul {
@@ -254,7 +279,6 @@ impl Kind for Matmul {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smallvec::smallvec;
 
     #[test]
     fn strides_that_are_matrices_need_no_copy() {

@@ -1,14 +1,13 @@
 //! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
 
-use super::Matmul;
-use crate::array::{Class, Dtype, Strides};
+use super::{Matmul, product_launch};
+use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{
-    CudaSource, Operand, Product, Queue, Signature, any_dtype, assemble, bits_type, class_type, dtype_number,
+    CudaSource, Product, Queue, Signature, any_dtype, assemble, bits_type, class_type, dtype_number,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, View};
-use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// What cuBLAS computes for a [`Matmul`], without it. Accumulates in `f32`, or in the dtype where that is wider or
@@ -29,28 +28,7 @@ const MOST_PRODUCTS: usize = 1 << 15;
 impl TiledProduct {
     /// The launch that computes a product.
     pub fn launch(product: &Product) -> Launch {
-        let [m, n, k] = product.sizes;
-        let view = |operand: &Operand| {
-            let lines = [operand.leading as isize, 1];
-            let [row, column] = if operand.transposed { [lines[1], lines[0]] } else { lines };
-            let strides = smallvec![operand.step as isize, row, column];
-            View::new(operand.ptr, product.dtype, strides)
-        };
-        let out: Strides = smallvec![product.out_step as isize, n as isize, 1];
-        Launch {
-            program: Arc::new(Program::new(&TiledProduct { dtype: product.dtype })),
-            shape: smallvec![product.batch, m, n, k],
-            views: smallvec![
-                view(&product.left),
-                view(&product.right),
-                View::new(product.out, product.dtype, out)
-            ],
-            numbers: SmallVec::new(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        }
+        product_launch(&Arc::new(Program::new(&TiledProduct { dtype: product.dtype })), product)
     }
 }
 
