@@ -54,6 +54,13 @@ pub fn prepare_exit() {
     cuda::prepare_exit();
 }
 
+/// Says that programs of this process multiply matrices: devices get what that needs ready beside other work, also those
+/// that open later.
+pub fn expect_products() {
+    #[cfg(feature = "cuda")]
+    cuda::expect_products();
+}
+
 /// The backend that the configuration selects, and a notice for the user if there is one.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     let auto = config.backend == Backend::Auto;

@@ -89,6 +89,12 @@ pub fn pages() -> impl Iterator<Item = (&'static str, &'static [Op])> {
     TABLES.iter().copied()
 }
 
+/// Whether a name is that of an operation that multiplies matrices, in one of its forms.
+pub fn is_product(name: &str) -> bool {
+    let own = |op: &Op| op.name == name || op.aliases.contains(&name);
+    pages().any(|(page, ops)| page == "products" && ops.iter().any(own))
+}
+
 /// Finds an operation by name, regardless of its form.
 pub fn find(name: &str) -> Option<&'static Op> {
     BY_NAME.get(name).copied()

@@ -14,6 +14,8 @@ use super::value::Value;
 use crate::base::guard::Owned;
 use crate::base::{Result, Site, Source, Span};
 use crate::ops::signature::{Kind, Signature};
+use crate::ops::table::is_product;
+use crate::syntax::ast::Binary;
 
 /// A compiled function.
 ///
@@ -55,6 +57,18 @@ pub struct Proto {
 pub const NEVER_PLAIN: u16 = u16::MAX;
 
 impl Proto {
+    /// Whether this code, or a function in it, may multiply matrices.
+    pub(super) fn multiplies(&self) -> bool {
+        let operator = |op: &Op| matches!(op, Op::Binary { op, .. } if *op == Binary::MatMul as u8);
+        let named = |value: &Value| match value {
+            Value::Str(name) => is_product(name.as_str()),
+            Value::Native(native) => is_product(&native.name),
+            _ => false,
+        };
+        let inner = || self.protos.iter().any(|proto| proto.multiplies());
+        self.code.iter().any(operator) || self.consts.iter().any(named) || inner()
+    }
+
     /// A constant.
     pub(super) fn constant(&self, k: u16) -> Value {
         self.consts[k as usize].clone()

@@ -283,6 +283,9 @@ impl Vm {
             source: self.sources.hold(block.span),
         };
         let proto = compile::compile(block, &mut world, mode)?;
+        if proto.multiplies() {
+            crate::device::expect_products();
+        }
         Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
     }
 

@@ -1,4 +1,4 @@
-//! Threads of the process that compile kernels beside its work.
+//! Threads of the process that compile kernels, and get libraries ready, beside its work.
 //!
 //! The program that is interpreted most is compiled first: each interpreted launch adds its elements to the count of
 //! its job. Nothing is dropped.

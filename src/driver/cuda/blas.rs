@@ -1,5 +1,6 @@
 //! cuBLAS: one handle per device. Each call sets its stream and workspace.
 
+use super::context::{Context, check};
 use super::driver::CudaDriver;
 use super::dynamic::{self, CUBLAS};
 use crate::array::Dtype;
@@ -8,7 +9,9 @@ use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::Ptr;
 use crate::kernel::cuda::{Operand, Product};
+use cudarc::driver::sys;
 use foldhash::HashMap;
+use parking_lot::Mutex;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
 /// `cublasHandle_t`
@@ -43,6 +46,12 @@ const ALGORITHM: c_int = -1;
 
 /// Bytes of a stream's workspace; NVIDIA's recommendation for Hopper and later.
 const WORKSPACE: usize = 32 << 20;
+
+/// The stream of the products that load kernels.
+const DEFAULT_STREAM: StreamHandle = 0;
+
+/// Rows and columns of their matrices.
+const WARM_UP: usize = 1024;
 
 /// A device's handle.
 pub(super) struct Blas {
@@ -127,14 +136,14 @@ impl Blas {
         self.handle as u64
     }
 
-    fn use_stream(&mut self, driver: &CudaDriver, stream: StreamHandle) -> Result<()> {
+    fn use_stream(&mut self, stream: StreamHandle, memory: impl FnOnce() -> Result<Ptr>) -> Result<()> {
         if self.stream == Some(stream) {
             return Ok(());
         }
         let workspace = match self.workspaces.get(&stream) {
             Some(&workspace) => workspace,
             None => {
-                let workspace = driver.take_memory(WORKSPACE as u64)?;
+                let workspace = memory()?;
                 self.workspaces.insert(stream, workspace);
                 workspace
             }
@@ -149,6 +158,37 @@ impl Blas {
         }
         self.stream = Some(stream);
         Ok(())
+    }
+
+    /// Multiplies once, and ignores the result: the library loads its kernels at the first product of a dtype.
+    fn warm_up(&mut self, dtype: Dtype) -> Result<()> {
+        let memory = || {
+            let mut ptr = 0;
+            // SAFETY: the context is current.
+            check(unsafe { sys::cuMemAlloc_v2(&mut ptr, WORKSPACE) }, "cuMemAlloc").map(|()| ptr)
+        };
+        self.use_stream(DEFAULT_STREAM, memory)?;
+        let Some(&workspace) = self.workspaces.get(&DEFAULT_STREAM) else { return Ok(()) };
+        // The operands take the end of the workspace, until the stream is set again.
+        self.stream = None;
+        let bytes = WARM_UP * WARM_UP * dtype.size();
+        let rest = WORKSPACE - 3 * bytes;
+        // SAFETY: the workspace is this handle's.
+        let set = unsafe { (self.api.set_workspace)(self.handle, workspace as *mut _, rest) };
+        self.api.check(set, "cublasSetWorkspace")?;
+        let place = |number: usize| workspace + (rest + number * bytes) as u64;
+        let operand =
+            |number| Operand { ptr: place(number), transposed: false, leading: WARM_UP as i64, step: 0 };
+        self.multiply(&Product {
+            dtype,
+            tf32: false,
+            sizes: [WARM_UP; 3],
+            batch: 1,
+            left: operand(0),
+            right: operand(1),
+            out: place(2),
+            out_step: 0,
+        })
     }
 
     /// Queues a product on the handle's stream. Previous contents of `out` are ignored, even nan.
@@ -208,9 +248,26 @@ impl Blas {
         let _ = unsafe { (self.api.destroy)(self.handle) };
         for ptr in self.workspaces.into_values() {
             // SAFETY: allocated for this handle alone.
-            let _ = unsafe { cudarc::driver::sys::cuMemFree_v2(ptr) };
+            let _ = unsafe { sys::cuMemFree_v2(ptr) };
         }
     }
+}
+
+/// Gets a device's handle and the kernels of common products ready, unless a product came first.
+pub(super) fn warm_up(slot: &Mutex<Option<Blas>>, context: Context) -> Result<()> {
+    context.enter()?;
+    let mut first = true;
+    for dtype in [Dtype::F32, Dtype::BF16] {
+        // A product of the program goes between the two.
+        let mut slot = slot.lock();
+        match &mut *slot {
+            Some(blas) if !first => blas.warm_up(dtype)?,
+            Some(_) => return Ok(()),
+            empty => empty.insert(Blas::new()?).warm_up(dtype)?,
+        }
+        first = false;
+    }
+    Ok(())
 }
 
 impl CudaDriver {
@@ -225,7 +282,7 @@ impl CudaDriver {
             Some(blas) => blas,
             empty => empty.insert(Blas::new()?),
         };
-        blas.use_stream(self, stream)?;
+        blas.use_stream(stream, || self.take_memory(WORKSPACE as u64))?;
         work(blas)
     }
 }

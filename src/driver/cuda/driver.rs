@@ -23,6 +23,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A device and its primary context.
@@ -40,7 +41,7 @@ pub struct CudaDriver {
     pub(super) scratch: Scratch,
     pub(super) fault: FaultSlot,
     pub(super) library: Arc<Library>,
-    pub(super) blas: Mutex<Option<Blas>>,
+    pub(super) blas: Arc<Mutex<Option<Blas>>>,
     pub(super) graphs: Mutex<Graphs>,
     /// Held while a graph is built, and while the host waits for the whole context.
     pub(super) capturing: Mutex<()>,
@@ -58,8 +59,13 @@ pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
     Ok(open_device(index)?)
 }
 
+/// The drivers of the process.
+static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
+
+/// Programs of the process multiply matrices.
+static MULTIPLIES: AtomicBool = AtomicBool::new(false);
+
 pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
-    static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
     let mut open = OPEN.lock();
     let open = open.get_or_insert_default();
     if let Some(driver) = open.get(&index).and_then(Weak::upgrade) {
@@ -67,7 +73,20 @@ pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     }
     let driver = Arc::new(CudaDriver::new(index)?);
     open.insert(index, Arc::downgrade(&driver));
+    if MULTIPLIES.load(Relaxed) {
+        driver.expect_products();
+    }
     Ok(driver)
+}
+
+/// Gets cuBLAS ready on all devices, and on those that open later.
+pub(super) fn expect_products() {
+    if MULTIPLIES.swap(true, Relaxed) {
+        return;
+    }
+    // Collected first: the drop of a driver waits for background work.
+    let open: Vec<_> = OPEN.lock().iter().flat_map(HashMap::values).filter_map(Weak::upgrade).collect();
+    open.iter().for_each(|driver| driver.expect_products());
 }
 
 /// The CUDA driver's handle of a visible device.
@@ -90,6 +109,10 @@ impl CudaDriver {
             if warm_up.is_err() {
                 background::warm_up();
             }
+            if MULTIPLIES.load(Relaxed) {
+                // Only opens the file.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, blas::is_missing);
+            }
             Context::retain(device)
         })?;
         context.enter()?;
@@ -106,11 +129,24 @@ impl CudaDriver {
             scratch: Scratch::new(context, device)?,
             fault: FaultSlot::new()?,
             library: Arc::new(Library::new(context, arch)),
-            blas: Mutex::default(),
+            blas: Arc::default(),
             graphs: Mutex::default(),
             capturing: Mutex::default(),
             own: OnceLock::new(),
         })
+    }
+
+    /// Gets cuBLAS ready on a background thread.
+    fn expect_products(&self) {
+        let (library, context, blas) = (self.library.clone(), self.context, self.blas.clone());
+        let job = move || {
+            if !library.is_closed() {
+                // The first product meets the same error.
+                let _ = blas::warm_up(&blas, context);
+            }
+        };
+        // Before what was interpreted so far.
+        background::run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
     }
 
     /// Makes the device's context current on this thread.
@@ -391,7 +427,7 @@ impl Drop for CudaDriver {
             return;
         }
         self.release_graphs();
-        if let Some(blas) = self.blas.get_mut().take() {
+        if let Some(blas) = self.blas.lock().take() {
             blas.release();
         }
         self.scratch.release();

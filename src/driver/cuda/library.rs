@@ -250,7 +250,7 @@ impl Library {
         let compiling = Compiling { library: self, program, signature };
         let (library, job_program) = (Arc::downgrade(self), program.clone());
         let job = Box::new(move || {
-            if let Some(library) = library.upgrade().filter(|library| !library.closed.load(Relaxed)) {
+            if let Some(library) = library.upgrade().filter(|library| !library.is_closed()) {
                 let compiling = Compiling { library: &library, program: &job_program, signature };
                 compiling.finish(library.build(&job_program, signature));
             }
@@ -357,6 +357,11 @@ impl Library {
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         background::pause();
+    }
+
+    /// Whether [`Library::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 
     /// Unloads everything. The device must be idle, and no kernel may be launched afterwards.

@@ -39,6 +39,11 @@ pub fn prepare_exit() {
     background::prepare_exit();
 }
 
+/// Gets cuBLAS ready beside other work, on devices that are open and on those that will be.
+pub fn expect_products() {
+    driver::expect_products();
+}
+
 /// Tests on a real device, next to the other suites that need special hardware.
 #[cfg(test)]
 #[path = "../../../tests/gpu/mod.rs"]
