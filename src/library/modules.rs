@@ -26,6 +26,7 @@ pub static MODULES: &[Embedded] = &[
             include_str!("../../stdlib/nn/layers.rnl"),
             include_str!("../../stdlib/nn/sequences.rnl"),
             include_str!("../../stdlib/nn/optim.rnl"),
+            include_str!("../../stdlib/nn/schedules.rnl"),
         ),
     },
     Embedded { name: "parallel", text: include_str!("../../stdlib/parallel.rnl") },
