@@ -154,6 +154,44 @@ fn what_cannot_be_repeated_calls_the_function() {
 }
 
 #[test]
+fn functions_that_depend_on_the_shape_are_called_for_each_row() {
+    // Each does the same as an elementwise update for some first row, and something else for later ones.
+    let updates = [
+        "if a[i].ndim > 1 { a[i].mul_(3) } else { a[i].add_(b[i]) }",
+        "a[i].div_(a[i].numel())",
+        "a[i].mul_(a[i].shape[-1])",
+        "a[i].mul_(len(a[i]))",
+        "a[i].add_(b[i].roll(1))",
+        "a[i].add_(b[i].roll(2, 0).flip(-1))",
+        "a[i].add_(b[i].T.T * b[i].shape[0])",
+        "a[i].add_(b[i].flatten()[0..1])",
+        "a[i][..1].add_(1)",
+        "a[i].add_(b[i].sum(-1, keepdim=true))",
+        "a[i].add_(b[i].softmax(-1))",
+        "a[i].copy_(b[i].cumsum(0))",
+        "a[i].sub_(b[i].mean())",
+    ];
+    for first in ["[1]", "[2]", "[1, 1]", "[1, 3]"] {
+        for update in updates {
+            let mut vm = vm(true);
+            run(
+                &mut vm,
+                &format!(
+                    "let shapes = [{first}, [3], [2], [3, 2], [1, 2], [4, 1]]
+                     let (a, b) = (map(|s| ones(s), shapes), map(|s| rand(s), shapes))
+                     foreach(|i| {{ {update} }}, list(zip(a, b)))
+                     let found = a
+                     a = map(|s| ones(s), shapes)
+                     for i in 0..6 {{ {update} }}"
+                ),
+            );
+            let equal = run(&mut vm, "all(map(|(x, y)| equal(x, y), list(zip(a, found))))");
+            assert!(matches!(equal, Value::Bool(true)), "{update} first {first}");
+        }
+    }
+}
+
+#[test]
 fn a_training_step_is_few_launches() {
     let mut vm = vm(true);
     run(

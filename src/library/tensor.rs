@@ -13,7 +13,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         receiver: "tensor",
         doc: "The extents of the dimensions, as a tuple.",
         example: "assert(zeros(2, 3).shape == (2, 3))",
-        read: |vm, v| with(vm, v, shape),
+        read: |vm, v| extents(vm, v, shape),
     },
     AttributeDef {
         name: "dtype",
@@ -34,7 +34,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         receiver: "tensor",
         doc: "The number of dimensions.",
         example: "assert(zeros(2, 3).ndim == 2)",
-        read: |vm, v| with(vm, v, |t| Value::Int(t.rank() as i64)),
+        read: |vm, v| extents(vm, v, |t| Value::Int(t.rank() as i64)),
     },
     AttributeDef {
         name: "is_cuda",
@@ -69,7 +69,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
         receiver: "tensor",
         doc: "The bytes of all elements.",
         example: "assert(zeros(2, 3).nbytes == 24)",
-        read: |vm, v| with(vm, v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
+        read: |vm, v| extents(vm, v, |t| Value::Int((t.count() * t.dtype().size()) as i64)),
     },
     AttributeDef {
         name: "T",
@@ -115,6 +115,12 @@ pub(super) fn add(natives: &mut Natives) {
     for attribute in ATTRIBUTES {
         natives.add_attribute(attribute);
     }
+}
+
+/// As [`with`], where the result depends on the extents.
+fn extents(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {
+    vm.rt.shapes_read += 1;
+    with(vm, value, read)
 }
 
 fn with(vm: &mut Vm, value: &Value, read: impl FnOnce(&Tensor) -> Value) -> Result<Value> {

@@ -84,6 +84,13 @@ pub fn collective(rt: &mut Runtime) -> &mut Runtime {
     rt
 }
 
+/// Operations with code of their own that do the same for every shape.
+const OF_ANY_SHAPE: &[&str] = &["clone", "copy_", "fill", "zero", "to", "clamp"];
+
+fn note_shape(rt: &mut Runtime, op: &Op) {
+    rt.shapes_read += u64::from(!OF_ANY_SHAPE.contains(&op.name));
+}
+
 fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     match &op.run {
         Run::Map(f) => map::call(rt, op.name, f, args).map(Out::Tensor),
@@ -92,6 +99,7 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         }
         Run::Chosen(_, choose) => map::call(rt, op.name, &choose(args)?, args).map(Out::Tensor),
         Run::Primitive(f) | Run::Composed(f) | Run::Both(f, _) | Run::View(f) => {
+            note_shape(rt, op);
             rt.named(op.name, |rt| f(rt, args))
         }
     }
@@ -105,6 +113,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         Run::Scaled(f, scaled) => map::call_in_place(rt, name, &map::scaled(f, scaled, args)?, args)?,
         Run::Chosen(_, choose) => map::call_in_place(rt, name, &choose(args)?, args)?,
         Run::Primitive(f) | Run::Composed(f) => {
+            note_shape(rt, op);
             if let Out::Tensor(result) = rt.named(name, |rt| f(rt, args))? {
                 map::check_fits(name, result.dtype(), target)?;
                 rt.assign(name, target, &result)?;
@@ -112,6 +121,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         }
         Run::Both(_, write) => rt.named(name, |rt| write(rt, name, args))?,
         Run::View(f) => {
+            note_shape(rt, op);
             if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
                 // Queued work reads the tensor's layout when it is launched.
                 rt.flush()?;

@@ -106,6 +106,8 @@ pub struct Runtime {
     requests: memory::Requests,
     /// Whether operations record how to compute gradients.
     pub recording: Recording,
+    /// Counts what may depend on the shape of a tensor: operations that are not elementwise, and reads of extents.
+    pub shapes_read: u64,
 }
 
 /// Whether operations record how to compute gradients. The records are those of `ops::gradient`.
@@ -164,6 +166,7 @@ impl Runtime {
             records: Default::default(),
             requests: Default::default(),
             recording: Recording::default(),
+            shapes_read: 0,
         }
     }
 

@@ -15,6 +15,7 @@ pub struct Begun {
     queue: usize,
     generation: u32,
     groups: usize,
+    shapes_read: u64,
 }
 
 /// A group without its tensors.
@@ -63,11 +64,13 @@ impl Runtime {
         let at = self.place(device)?.queue;
         self.begin_group(at)?;
         let queue = &self.queues[at];
-        Ok(Begun { queue: at, generation: queue.generation, groups: queue.chain.len() })
+        let (generation, groups) = (queue.generation, queue.chain.len());
+        Ok(Begun { queue: at, generation, groups, shapes_read: self.shapes_read })
     }
 
     /// The work on tensors since `begun`; `None` unless it is one group of elementwise work that writes only these
-    /// tensors, and reads only them and values without dimensions.
+    /// tensors, reads only them and values without dimensions, and would be the same for other shapes: to transpose a
+    /// vector or to roll a single element leaves no trace in the group.
     pub fn template(&self, begun: &Begun, tensors: &[Tensor]) -> Option<Template> {
         let queue = &self.queues[begun.queue];
         let group = queue.group.as_deref()?;
@@ -75,7 +78,8 @@ impl Runtime {
         let is_alone = queue.generation == begun.generation && queue.chain.len() == begun.groups;
         let is_plain = group.reduce.is_none() && !group.uses_position() && !group.is_turned();
         let is_plain = is_plain && same(&group.shape, first.shape());
-        if !is_alone || !is_plain || group.device != first.device() {
+        let fits_any_shape = self.shapes_read == begun.shapes_read;
+        if !is_alone || !is_plain || !fits_any_shape || group.device != first.device() {
             return None;
         }
         let number = |storage: &Storage| tensors.iter().position(|x| std::ptr::eq(x.storage(), storage));

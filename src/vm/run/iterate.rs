@@ -192,7 +192,10 @@ impl Vm {
                 range.count().ok_or_else(|| error::bad_value(0, "a range without an end has no length"))?
             }
             Value::Tensor(tensor) => match tensor.shape().first() {
-                Some(&rows) => rows,
+                Some(&rows) => {
+                    self.rt.shapes_read += 1;
+                    rows
+                }
                 None => return Err(error::bad_value(0, "a tensor without dimensions has no length")),
             },
             Value::Object(handle) => match handle.get().length(self)? {
