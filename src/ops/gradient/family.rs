@@ -46,8 +46,30 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         rt.recording.log = log;
         Edge { node, output: 0 }
     };
+    if let Some(old) = &mark.edge {
+        move_retained(old, &edge);
+    }
     tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, family: mark.family });
     Some(edge)
+}
+
+/// A tensor that was written keeps what `retain_grad` asked for: the gradient of what it holds now.
+fn move_retained(old: &Edge, new: &Edge) {
+    let (Some(from), Some(to)) = (Node::of(old), Node::of(new)) else { return };
+    if matches!(from.step, Step::Leaf) {
+        return;
+    }
+    let retained = {
+        let mut state = from.state.lock();
+        let place = state.gradients.iter().position(|(output, _)| *output == old.output);
+        place.map(|place| state.gradients.remove(place).1)
+    };
+    if let Some(gradient) = retained {
+        let mut state = to.state.lock();
+        if !state.gradients.iter().any(|(output, _)| *output == new.output) {
+            state.gradients.push((new.output, gradient));
+        }
+    }
 }
 
 /// True for a dtype that can have gradients.
