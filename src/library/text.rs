@@ -65,7 +65,7 @@ pub static TABLE: &[NativeDef] = &[
                     } else {
                         out.extend(c.to_lowercase())
                     }
-                    start = !c.is_alphabetic();
+                    start = !is_cased(c);
                 }
             })
         }
@@ -96,19 +96,19 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "isupper",
-        "Whether there are letters, and all are in upper case.",
+        "Whether there are letters in upper case, and none in lower case.",
         "assert(\"AB1\".isupper())",
         |vm, s| {
-            let letters = seen(vm, s, char::is_alphabetic)?;
+            let letters = seen(vm, s, char::is_uppercase)?;
             Ok(Value::Bool(letters && !seen(vm, s, char::is_lowercase)?))
         }
     ),
     simple!(
         "islower",
-        "Whether there are letters, and all are in lower case.",
+        "Whether there are letters in lower case, and none in upper case.",
         "assert(\"ab1\".islower())",
         |vm, s| {
-            let letters = seen(vm, s, char::is_alphabetic)?;
+            let letters = seen(vm, s, char::is_lowercase)?;
             Ok(Value::Bool(letters && !seen(vm, s, char::is_uppercase)?))
         }
     ),
@@ -122,8 +122,8 @@ pub static TABLE: &[NativeDef] = &[
             vm.pieces(s, |piece| {
                 for c in piece.chars() {
                     fits &= !(c.is_uppercase() && inside || c.is_lowercase() && !inside);
-                    letters |= c.is_alphabetic();
-                    inside = c.is_alphabetic();
+                    inside = is_cased(c);
+                    letters |= inside;
                 }
                 Ok(())
             })?;
@@ -464,6 +464,11 @@ fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
 /// Whether there are characters and all satisfy the predicate.
 fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
     Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
+}
+
+/// Whether a letter has a case: those of many scripts have none.
+fn is_cased(c: char) -> bool {
+    c.is_uppercase() || c.is_lowercase()
 }
 
 /// Whether a character satisfies the predicate.

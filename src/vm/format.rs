@@ -172,6 +172,9 @@ fn int(value: i64, spec: &Spec, text: &str) -> Result<String> {
 
 fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
     let kind = spec.kind;
+    if let Some(kind) = kind.filter(|kind| !"eEfFgGn%".contains(*kind)) {
+        return Err(error::format_spec(text, format!("`{kind}` does not take a float")));
+    }
     let upper = matches!(kind, Some('E' | 'F' | 'G'));
     let negative = value.is_sign_negative() && !value.is_nan();
     let size = value.abs();
@@ -186,12 +189,11 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
         Some('f' | 'F') => format!("{size:.precision$}"),
         Some('%') => format!("{:.precision$}", size * 100.0),
         Some('e' | 'E') => scientific(size, precision),
-        Some('g' | 'G' | 'n') => general(size, precision.max(1), spec.alternate, false),
+        Some(_) => general(size, precision.max(1), spec.alternate, false),
         None => match spec.precision {
             None => super::print::float_text(size),
             Some(precision) => general(size, precision.max(1), spec.alternate, true),
         },
-        Some(kind) => return Err(error::format_spec(text, format!("`{kind}` does not take a float"))),
     };
     let body = if upper { body.to_uppercase() } else { body };
     let (digits, tail) = match body.find(['.', 'e', 'E']) {

@@ -280,16 +280,28 @@ fn floats(op: Binary, x: f64, y: f64) -> Option<f64> {
         Binary::Sub => x - y,
         Binary::Mul => x * y,
         Binary::Div => x / y,
-        Binary::FloorDiv => (x / y).floor(),
-        Binary::Mod => float_mod(x, y),
+        Binary::FloorDiv => float_div_mod(x, y).0,
+        Binary::Mod => float_div_mod(x, y).1,
         Binary::Pow => x.powf(y),
         _ => return None,
     })
 }
 
-fn float_mod(x: f64, y: f64) -> f64 {
+/// `x // y` and `x % y` as in Python: the rest is exact and has the sign of `y`, and the quotient belongs to it. So
+/// `1.0 // 0.1` is 9.0, though `1.0 / 0.1` rounds to 10.0.
+fn float_div_mod(x: f64, y: f64) -> (f64, f64) {
+    if y == 0.0 {
+        return ((x / y).floor(), f64::NAN);
+    }
     let rest = x % y;
-    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+    let quotient = (x - rest) / y;
+    let (quotient, rest) = match rest {
+        0.0 => (quotient, 0f64.copysign(y)),
+        _ if (rest < 0.0) != (y < 0.0) => (quotient - 1.0, rest + y),
+        _ => (quotient, rest),
+    };
+    // The division may be off by the last bit of a whole number.
+    (if quotient == 0.0 { 0f64.copysign(x / y) } else { quotient.round() }, rest)
 }
 
 /// `-x`, `not x`, `~x`.
@@ -321,7 +333,32 @@ mod tests {
         }
         assert_eq!(floor_div(i64::MIN, -1), None);
         assert_eq!(floor_mod(i64::MIN, -1), 0);
-        assert_eq!(float_mod(-1.0, 3.0), 2.0);
+    }
+
+    #[test]
+    fn floor_division_of_floats_is_pythons() {
+        // Python 3.11: `x // y`, `x % y`.
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        for (x, y, q, r) in [
+            (-1.0, 3.0, -1.0, 2.0),
+            (1.0, 0.1, 9.0, 0.09999999999999995),
+            (-1.0, 0.1, -10.0, 5.551115123125783e-17),
+            (0.3, -0.1, -3.0, -2.7755575615628914e-17),
+            (6.0, -3.0, -2.0, -0.0),
+            (-0.0, 10.0, -0.0, 0.0),
+            (0.0, -1.0, -0.0, -0.0),
+            (1e22, -2.5, -4e21, -0.0),
+            (-7.5, 2.0, -4.0, 0.5),
+            (-inf, 1e16, nan, nan),
+            (1.0, inf, 0.0, 1.0),
+            (-1.0, inf, -1.0, inf),
+            (nan, 1.0, nan, nan),
+        ] {
+            let (quotient, rest) = float_div_mod(x, y);
+            let same = |a: f64, b: f64| a.is_nan() && b.is_nan() || a.to_bits() == b.to_bits();
+            assert!(same(quotient, q) && same(rest, r), "{x} by {y}: {quotient} {rest}");
+        }
+        assert_eq!(float_div_mod(1.0, 0.0).0, inf);
     }
 
     #[test]
