@@ -523,9 +523,13 @@ fn file(name: &str, size: usize) -> Vec<Ended> {
 
 #[test]
 fn scripts_for_any_number_of_processes_pass() {
-    for (name, sizes) in
-        [("collectives", &[1, 2, 3, 4][..]), ("gradients", &[1, 2, 3]), ("trouble", &[2, 4]), ("late", &[2])]
-    {
+    for (name, sizes) in [
+        ("collectives", &[1, 2, 3, 4][..]),
+        ("gradients", &[1, 2, 3]),
+        ("buckets", &[1, 2, 3]),
+        ("trouble", &[2, 4]),
+        ("late", &[2]),
+    ] {
         for &size in sizes {
             for (rank, ended) in file(name, size).into_iter().enumerate() {
                 assert_eq!(ended.status, Some(0), "{name}, rank {rank} of {size}: {}", ended.err);
@@ -536,6 +540,68 @@ fn scripts_for_any_number_of_processes_pass() {
         let wanted = if rank == 1 { "E0902" } else { "E0535: rank 1 failed: the second gives up" };
         assert!(ended.status == Some(1) && joined(&ended.err).contains(wanted), "{}", ended.err);
     }
+}
+
+/// Three layers, whose gradients are buckets of their own if a bucket has 300 bytes.
+const LAYERS: &str = "import nn\nimport parallel\ndist.init(timeout=50)\nlet x = ones(4, 8, requires_grad=true)\n\
+    let made = || nn.sequential(nn.linear(8, 8), tanh, nn.linear(8, 8), tanh, nn.linear(8, 8))\n";
+
+#[test]
+fn a_bucket_of_gradients_leaves_while_the_pass_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |rank: usize| folder.path().join(format!("{rank}.json"));
+    // What a process does in a pass, in order: the names of kernels and copies.
+    let names = |cap: &str| -> Vec<String> {
+        let script = format!(
+            "{LAYERS}let net = parallel.distributed(made(), bucket_cap_mb={cap})\n\
+             net(x).sum().backward()\nlet loss = net(x).sum()\ncuda.synchronize()\n\
+             with profile(\"{}/{{dist.rank()}}.json\") {{ loss.backward() }}",
+            folder.path().display()
+        );
+        printed(2, &script);
+        let text = std::fs::read_to_string(trace(0)).unwrap();
+        let line = |line: &str| {
+            let (kind, name) = (line.split("\"ph\":\"").nth(1)?, line.split("\"name\":\"").nth(1)?);
+            (kind.starts_with('X')).then(|| name.split('"').next().unwrap_or("").to_string())
+        };
+        text.lines().filter_map(line).collect()
+    };
+    let at = |names: &[String], name: &str| -> Vec<usize> {
+        names.iter().enumerate().filter(|(_, n)| *n == name).map(|(i, _)| i).collect()
+    };
+    let one = names("25");
+    assert_eq!((at(&one, "copy to host").len(), at(&one, "cat").len()), (1, 1), "{one:?}");
+    let three = names("200 / 1MiB");
+    let (sent, products) = (at(&three, "copy to host"), at(&three, "matmul"));
+    assert_eq!((sent.len(), products.len(), at(&three, "cat").len()), (3, 6, 3), "{three:?}");
+    assert!(sent[0] < products[3] && sent[1] < products[5], "{three:?}");
+}
+
+#[test]
+fn a_process_that_is_lost_in_a_backward_pass_is_named() {
+    let port = free_port();
+    let script = format!(
+        "{LAYERS}let net = parallel.distributed(made(), bucket_cap_mb=200 / 1MiB)\n\
+         try {{ while true {{ net(x).sum().backward() }} }} catch e {{ print(e.code, e.message) }}\n\
+         print(x.sum().item())"
+    );
+    let mut children: Vec<Child> = (0..2).map(|rank| start(&script, &torchrun(rank, 2, port))).collect();
+    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+    wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_err());
+    std::thread::sleep(Duration::from_millis(300));
+    children[1].kill().unwrap();
+    let left = ended(children.remove(0));
+    assert_eq!(left.out, "E0535 rank 1 failed: its process ended\n32.0\n", "{}", left.err);
+    ended(children.remove(0));
+    // One that fails in a hook, with the first buckets under way.
+    let fails = LAYERS.to_string()
+        + "fn watched(h) {\n h.register_hook(|g| { if dist.rank() == 1 { throw \"no more\" } })\n h\n}\n\
+           let net = nn.sequential(nn.linear(8, 8), tanh, watched, nn.linear(8, 8), nn.linear(8, 8))\n\
+           parallel.distributed(net, bucket_cap_mb=200 / 1MiB)(x).sum().backward()";
+    let all = group(2, &fails);
+    let told = joined(&all[0].err);
+    assert!(told.contains("E0535: rank 1 failed: no more") && told.contains("backward()"), "{told}");
+    assert!(joined(&all[1].err).contains("no more"), "{}", all[1].err);
 }
 
 #[test]

@@ -116,6 +116,8 @@ pub struct Recording {
     pub used: bool,
     /// False inside `no_grad` and inside the code of an operation that is recorded as one.
     pub enabled: bool,
+    /// True once a hook follows the storing of a leaf's gradient.
+    pub follows: bool,
     /// `detect_anomaly`: backward rejects a nan.
     pub anomaly: bool,
     /// The number of the next record.
@@ -135,6 +137,7 @@ impl Default for Recording {
         Recording {
             used: false,
             enabled: true,
+            follows: false,
             anomaly: false,
             next: 1,
             log: None,

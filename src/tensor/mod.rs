@@ -82,16 +82,7 @@ impl Tensor {
     /// A tensor over the same storage. The layout must lie within it.
     #[doc(hidden)]
     pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
-        debug_assert!(
-            (layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.storage().bytes()
-        );
-        Tensor(Arc::new(Content {
-            base: Base::Of(self.storage_ref()),
-            layout,
-            dtype,
-            kept: AtomicU32::new(0),
-            extra: OnceLock::new(),
-        }))
+        self.storage_ref().view(layout, dtype)
     }
 
     /// Another layout over the same storage. A layout without elements keeps this one's offset.
@@ -304,6 +295,18 @@ impl StorageRef {
     #[inline]
     pub fn is(&self, storage: &Storage) -> bool {
         std::ptr::eq::<Storage>(&**self, storage)
+    }
+
+    /// A tensor over this storage. The layout must lie within it.
+    pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
+        debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.bytes());
+        Tensor(Arc::new(Content {
+            base: Base::Of(self.clone()),
+            layout,
+            dtype,
+            kept: AtomicU32::new(0),
+            extra: OnceLock::new(),
+        }))
     }
 
     /// Makes a weak reference.

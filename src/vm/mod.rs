@@ -116,6 +116,8 @@ pub struct Vm {
     pub input: Input,
     /// Script values that records of gradients refer to.
     pub callbacks: Callbacks,
+    /// What is called at the end of the backward pass that runs; `None` while none runs.
+    pub pass_ends: Option<Vec<Value>>,
     /// How tensors print.
     pub print_options: PrintOptions,
     /// Colours that the output may contain.
@@ -145,6 +147,7 @@ impl Vm {
             limits: Limits::default(),
             input: Input::None,
             callbacks: Callbacks::default(),
+            pass_ends: None,
             print_options: PrintOptions::default(),
             colors: Colors::None,
             natives,

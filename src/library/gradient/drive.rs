@@ -20,7 +20,13 @@ pub(super) fn run(
     targets: Vec<Target>,
     options: Options,
 ) -> Result<(Vec<Option<Tensor>>, bool)> {
-    let result = drive(vm, targets, options);
+    let outer = vm.pass_ends.replace(Vec::new());
+    let mut result = drive(vm, targets, options);
+    for end in std::mem::replace(&mut vm.pass_ends, outer).unwrap_or_default() {
+        let done = Value::Bool(result.is_ok());
+        let ended = recorded(vm, false, |vm| vm.callback(&end, &[done]));
+        result = result.and_then(|found| ended.map(|_| found));
+    }
     vm.release_callbacks();
     result
 }
@@ -38,6 +44,10 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
                     Value::Tensor(new) => pass.hooked(Some(new)),
                     _ => pass.hooked(None),
                 }
+            }
+            Event::Stored(number, leaf) => {
+                let hook = vm.callbacks.get(number).unwrap_or_default();
+                beside(vm, &mut pass, |vm| vm.callback(&hook, &[Value::Tensor(leaf)]))?;
             }
             Event::Script(number, gradients) => {
                 let answer = beside(vm, &mut pass, |vm| super::forms::apply_rule(vm, number, gradients))?;

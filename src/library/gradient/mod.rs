@@ -147,10 +147,37 @@ pub static TABLE: &[NativeDef] = &[
         },
     },
     NativeDef {
+        name: "register_post_accumulate_grad_hook",
+        receiver: "tensor",
+        signature: Signature { params: &[SELF, Param::new("hook", Kind::Any)] },
+        doc: "Calls `hook(x)` in every `backward()` when the gradient of this leaf is complete and was added to its `grad`, which may be long before the pass ends. What it returns is ignored. Gives a handle with `remove()`.\n\nSource: `torch.Tensor.register_post_accumulate_grad_hook`.",
+        example: "let w = tensor([1.0, 2.0], requires_grad=true)\nw.register_post_accumulate_grad_hook(|w| {\n    with no_grad() { w.sub_(0.5 * w.grad) }\n    w.grad = none\n})\n(w * w).sum().backward()\nassert(equal(w, [0.0, 0.0]) and w.grad == none)",
+        run: |vm, args| {
+            let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
+            let ticket = vm.callbacks.keep(args[1].clone());
+            let edge = gradient::add_follower(&mut vm.rt, tensor, ticket.clone())?;
+            Ok(Value::object(forms::Hook { edge, number: *ticket }))
+        },
+    },
+    NativeDef {
+        name: "autograd.queue_callback",
+        receiver: "",
+        signature: Signature { params: &[Param::new("f", Kind::Any)] },
+        doc: "Calls `f(done)` at the end of the backward pass that runs, from one of its hooks; `done` is false if the pass has failed.\n\nSource: PyTorch's `Variable._execution_engine.queue_callback`.",
+        example: "let w = ones(2, requires_grad=true)\nlet passes = 0\nw.register_hook(|g| autograd.queue_callback(|done| passes += 1))\nw.sum().backward()\nassert(passes == 1)",
+        run: |vm, args| match &mut vm.pass_ends {
+            Some(ends) => {
+                ends.push(args[0].clone());
+                Ok(Value::None)
+            }
+            None => Err(gradient::error::no_pass()),
+        },
+    },
+    NativeDef {
         name: "remove",
         receiver: "hook",
         signature: Signature { params: &[Param::new("self", Kind::Any)] },
-        doc: "Removes a hook of `register_hook`. Removing it twice does nothing.",
+        doc: "Removes a hook. Removing it twice does nothing.",
         example: "let x = ones(2, requires_grad=true)\nlet handle = x.register_hook(|g| g * 2)\nhandle.remove()\nx.sum().backward()\nassert(equal(x.grad, [1.0, 1.0]))",
         run: |_, args| {
             if let Some(hook) = args[0].as_object::<forms::Hook>() {

@@ -14,6 +14,7 @@ pub static CODES: &[&Code] = &[
     &NAN_FOUND,
     &UNUSED,
     &LOST,
+    &NO_PASS,
 ];
 
 static NOT_RECORDED: Code = Code {
@@ -102,6 +103,15 @@ static LOST: Code = Code {
            train with processes, use `parallel.distributed`. To train with a graph, put the whole step \
            with its `backward()` inside.",
     example: "let x = ones(2, requires_grad=true)\ncuda.graphed(|x| x * 2, [x])",
+};
+
+static NO_PASS: Code = Code {
+    id: "E0389",
+    kind: ErrorKind::Value,
+    title: "no backward pass runs",
+    page: "`autograd.queue_callback(f)` calls `f` at the end of the backward pass that runs. So only hooks may call \
+           it: functions given to `x.register_hook` and `x.register_post_accumulate_grad_hook`.",
+    example: "autograd.queue_callback(|done| print(done))",
 };
 
 /// The tensor at an operand requires no gradients.
@@ -243,6 +253,21 @@ pub fn bad_rule(count: usize) -> Error {
     };
     Error::new(&BAD_GRADIENT, format!("the rule of `custom_gradient` must return {wanted}"))
         .help("`none` stands for an argument without a gradient")
+}
+
+/// Something is to be called at the end of a pass, and none runs.
+#[cold]
+pub fn no_pass() -> Error {
+    Error::new(&NO_PASS, "there is no backward pass to wait for the end of")
+        .help("call `autograd.queue_callback` in a hook of a tensor")
+}
+
+/// A hook is to follow the storing of the gradient of a computed tensor.
+#[cold]
+pub fn not_stored(tensor: &Tensor) -> Error {
+    Error::new(&NOT_RECORDED, "no gradient is stored in this tensor, which was computed from others")
+        .operand(0, this_is(tensor.describe()))
+        .help("`x.register_hook(f)` calls `f` with the gradient of any tensor")
 }
 
 /// A checkpoint was released before its pass.

@@ -13,9 +13,38 @@ use super::strided::covers;
 use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::plan::Runtime;
-use crate::tensor::{Edge, Mark, Tensor};
+use crate::tensor::{Edge, Mark, Tensor, WeakStorage};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::sync::Arc;
+
+/// A leaf, from its own record: does not keep it alive.
+#[derive(Clone)]
+pub struct LeafRef {
+    storage: WeakStorage,
+    layout: Layout,
+    dtype: Dtype,
+    mark: Mark,
+}
+
+impl LeafRef {
+    /// Refers to a leaf.
+    pub(super) fn of(tensor: &Tensor) -> LeafRef {
+        LeafRef {
+            storage: tensor.storage_ref().downgrade(),
+            layout: tensor.layout().clone(),
+            dtype: tensor.dtype(),
+            mark: Mark { edge: None, ..tensor.mark() },
+        }
+    }
+
+    /// The tensor with this record, if its memory is alive.
+    pub(super) fn tensor(&self, node: &Arc<dyn Any + Send + Sync>) -> Option<Tensor> {
+        let tensor = self.storage.upgrade()?.view(self.layout.clone(), self.dtype);
+        tensor.set_mark(Mark { edge: Some(Edge { node: node.clone(), output: 0 }), ..self.mark.clone() });
+        Some(tensor)
+    }
+}
 
 /// The record of a tensor; `None` if it requires no gradients.
 pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {

@@ -18,6 +18,7 @@ pub mod node;
 mod pass;
 pub mod positions;
 pub mod products;
+mod reach;
 pub mod record;
 pub mod rules;
 pub mod strided;
@@ -25,11 +26,12 @@ pub mod strided;
 pub use crate::tensor::Edge;
 pub use back::{Back, Var};
 pub use node::{Input, Node, Step, Varies};
-pub use pass::{Create, Event, Options, Pass, Target, depends_outside};
+pub use pass::{Create, Event, Options, Pass, Target};
+pub use reach::depends_outside;
 pub use record::{
-    Log, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of, is_leaf,
-    mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require, requires_gradient,
-    restore_kept, retain, script_node, set_gradient,
+    Log, add_follower, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of,
+    is_leaf, mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require,
+    requires_gradient, restore_kept, retain, script_node, set_gradient,
 };
 
 /// How gradients propagate through an operation.

@@ -1,5 +1,6 @@
 //! A record of one operation.
 
+use super::family::LeafRef;
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Span;
 use crate::driver::DeviceId;
@@ -93,6 +94,8 @@ pub struct State {
     pub saved: Option<Saved>,
     /// Hooks: the number of a result, and the caller's number for the hook.
     pub hooks: Vec<(u32, Arc<u64>)>,
+    /// Hooks of a leaf that follow the storing of its gradient: the caller's number, and the tensor.
+    pub followers: Vec<(Arc<u64>, LeafRef)>,
     /// The gradients of a leaf, or of results whose gradients are retained, by result.
     pub gradients: Vec<(u32, Option<Tensor>)>,
     /// The source position of the pass that consumed `saved`.

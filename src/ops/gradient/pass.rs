@@ -6,6 +6,7 @@
 
 use super::back::{Back, Parts, run_rule};
 use super::node::{Input, Node, Saved, Step, Varies};
+use super::reach::{NodeRef, leading_to, node_of, uses_of_followed};
 use super::record::recording;
 use super::{Gradient, error, strided};
 use crate::array::Dtype;
@@ -17,7 +18,6 @@ use crate::stream::Stream;
 use crate::tensor::{Edge, Mark, Tensor};
 use foldhash::{HashMap, HashSet};
 use smallvec::SmallVec;
-use std::any::Any;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ pub enum Event {
     Script(u64, Vec<Option<Tensor>>),
     /// Run a checkpoint again and give its records to [`restore`], then go on.
     Again(u64),
+    /// Call a hook with a leaf whose gradient was stored, then go on.
+    Stored(u64, Tensor),
 }
 
 /// A pass under way.
@@ -71,6 +73,10 @@ pub struct Pass {
     options: Options,
     span: Span,
     ready: BinaryHeap<Ready>,
+    /// The uses of each followed leaf that have not passed on their gradients.
+    uses: HashMap<u64, usize>,
+    /// Followed leaves whose gradients are complete. They come before all other nodes.
+    complete: Vec<Ready>,
     arriving: HashMap<u64, Arriving>,
     /// The nodes that lead to the wanted inputs; `None`: all.
     needed: Option<HashSet<u64>>,
@@ -80,8 +86,6 @@ pub struct Pass {
     again: Option<(u64, u64)>,
     used: Vec<Arc<Stream>>,
 }
-
-type NodeRef = Arc<dyn Any + Send + Sync>;
 
 /// Kept arguments and results.
 type Kept = (SmallVec<[Arg; 3]>, Vec<Option<Tensor>>);
@@ -123,12 +127,9 @@ struct Current {
     node: NodeRef,
     gradients: SmallVec<[Option<Tensor>; 1]>,
     next_hook: usize,
+    is_stored: bool,
     /// The result whose gradient a hook may replace.
     hooked: usize,
-}
-
-fn node_of(node: &NodeRef) -> Option<&Node> {
-    node.downcast_ref()
 }
 
 impl Pass {
@@ -142,6 +143,8 @@ impl Pass {
             options,
             span: rt.span,
             ready: BinaryHeap::new(),
+            uses: HashMap::default(),
+            complete: Vec::new(),
             arriving: HashMap::default(),
             needed: None,
             current: None,
@@ -176,9 +179,13 @@ impl Pass {
                 pass.options.create = if others || given { Create::Yes } else { Create::No };
             }
         }
+        if rt.recording.follows && pass.options.accumulate {
+            pass.uses = uses_of_followed(edges.iter().map(|(edge, _)| edge), pass.needed.as_ref());
+        }
         for (edge, gradient) in edges {
             let stream = rt.current_stream(gradient.device())?;
             pass.deliver(rt, &edge, gradient, &stream)?;
+            pass.note_use(&edge);
         }
         Ok(pass)
     }
@@ -245,7 +252,7 @@ impl Pass {
             // A pass may go through millions of records.
             paced(16)?;
             let Some(current) = &mut self.current else {
-                match self.ready.pop() {
+                match self.complete.pop().or_else(|| self.ready.pop()) {
                     Some(Ready(id, node)) => self.begin(rt, id, node)?,
                     None => {
                         self.finish(rt)?;
@@ -261,7 +268,7 @@ impl Pass {
             };
             let hook =
                 node.state.lock().hooks.get(current.next_hook).map(|(output, ticket)| (*output, **ticket));
-            if let Some((output, number)) = hook {
+            if let (Some((output, number)), false) = (hook, current.is_stored) {
                 current.next_hook += 1;
                 current.hooked = output as usize;
                 if let Some(gradient) = current.gradients.get(output as usize).cloned().flatten() {
@@ -269,8 +276,14 @@ impl Pass {
                 }
                 continue;
             }
-            self.store(rt, node)?;
+            if !std::mem::replace(&mut current.is_stored, true) {
+                current.next_hook = 0;
+                self.store(rt, node)?;
+            }
             if let Step::Leaf = node.step {
+                if let Some(event) = self.follow(node, &reference) {
+                    return Ok(event);
+                }
                 self.current = None;
                 continue;
             }
@@ -339,8 +352,13 @@ impl Pass {
                 Ok(())
             })?;
         }
-        self.current =
-            Some(Current { gradients: arriving.gradients, node: reference, next_hook: 0, hooked: 0 });
+        self.current = Some(Current {
+            gradients: arriving.gradients,
+            node: reference,
+            next_hook: 0,
+            is_stored: false,
+            hooked: 0,
+        });
         Ok(())
     }
 
@@ -535,16 +553,44 @@ impl Pass {
         self.current = None;
         let Some(stream) = self.stream_for(rt, node)? else { return Ok(()) };
         for (input, gradient) in node.inputs.iter().zip(found) {
-            let Some(gradient) = gradient.filter(|_| self.wants(input)) else { continue };
-            let form = &input.form;
-            let gradient = self.on_stream_of(rt, node, |_, rt| fitted(rt, gradient, form))?;
-            let from = match gradient.device() == stream.device() {
-                true => stream.clone(),
-                false => rt.current_stream(gradient.device())?,
-            };
-            self.deliver(rt, &input.edge, gradient, &from)?;
+            if !self.wants(input) {
+                continue;
+            }
+            if let Some(gradient) = gradient {
+                let form = &input.form;
+                let gradient = self.on_stream_of(rt, node, |_, rt| fitted(rt, gradient, form))?;
+                let from = match gradient.device() == stream.device() {
+                    true => stream.clone(),
+                    false => rt.current_stream(gradient.device())?,
+                };
+                self.deliver(rt, &input.edge, gradient, &from)?;
+            }
+            self.note_use(&input.edge);
         }
         Ok(())
+    }
+
+    /// Counts a use of a leaf whose gradient was passed on, or is none.
+    fn note_use(&mut self, edge: &Edge) {
+        let Some(node) = Node::of(edge) else { return };
+        let Some(count) = self.uses.get_mut(&node.id) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.uses.remove(&node.id);
+            self.complete.push(Ready(node.id, edge.node.clone()));
+        }
+    }
+
+    /// The next hook of a leaf whose gradient was stored.
+    fn follow(&mut self, node: &Node, reference: &NodeRef) -> Option<Event> {
+        let current = self.current.as_mut().filter(|_| self.options.accumulate)?;
+        loop {
+            let (ticket, leaf) = node.state.lock().followers.get(current.next_hook).cloned()?;
+            current.next_hook += 1;
+            if let Some(leaf) = leaf.tensor(reference) {
+                return Some(Event::Stored(*ticket, leaf));
+            }
+        }
     }
 
     fn deliver(&mut self, rt: &mut Runtime, edge: &Edge, gradient: Tensor, from: &Arc<Stream>) -> Result<()> {
@@ -672,56 +718,4 @@ fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
         gradient = composed::call(rt, "to", &[t(gradient), Arg::Device(form.device)])?;
     }
     Ok(gradient)
-}
-
-/// True if a tensor depends on a leaf, or an argument of a function, other than these.
-pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool {
-    let own = own.iter().filter_map(Node::of).map(|node| node.id).collect();
-    super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
-}
-
-/// The nodes between `roots` and the wanted ones, both included; and whether recording the pass is useful.
-fn leading_to<'e>(
-    roots: impl Iterator<Item = &'e Edge>,
-    wanted: HashSet<u64>,
-    create: Create,
-) -> (HashSet<u64>, bool) {
-    let mut useful = false;
-    let mut needed = wanted;
-    let mut seen = HashSet::default();
-    let mut order: Vec<NodeRef> = Vec::new();
-    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
-    while let Some(reference) = stack.pop() {
-        let Some(node) = node_of(&reference) else { continue };
-        if !seen.insert(node.id) {
-            continue;
-        }
-        let is_wanted = needed.contains(&node.id);
-        match node.step {
-            Step::Leaf => useful |= !is_wanted,
-            // The pass must reach it, which is an error.
-            Step::Unrecorded => drop(needed.insert(node.id)),
-            Step::Argument if is_wanted && create == Create::IfUseful => {
-                let is_leaf =
-                    |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
-                useful |= !node.inputs.iter().all(is_leaf);
-                order.push(reference);
-                continue;
-            }
-            Step::Argument => useful |= !is_wanted,
-            _ => {}
-        }
-        stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
-        order.push(reference);
-    }
-    // Operands are older than results.
-    order.sort_unstable_by_key(|reference| node_of(reference).map_or(0, |node| node.id));
-    for reference in &order {
-        let Some(node) = node_of(reference) else { continue };
-        let leads = |input: &Input| Node::of(&input.edge).is_some_and(|node| needed.contains(&node.id));
-        if node.inputs.iter().any(leads) {
-            needed.insert(node.id);
-        }
-    }
-    (needed, useful)
 }

@@ -1,5 +1,6 @@
 //! Recording operations.
 
+use super::family::LeafRef;
 use super::node::{Input, Node, Saved, State, Step, Varies};
 use super::{Gradient, error, family};
 use crate::base::Result;
@@ -668,10 +669,30 @@ pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<E
     Ok(edge)
 }
 
+/// Adds a hook that follows the storing of a leaf's gradient ([`super::Event::Stored`]). In the passes that begin
+/// from now on, leaves with such hooks are complete as soon as all their gradients are there. Otherwise as
+/// [`add_hook`].
+///
+/// # Errors
+/// E0380 if the tensor is no leaf that requires gradients.
+pub fn add_follower(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<Edge> {
+    let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
+    match Node::of(&edge) {
+        Some(node) if matches!(node.step, Step::Leaf) => {
+            node.state.lock().followers.push((ticket, LeafRef::of(tensor)));
+        }
+        _ => return Err(error::not_stored(tensor)),
+    }
+    rt.recording.follows = true;
+    Ok(edge)
+}
+
 /// Removes a hook.
 pub fn remove_hook(edge: &Edge, number: u64) {
     if let Some(node) = Node::of(edge) {
-        node.state.lock().hooks.retain(|(_, ticket)| **ticket != number);
+        let mut state = node.state.lock();
+        state.hooks.retain(|(_, ticket)| **ticket != number);
+        state.followers.retain(|(ticket, _)| **ticket != number);
     }
 }
 

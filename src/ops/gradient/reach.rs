@@ -1,0 +1,92 @@
+//! What a backward pass reaches.
+
+use super::node::{Input, Node, Step};
+use super::pass::Create;
+use crate::plan::Runtime;
+use crate::tensor::{Edge, Tensor};
+use foldhash::{HashMap, HashSet};
+use std::any::Any;
+use std::sync::Arc;
+
+pub(super) type NodeRef = Arc<dyn Any + Send + Sync>;
+
+pub(super) fn node_of(node: &NodeRef) -> Option<&Node> {
+    node.downcast_ref()
+}
+
+/// True if a tensor depends on a leaf, or an argument of a function, other than these.
+pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool {
+    let own = own.iter().filter_map(Node::of).map(|node| node.id).collect();
+    super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
+}
+
+/// The nodes between `roots` and the wanted ones, both included; and whether recording the pass is useful.
+pub(super) fn leading_to<'e>(
+    roots: impl Iterator<Item = &'e Edge>,
+    wanted: HashSet<u64>,
+    create: Create,
+) -> (HashSet<u64>, bool) {
+    let mut useful = false;
+    let mut needed = wanted;
+    let mut seen = HashSet::default();
+    let mut order: Vec<NodeRef> = Vec::new();
+    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
+    while let Some(reference) = stack.pop() {
+        let Some(node) = node_of(&reference) else { continue };
+        if !seen.insert(node.id) {
+            continue;
+        }
+        let is_wanted = needed.contains(&node.id);
+        match node.step {
+            Step::Leaf => useful |= !is_wanted,
+            // The pass must reach it, which is an error.
+            Step::Unrecorded => drop(needed.insert(node.id)),
+            Step::Argument if is_wanted && create == Create::IfUseful => {
+                let is_leaf =
+                    |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
+                useful |= !node.inputs.iter().all(is_leaf);
+                order.push(reference);
+                continue;
+            }
+            Step::Argument => useful |= !is_wanted,
+            _ => {}
+        }
+        stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
+        order.push(reference);
+    }
+    // Operands are older than results.
+    order.sort_unstable_by_key(|reference| node_of(reference).map_or(0, |node| node.id));
+    for reference in &order {
+        let Some(node) = node_of(reference) else { continue };
+        let leads = |input: &Input| Node::of(&input.edge).is_some_and(|node| needed.contains(&node.id));
+        if node.inputs.iter().any(leads) {
+            needed.insert(node.id);
+        }
+    }
+    (needed, useful)
+}
+
+/// How often a pass uses each leaf with [`State::followers`](super::node::State): operands among the `needed` nodes,
+/// and roots. The leaf's gradient is complete when all of them have passed on theirs.
+pub(super) fn uses_of_followed<'e>(
+    roots: impl Iterator<Item = &'e Edge>,
+    needed: Option<&HashSet<u64>>,
+) -> HashMap<u64, usize> {
+    let mut uses = HashMap::default();
+    let mut seen = HashSet::default();
+    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
+    while let Some(reference) = stack.pop() {
+        let Some(node) = node_of(&reference) else { continue };
+        if needed.is_some_and(|needed| !needed.contains(&node.id)) {
+            continue;
+        }
+        if let Step::Leaf = node.step {
+            if !node.state.lock().followers.is_empty() {
+                *uses.entry(node.id).or_insert(0) += 1;
+            }
+        } else if seen.insert(node.id) {
+            stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
+        }
+    }
+    uses
+}
