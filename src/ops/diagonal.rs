@@ -6,7 +6,7 @@ use super::make::filled;
 use super::params::X;
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error, subscript};
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_map;
@@ -69,6 +69,28 @@ pub static OPS: &[Op] = &[
         ..Op::BASE
     },
     Op {
+        name: "fill_diagonal",
+        doc: "Sets the main diagonal to `value`: `x.fill_diagonal_(value)`. Above two dimensions, which must have one extent, it \
+              is that of all of them. With `wrap` the diagonal of a matrix with more rows than columns begins again, one row \
+              after it has ended. Source: `torch.Tensor.fill_diagonal_`.",
+        search: &["diagonal", "set", "identity", "fill_diagonal_"],
+        params: &[X, Param::new("value", Kind::Number), Param::or("wrap", Kind::Bool, Default::Bool(false))],
+        form: Form { function: false, method: false, in_place: true },
+        example: "let x = zeros(2, 3)\nx.fill_diagonal_(5)\nassert(equal(x, [[5.0, 0.0, 0.0], [0.0, 5.0, 0.0]]))",
+        run: Run::Both(
+            |rt, args| {
+                let out = rt.contiguous_copy(args.tensor(0)?)?;
+                fill_diagonal(rt, "fill_diagonal", &out, args)?;
+                Ok(Out::Tensor(out))
+            },
+            |rt, name, args| fill_diagonal(rt, name, args.tensor(0)?, args),
+        ),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().call("fill_diagonal", &[Arg::Int(0), b.arg(2)]));
+        }),
+        ..Op::BASE
+    },
+    Op {
         name: "trace",
         doc: "Adds the elements of a matrix's diagonal. Integers give `i64`. Source: `torch.trace`.",
         search: &["diagonal", "sum"],
@@ -115,6 +137,34 @@ pub static OPS: &[Op] = &[
         ..Op::BASE
     },
 ];
+
+/// Writes a number into the main diagonal of a tensor.
+fn fill_diagonal(rt: &mut Runtime, name: &'static str, x: &Tensor, args: &Args<'_>) -> Result<()> {
+    let value = args.operand(1)?;
+    let [rows, columns, ..] = x.shape()[..] else {
+        return Err(error::wrong_rank("fill_diagonal_", 0, x, "a matrix", "a vector has no diagonal"));
+    };
+    if x.rank() > 2 && x.shape().iter().any(|&extent| extent != rows) {
+        let help = "all dimensions must have one extent; of a batch of matrices use `x.diagonal(0, -2, -1).fill_(value)`";
+        return Err(error::wrong_rank("fill_diagonal_", 0, x, "a matrix or a cube", help));
+    }
+    if args.flag(2) && x.rank() == 2 && rows > columns + 1 && columns > 0 {
+        // In row-major order the diagonal goes on in even steps.
+        let whole = rt.contiguous(x)?;
+        let count = (rows * columns).div_ceil(columns + 1);
+        subscript::set(rt, &line(&whole, count, (columns + 1) as isize), &[], value)?;
+        return if whole.same(x) { Ok(()) } else { rt.assign(name, x, &whole) };
+    }
+    let count = x.shape().iter().copied().min().unwrap_or(0);
+    subscript::set(rt, &line(x, count, x.layout().strides.iter().sum()), &[], value)
+}
+
+/// Every so many elements of the memory from a tensor's first one.
+fn line(x: &Tensor, count: usize, stride: isize) -> Tensor {
+    let mut layout = Layout::contiguous(&[count]);
+    layout.strides[0] = stride;
+    x.with_layout(Layout { offset: x.layout().offset, ..layout })
+}
 
 /// 1 where position `a` of matrices of `b` rows and `c` columns is on or below diagonal `d`.
 static IN_LOWER: MapFn = MapFn {

@@ -13,6 +13,7 @@ mod args;
 pub mod arith;
 pub mod assertion;
 mod autocast;
+mod bags;
 pub mod comm;
 pub mod compare;
 pub mod complex;

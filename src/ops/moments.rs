@@ -4,7 +4,7 @@
 
 use super::arith::SQUARE;
 use super::folds::{MAX, MEAN, SUM};
-use super::gradient::{Back, Var, error::no_rule};
+use super::gradient::{Back, Var};
 use super::known;
 use super::params::{DTYPE, X};
 use super::reduce::{DIM, KEEPDIM, MIN, count, mean, not_empty};
@@ -94,7 +94,8 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([3.0, -4.0])\n\
                   assert(x.norm().item() == 5.0)\n\
                   assert(x.norm(1).item() == 7.0)\n\
-                  assert(x.norm(inf).item() == 4.0)",
+                  assert(x.norm(inf).item() == 4.0)\n\
+                  assert(norm([[3.0, 0.0], [0.0, 4.0]], \"nuc\").item() == 7.0)",
         run: Run::Primitive(norm),
         shape: known::REDUCE,
         gradient: Gradient::Rule(Keeps::X.and_result(), norm_back),
@@ -320,11 +321,11 @@ fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
 fn norm_back(b: &Back<'_>) {
     let p = match b.args().get(1) {
         Arg::Str(kind) if kind == "nuc" => {
-            return b.fail(no_rule(
-                "norm",
-                b.span(),
-                "the nuclear norm has no gradient; that of \"fro\" has one",
-            ));
+            return b.to(0, || {
+                let (x, dims) = (b.x(0), b.dims(2, b.x(0).rank()));
+                let g = b.g().restore(&dims, b.args().flag(3), x.rank());
+                b.call(&super::nuclear::POLAR, &[x.arg(), Arg::Ints(dims)]) * g
+            });
         }
         Arg::Str(_) => 2.0,
         _ => b.args().float(1).unwrap_or(2.0),

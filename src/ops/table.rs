@@ -19,6 +19,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("activations", super::losses::OPS),
     ("activations", super::gates::OPS),
     ("layers", super::layers::OPS),
+    ("layers", super::bags::OPS),
     ("layers", super::norms::OPS),
     ("reductions", super::reduce::OPS),
     ("reductions", super::moments::OPS),

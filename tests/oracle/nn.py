@@ -105,6 +105,22 @@ def losses():
         yield Case(f"F.binary_cross_entropy_with_logits(x, y, weight=w, pos_weight=p, {r})",
                    lambda g: {**chance(g), "w": draw(g, 4, 5), "p": draw(g, 5, low=0.1)}, grad="xy")
 
+        for zero in (False, True):
+            tail = f"{r}, zero_infinity={zero})"
+            labels = lambda g: {"x": draw(g, 6, 3, 5), "y": torch.tensor([[1, 2, 2], [3, 1, 4], [4, 4, 3]])}  # noqa: E731
+            flat = lambda g: {"x": draw(g, 6, 3, 5), "y": torch.tensor([1, 2, 3, 3, 0])}  # noqa: E731
+            one = lambda g: {"x": draw(g, 6, 5), "y": torch.tensor([1, 3])}  # noqa: E731
+            for times, sizes in (("[6, 5, 4]", "[3, 2, 2]"), ("[6, 4, 6]", "[3, 0, 1]")):
+                lengths = f"torch.tensor({times}), torch.tensor({sizes})"
+                yield Case(f"F.ctc_loss(x.log_softmax(-1), y, {lengths}, {tail}", labels, dtypes=("f64", "f32"), second=False)
+            yield Case(f"F.ctc_loss(x.log_softmax(-1), y, torch.tensor([6, 6, 6]), torch.tensor([2, 2, 1]), blank=4, {tail}", flat,
+                       dtypes=("f64", "f32"), second=False)
+            yield Case(f"F.ctc_loss(x.log_softmax(-1), y, torch.tensor(6), torch.tensor(2), {tail}", one, dtypes=("f64", "f32"), second=False)
+            # The second has more labels than time.
+            if zero or reduction == "none":
+                yield Case(f"F.ctc_loss(x.log_softmax(-1), y, torch.tensor([6, 2, 4]), torch.tensor([3, 3, 2]), {tail}", labels,
+                           dtypes=("f64", "f32"), second=False, grad=None if zero else "")
+
         log_p = lambda g: {"x": draw(g, 4, 5).log_softmax(1), "y": draw(g, 4, 5).softmax(1)}  # noqa: E731
         zeros = lambda g: {"x": draw(g, 3).log_softmax(0), "y": torch.tensor([0.0, 0.25, 0.75]).double()}  # noqa: E731
         yield Case(f"F.kl_div(x, y, {r})", log_p)
@@ -185,6 +201,24 @@ def functions():
             yield Case(f"torch.cdist(x, y, p={p})", two, dtypes=("f64", "f32"), second=False)
     yield Case("F.bilinear(x, y, w, b)", lambda g: {"x": draw(g, 4, 3), "y": draw(g, 4, 2), "w": draw(g, 5, 3, 2), "b": draw(g, 5)})
     yield Case("F.bilinear(x, y, w)", lambda g: {"x": draw(g, 2, 4, 3), "y": draw(g, 2, 4, 2), "w": draw(g, 5, 3, 2)})
+    rows, flat, starts = "torch.tensor([[1, 4, 0], [2, 2, 5]])", "torch.tensor([1, 4, 0, 2, 2, 5, 1])", "torch.tensor([0, 3, 3, 4"
+    for mode in ("sum", "mean", "max"):
+        for call in (f"{rows}, w", f"{rows}, w, padding_idx=2", f"{flat}, w, {starts}])", f"{flat}, w, {starts}]), padding_idx=2",
+                     f"{flat}, w, {starts}, 7]), include_last_offset=True", f"{flat}, w, {starts}]), scale_grad_by_freq=True"):
+            if mode != "max" or "scale" not in call:
+                yield Case(f"F.embedding_bag({call}, mode='{mode}')", lambda g: {"w": draw(g, 6, 4)}, dtypes=("f64", "f32"), second=False)
+    yield Case("F.embedding_bag(torch.tensor([[1, 4, 0], [2, 2, 5]]), w, mode='sum', per_sample_weights=p)",
+               lambda g: {"w": draw(g, 6, 4), "p": draw(g, 2, 3)}, dtypes=("f64", "f32"), second=False)
+    yield Case("F.embedding_bag(torch.tensor([1, 4, 0, 2, 2]), w, torch.tensor([0, 2, 2]), mode='sum', per_sample_weights=p, padding_idx=4)",
+               lambda g: {"w": draw(g, 6, 4), "p": draw(g, 5)}, dtypes=("f64", "f32"), second=False)
+    for wrap in (False, True):
+        for shape in ((4, 4), (2, 5), (7, 2), (3, 3, 3)):
+            yield Case(f"(x * 2).fill_diagonal_(3.0, wrap={wrap})", lambda g, shape=shape: {"x": draw(g, *shape)})
+    for call in ("norm(x, 'nuc')", "norm(x.T, 'nuc') ** 2"):
+        for shape in ((3, 3), (2, 4), (5, 2)):
+            yield Case(f"torch.{call}", lambda g, shape=shape: {"x": draw(g, *shape)}, dtypes=("f64", "f32"))
+    yield Case("torch.norm(x, 'nuc', dim=(2, 0))", lambda g: {"x": draw(g, 3, 2, 4)}, dtypes=("f64", "f32"))
+    yield Case("torch.norm(x, 'nuc', dim=(0, 1), keepdim=True)", lambda g: {"x": draw(g, 3, 2, 4)}, dtypes=("f64", "f32"))
     yield Case("F.pixel_shuffle(x, 2)", lambda g: {"x": draw(g, 2, 12, 2, 3)})
     yield Case("F.pixel_unshuffle(x, 2)", lambda g: {"x": draw(g, 2, 3, 4, 6)})
 
@@ -420,6 +454,11 @@ def layers():
         for options in ("", "bidirectional=True, num_layers=2, "):
             yield (f"nn.{name}(3, 4, {options}{{d}})", f"nn.{ours}(3, 4, {translated(options)}{{d}})", [(5, 3, 3)],
                    packed, "net(x, lengths=tensor([5, 3, 1]))")
+    for options in ("", "num_layers=2, bidirectional=True, ", "bias=False, num_layers=2, ", "batch_first=True, "):
+        yield (f"nn.LSTM(3, 4, {options}proj_size=2, {{d}})", f"nn.lstm(3, 4, {translated(options)}proj_size=2, {{d}})",
+               [(5, 2, 3)], plain, plain)
+    yield ("nn.LSTM(3, 4, proj_size=2, {d})", "nn.lstm(3, 4, proj_size=2, {d})", [(5, 2, 3), (1, 2, 2), (1, 2, 4)],
+           "net(x, (s0, s1))", "net(x, (s0, s1))")
     yield ("nn.RNN(3, 4, nonlinearity='relu', {d})", 'nn.rnn(3, 4, nonlinearity="relu", {d})', [(5, 2, 3)], plain, plain)
 
     heads = ("nn.MultiheadAttention(8, 2, {o}{d})", "nn.multi_head_attention(8, 2, {o}{d})")

@@ -1,0 +1,176 @@
+//! Sums, means and maxima of rows that are looked up.
+
+use super::composed::{ints, t};
+use super::formula::formula;
+use super::gradient::Var;
+use super::make::filled;
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, shape};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[Op {
+    name: "embedding_bag",
+    doc: "Looks up rows of `weight` and combines those of each bag: `mode` is `\"sum\"`, `\"mean\"` or `\"max\"`. A matrix of \
+          `ids` has a bag per row. A vector has bags that begin at `offsets`, which ascend from 0; with `include_last_offset` the last \
+          offset is the end. Rows are multiplied by `per_sample_weights`, of the shape of `ids`, before they are added. Ids equal \
+          to `padding_idx` are left out, and a bag without ids is 0. Other options are those of `embedding`. Source: \
+          `torch.nn.functional.embedding_bag`.",
+    search: &["lookup", "segment sum", "sparse features", "EmbeddingBag"],
+    params: &[
+        Param::new("ids", Kind::Tensor),
+        Param::new("weight", Kind::Tensor),
+        Param::or("offsets", Kind::Tensor, Default::None),
+        Param::or("max_norm", Kind::Float, Default::None),
+        Param::or("norm_type", Kind::Float, Default::Float(2.0)),
+        Param::or("scale_grad_by_freq", Kind::Bool, Default::Bool(false)),
+        Param::or("mode", Kind::Str, Default::Str("mean")),
+        Param::or("sparse", Kind::Bool, Default::Bool(false)),
+        Param::or("per_sample_weights", Kind::Tensor, Default::None),
+        Param::or("include_last_offset", Kind::Bool, Default::Bool(false)),
+        Param::or("padding_idx", Kind::Int, Default::None),
+    ],
+    form: Form::FUNCTION,
+    example: "let weight = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])\n\
+              assert(equal(embedding_bag([[0, 2], [1, 1]], weight), [[3.0, 4.0], [3.0, 4.0]]))\n\
+              assert(equal(embedding_bag([0, 2, 1], weight, [0, 2], mode=\"sum\"), [[6.0, 8.0], [3.0, 4.0]]))\n\
+              assert(equal(embedding_bag([0, 2, 1], weight, [0, 2], mode=\"max\"), [[5.0, 6.0], [3.0, 4.0]]))",
+    run: Run::Composed(|rt, args| bags(rt, args).map(Out::Tensor)),
+    gradient: Gradient::Composed,
+    ..Op::BASE
+}];
+
+fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+    const NAME: &str = "embedding_bag";
+    let (ids, weight) = (args.tensor(0)?, args.tensor(1)?);
+    let (offsets, factors) = (args.opt_tensor(2), args.opt_tensor(8));
+    let mode = args.text(6).unwrap_or("mean");
+    if !["sum", "mean", "max"].contains(&mode) {
+        return Err(error::not_one_of(6, "mode", mode, &["sum", "mean", "max"]));
+    }
+    if weight.rank() != 2 {
+        return Err(error::wrong_rank(NAME, 1, weight, "a matrix", "its rows are looked up"));
+    }
+    match (ids.rank(), offsets) {
+        (1, Some(offsets)) if offsets.rank() == 1 => {}
+        (1, Some(offsets)) => {
+            return Err(error::wrong_rank(
+                NAME,
+                2,
+                offsets,
+                "a vector of offsets",
+                "give where each bag begins",
+            ));
+        }
+        (2, None) => {}
+        (2, Some(offsets)) => {
+            let help = "the rows of `ids` are bags already: leave `offsets` out, or pass `ids.flatten()`";
+            return Err(error::wrong_tensor(2, "`none`", offsets, help));
+        }
+        _ => {
+            let help = "give a matrix of bags, or a vector and `offsets`";
+            return Err(error::wrong_rank(NAME, 0, ids, "two dimensions, or one with `offsets`", help));
+        }
+    }
+    if let Some(factors) = factors {
+        if mode != "sum" {
+            let message = format!("`per_sample_weights` with mode=\"{mode}\"");
+            return Err(error::bad_value(8, message, "only sums are weighted: write `mode=\"sum\"`"));
+        }
+        if factors.shape() != ids.shape() {
+            return Err(error::wrong_tensor(
+                8,
+                "a factor for each id",
+                factors,
+                "give it the shape of `ids`",
+            ));
+        }
+    }
+    let padding = match args.opt_int(10) {
+        Some(padding) => Some(shape::position(10, padding, 0, weight.shape()[0])? as i64),
+        None => None,
+    };
+    let (count, width) = (ids.count() as i64, weight.shape()[1] as i64);
+    let last = usize::from(args.flag(9));
+    let (many, each) = match offsets {
+        Some(offsets) => match offsets.count().checked_sub(last) {
+            Some(many) => (many as i64, 0),
+            None => {
+                return Err(error::wrong_tensor(
+                    2,
+                    "at least one offset",
+                    offsets,
+                    "give where the last bag ends",
+                ));
+            }
+        },
+        None => (ids.shape()[0] as i64, ids.shape()[1] as i64),
+    };
+    let device = weight.device();
+    formula(rt, |f| {
+        let zeros = |width: i64, dtype: Dtype| {
+            f.given(|rt| filled(rt, &[many as usize, width as usize], dtype, device, Scalar::Int(0)))
+        };
+        let flat = f.var(ids).reshape(&[count]);
+        let index = padding.map_or(Arg::None, Arg::Int);
+        let options = [args.get(3).clone(), args.get(4).clone(), args.get(5).clone(), args.get(7).clone()];
+        let rows = f.op("embedding", &[&[flat.arg(), t(weight), index], &options[..]].concat());
+        let rows = match factors {
+            Some(factors) => rows * f.var(factors).reshape(&[count, 1]),
+            None => rows,
+        };
+        let kept = padding.map(|padding| flat.ne(padding).unsqueeze(1));
+        let rows = match &kept {
+            Some(kept) => f.select(kept, &rows, if mode == "max" { f64::NEG_INFINITY } else { 0.0 }),
+            None => rows,
+        };
+        // Of a vector, the bag of each id.
+        let bag = offsets.map(|offsets| {
+            let starts = f.var(offsets).narrow(0, 0, many);
+            let places =
+                f.op("arange", &[Arg::Int(count), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)]);
+            f.op("searchsorted", &[starts.arg(), places.arg(), Arg::Bool(false), Arg::Bool(true)]) - 1
+        });
+        let total = |x: &Var<'_>, width: i64, dtype: Dtype| match &bag {
+            Some(bag) => zeros(width, dtype).call("index_add", &[Arg::Int(0), bag.arg(), x.arg()]),
+            None => f
+                .given(|_| Ok(x.get().cloned().unwrap_or_else(|| weight.clone())))
+                .reshape(&[many, each, width])
+                .sum(&[1], false),
+        };
+        // How many ids each bag has.
+        let sizes = || {
+            let ones = match &kept {
+                Some(kept) => kept.to(Dtype::F32),
+                None => f.given(|rt| filled(rt, &[count as usize, 1], Dtype::F32, device, Scalar::Int(1))),
+            };
+            total(&ones, 1, Dtype::F32)
+        };
+        match mode {
+            "sum" => total(&rows, width, weight.dtype()),
+            "mean" => {
+                let sizes = sizes().call("clamp_min", &[Arg::Int(1)]).to(weight.dtype());
+                total(&rows, width, weight.dtype()) / sizes
+            }
+            _ if count == 0 => zeros(width, weight.dtype()),
+            _ => {
+                let most = match &bag {
+                    Some(bag) => {
+                        let bag = bag.unsqueeze(1).expand(&[count, width]);
+                        let how =
+                            [Arg::Int(0), bag.arg(), rows.arg(), Arg::Str("amax".into()), Arg::Bool(false)];
+                        zeros(width, weight.dtype()).call("scatter_reduce", &how)
+                    }
+                    None => rows.reshape(&[many, each, width]).call("amax", &[ints(&[1])]),
+                };
+                match kept {
+                    Some(_) => f.select(&sizes().gt(0.0), most, 0.0),
+                    None => most,
+                }
+            }
+        }
+    })
+}
