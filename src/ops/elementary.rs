@@ -584,7 +584,9 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            let scale = || (b.x(0).square() + b.x(1).square()).reciprocal();
+            let squares = || b.x(0).square() + b.x(1).square();
+            // The gradient at the origin is 0, as PyTorch's.
+            let scale = || b.select(&squares().eq(0.0), 1.0, squares()).reciprocal();
             b.to(0, || b.g() * b.x(1) * scale());
             b.to(1, || -b.g() * b.x(0) * scale());
         }),

@@ -301,7 +301,9 @@ fn float_div_mod(x: f64, y: f64) -> (f64, f64) {
         _ => (quotient, rest),
     };
     // The division may be off by the last bit of a whole number.
-    (if quotient == 0.0 { 0f64.copysign(x / y) } else { quotient.round() }, rest)
+    let whole = quotient.floor();
+    let whole = if quotient - whole > 0.5 { whole + 1.0 } else { whole };
+    (if quotient == 0.0 { 0f64.copysign(x / y) } else { whole }, rest)
 }
 
 /// `-x`, `not x`, `~x`.
@@ -349,6 +351,7 @@ mod tests {
             (0.0, -1.0, -0.0, -0.0),
             (1e22, -2.5, -4e21, -0.0),
             (-7.5, 2.0, -4.0, 0.5),
+            (1e16, 3.0, 3333333333333333.0, 1.0),
             (-inf, 1e16, nan, nan),
             (1.0, inf, 0.0, 1.0),
             (-1.0, inf, -1.0, inf),
