@@ -1,13 +1,14 @@
 //! Sums, means and maxima of rows that are looked up.
 
 use super::composed::{ints, t};
-use super::formula::formula;
+use super::formula::{Formula, formula};
 use super::gradient::Var;
 use super::make::filled;
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, shape};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
+use crate::driver::DeviceId;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 
@@ -111,15 +112,15 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     };
     let device = weight.device();
     formula(rt, |f| {
-        let zeros = |width: i64, dtype: Dtype| {
-            f.given(|rt| filled(rt, &[many as usize, width as usize], dtype, device, Scalar::Int(0)))
-        };
         let flat = f.var(ids).reshape(&[count]);
         let index = padding.map_or(Arg::None, Arg::Int);
         let options = [args.get(3).clone(), args.get(4).clone(), args.get(5).clone(), args.get(7).clone()];
         let rows = f.op("embedding", &[&[flat.arg(), t(weight), index], &options[..]].concat());
+        // Sums of halves keep their precision.
+        let rows = rows.wide();
+        let dtype = rows.dtype();
         let rows = match factors {
-            Some(factors) => rows * f.var(factors).reshape(&[count, 1]),
+            Some(factors) => rows * f.var(factors).to(dtype).reshape(&[count, 1]),
             None => rows,
         };
         let kept = padding.map(|padding| flat.ne(padding).unsqueeze(1));
@@ -134,35 +135,25 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
                 f.op("arange", &[Arg::Int(count), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)]);
             f.op("searchsorted", &[starts.arg(), places.arg(), Arg::Bool(false), Arg::Bool(true)]) - 1
         });
-        let total = |x: &Var<'_>, width: i64, dtype: Dtype| match &bag {
-            Some(bag) => zeros(width, dtype).call("index_add", &[Arg::Int(0), bag.arg(), x.arg()]),
-            None => f
-                .given(|_| Ok(x.get().cloned().unwrap_or_else(|| weight.clone())))
-                .reshape(&[many, each, width])
-                .sum(&[1], false),
-        };
+        let total = |x: &Var<'_>| total(f, x, bag.as_ref(), [many, each], device);
         // How many ids each bag has.
         let sizes = || {
             let ones = match &kept {
                 Some(kept) => kept.to(Dtype::F32),
                 None => f.given(|rt| filled(rt, &[count as usize, 1], Dtype::F32, device, Scalar::Int(1))),
             };
-            total(&ones, 1, Dtype::F32)
+            total(&ones)
         };
-        match mode {
-            "sum" => total(&rows, width, weight.dtype()),
-            "mean" => {
-                let sizes = sizes().call("clamp_min", &[Arg::Int(1)]).to(weight.dtype());
-                total(&rows, width, weight.dtype()) / sizes
-            }
-            _ if count == 0 => zeros(width, weight.dtype()),
+        let found = match mode {
+            "sum" => total(&rows),
+            "mean" => total(&rows) / sizes().call("clamp_min", &[Arg::Int(1)]).to(dtype),
+            _ if count == 0 => zeros(f, [many, width], dtype, device),
             _ => {
                 let most = match &bag {
                     Some(bag) => {
-                        let bag = bag.unsqueeze(1).expand(&[count, width]);
-                        let how =
-                            [Arg::Int(0), bag.arg(), rows.arg(), Arg::Str("amax".into()), Arg::Bool(false)];
-                        zeros(width, weight.dtype()).call("scatter_reduce", &how)
+                        let bag = bag.unsqueeze(1).expand(&[count, width]).arg();
+                        let how = [Arg::Int(0), bag, rows.arg(), Arg::Str("amax".into()), Arg::Bool(false)];
+                        zeros(f, [many, width], dtype, device).call("scatter_reduce", &how)
                     }
                     None => rows.reshape(&[many, each, width]).call("amax", &[ints(&[1])]),
                 };
@@ -171,6 +162,33 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
                     None => most,
                 }
             }
-        }
+        };
+        found.to(weight.dtype())
     })
+}
+
+fn zeros<'f>(f: &'f Formula<'_>, shape: [i64; 2], dtype: Dtype, device: DeviceId) -> Var<'f> {
+    let shape = shape.map(|extent| extent as usize);
+    f.given(|rt| filled(rt, &shape, dtype, device, Scalar::Int(0)))
+}
+
+/// The sums of the rows of each bag: of those with its number in `bag`, or of `each` after the other.
+fn total<'f>(
+    f: &'f Formula<'_>,
+    rows: &Var<'_>,
+    bag: Option<&Var<'_>>,
+    [many, each]: [i64; 2],
+    device: DeviceId,
+) -> Var<'f> {
+    let width = rows.shape().get(1).copied().unwrap_or(0);
+    match bag {
+        Some(bag) => {
+            let sums = zeros(f, [many, width], rows.dtype(), device);
+            sums.call("index_add", &[Arg::Int(0), bag.arg(), rows.arg()])
+        }
+        None => {
+            let shape = Arg::Ints(vec![many, each, width]);
+            f.op("reshape", &[rows.arg(), shape]).sum(&[1], false)
+        }
+    }
 }
