@@ -605,27 +605,31 @@ fn a_process_that_is_lost_in_a_backward_pass_is_named() {
 }
 
 #[test]
-fn an_example_runs_in_two_processes_as_in_one() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/20_distributed.rnl");
-    let alone = ended(program(&[file], &[]).spawn().unwrap());
-    assert_eq!(alone.status, Some(0), "{}", alone.err);
-    let port = free_port();
-    let children: Vec<Child> =
-        (0..2).map(|rank| program(&[file], &torchrun(rank, 2, port)).spawn().unwrap()).collect();
-    let all: Vec<Ended> = children.into_iter().map(ended).collect();
-    assert!(all.iter().all(|e| e.status == Some(0)), "{all:?}");
-    // The losses are those of one process with the whole batch, up to rounding.
-    let losses = |out: &str| -> Vec<f64> {
-        let lines = BufReader::new(out.as_bytes()).lines().map(|line| line.unwrap());
-        lines.filter_map(|line| line.split_once("loss ")?.1.parse().ok()).collect()
-    };
-    let (one, two) = (losses(&alone.out), losses(&all[0].out));
-    assert!(
-        one.len() >= 3 && one.len() == two.len() && all[1].out.is_empty(),
-        "{one:?} {two:?} {}",
-        all[1].out
-    );
-    assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() <= 1e-3 * a.abs()), "{one:?} {two:?}");
+fn examples_run_in_two_processes_as_in_one() {
+    for name in ["20_distributed", "26_train_distributed"] {
+        let file = format!("{}/examples/{name}.rnl", env!("CARGO_MANIFEST_DIR"));
+        let data = format!("{}/examples/digits.npz", env!("CARGO_MANIFEST_DIR"));
+        let args = if name.starts_with("26") { vec![&*file, "--data", &data] } else { vec![&*file] };
+        let alone = ended(program(&args, &[]).spawn().unwrap());
+        assert_eq!(alone.status, Some(0), "{}", alone.err);
+        let port = free_port();
+        let children: Vec<Child> =
+            (0..2).map(|rank| program(&args, &torchrun(rank, 2, port)).spawn().unwrap()).collect();
+        let all: Vec<Ended> = children.into_iter().map(ended).collect();
+        assert!(all.iter().all(|e| e.status == Some(0)), "{all:?}");
+        // The losses are those of one process with the whole batch, up to rounding.
+        let losses = |out: &str| -> Vec<f64> {
+            let lines = BufReader::new(out.as_bytes()).lines().map(|line| line.unwrap());
+            lines.filter_map(|line| line.split_once("loss ")?.1.parse().ok()).collect()
+        };
+        let (one, two) = (losses(&alone.out), losses(&all[0].out));
+        assert!(
+            one.len() >= 3 && one.len() == two.len() && all[1].out.is_empty(),
+            "{one:?} {two:?} {}",
+            all[1].out
+        );
+        assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() <= 1e-3), "{one:?} {two:?}");
+    }
 }
 
 #[test]

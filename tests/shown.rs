@@ -33,7 +33,8 @@ fn script(path: &Path, options: &[&str]) -> String {
 }
 
 /// Examples that train. Steps amplify how products are rounded, which depends on the processor.
-const TRAINED: &[&str] = &["22_train_digits", "23_physics_fit", "24_diffusion", "25_policy_gradient"];
+const TRAINED: &[&str] =
+    &["22_train_digits", "23_physics_fit", "24_diffusion", "25_policy_gradient", "26_train_distributed"];
 
 #[test]
 fn examples_print_the_same_bytes_every_time_fused_or_not() {
