@@ -104,7 +104,7 @@ impl std::hash::Hash for Layout {
 impl Layout {
     /// Row-major, from the start of the storage.
     pub fn contiguous(shape: &[usize]) -> Layout {
-        Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
+        Layout { shape: Dims::from_slice(shape), strides: contiguous_strides(shape), offset: 0 }
     }
 
     /// [`Layout::contiguous`] for an owned shape.
@@ -172,7 +172,7 @@ impl Layout {
                 _ => return None,
             }
         }
-        Some(Layout { shape: shape.into(), strides, offset: self.offset })
+        Some(Layout { shape: Dims::from_slice(shape), strides, offset: self.offset })
     }
 
     /// The layout with another shape of the same element count, without a copy; `None` when the strides do
@@ -211,7 +211,7 @@ impl Layout {
             to -= 1;
             strides[to] = 1;
         }
-        Some(Layout { shape: shape.into(), strides, offset: self.offset })
+        Some(Layout { shape: Dims::from_slice(shape), strides, offset: self.offset })
     }
 
     /// The dimensions in the given order.

@@ -31,15 +31,14 @@ let params = map(|i| randn(shapes[i % 8], requires_grad=true), 0..48)
 for p in params { p.grad = randn_like(p) }
 ";
 
-/// Optimisers, with the most launches of a step and the most operations (without those of `nadam`, which keeps a
-/// number for each parameter).
+/// Optimisers, with the most launches of a step and the most operations.
 const OPTIMIZERS: &[(&str, u64, u64)] = &[
     ("nn.sgd(params, lr=0.1)", 1, 8),
     ("nn.sgd(params, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=true, maximize=true)", 1, 12),
     ("nn.adam(params, lr=0.1)", 1, 12),
     ("nn.adam(params, lr=0.1, amsgrad=true, weight_decay=0.1)", 1, 16),
     ("nn.adamw(params, lr=0.1)", 1, 12),
-    ("nn.nadam(params, lr=0.1)", 4, 2000),
+    ("nn.nadam(params, lr=0.1)", 1, 16),
     ("nn.radam(params, lr=0.1)", 1, 12),
     ("nn.rmsprop(params, lr=0.1)", 1, 12),
     ("nn.rmsprop(params, lr=0.1, momentum=0.9, centered=true)", 1, 16),

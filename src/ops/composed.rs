@@ -9,11 +9,12 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
+use smallvec::SmallVec;
 
 /// The result of an operation; arguments that are left out have their defaults.
 pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
-    let bound: Vec<Arg> = (op.params.iter().enumerate())
+    let bound: SmallVec<[Arg; 6]> = (op.params.iter().enumerate())
         .map(|(i, param)| given.get(i).cloned().unwrap_or_else(|| default_arg(param.default)))
         .collect();
     apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))

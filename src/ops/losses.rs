@@ -10,6 +10,7 @@ use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, autocast, dims, erro
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::plan::{MapArg, Reduction, Runtime};
+use crate::tensor::Tensor;
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
@@ -57,19 +58,24 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let powers = rt.map(NAME, &SOFTMAX_TERM, &element, wide, wide)?;
     let sum = rt.reduce(&powers, Reduction::new(NAME, &SUM, &[dim], wide, wide).keepdim(true))?;
     drop(powers);
+    let row = |rt: &mut Runtime, x: &Tensor| call(rt, "squeeze", &[t(x), Arg::Ints(vec![dim as i64])]);
+    // From here on all tensors have the target's shape: one kernel before the gather, and one after it.
     let log = call(rt, "log", &[t(&sum)])?;
     let logsumexp = call(rt, "add", &[t(&log), t(&greatest)])?;
-    let class = call(rt, "unsqueeze", &[t(target), Arg::Int(dim as i64)])?;
-    let counts = call(rt, "ne", &[t(&class), args.0[3].clone()])?;
-    let class = call(rt, "where", &[t(&counts), t(&class), Arg::Int(0)])?;
+    let logsumexp = row(rt, &logsumexp)?;
+    // What nothing reads any more is not stored.
+    drop((sum, greatest, log));
+    let counts = call(rt, "ne", &[t(target), args.0[3].clone()])?;
+    let class = call(rt, "where", &[t(&counts), t(target), Arg::Int(0)])?;
     let class = to(rt, &class, Dtype::I64)?;
+    let class = call(rt, "unsqueeze", &[t(&class), Arg::Int(dim as i64)])?;
     let picked = call(rt, "gather", &[t(x), Arg::Int(dim as i64), t(&class)])?;
+    let picked = row(rt, &picked)?;
     let picked = to(rt, &picked, wide)?;
     let loss = call(rt, "sub", &[t(&logsumexp), t(&picked)])?;
     let loss = call(rt, "where", &[t(&counts), t(&loss), Arg::Int(0)])?;
     let loss = to(rt, &loss, dtype)?;
-    let mut row = |x| call(rt, "squeeze", &[t(x), Arg::Ints(vec![dim as i64])]);
-    Ok(Out::Record(&["loss", "logsumexp"], vec![row(&loss)?, row(&logsumexp)?]))
+    Ok(Out::Record(&["loss", "logsumexp"], vec![loss, logsumexp]))
 }
 
 /// `softmax(x)`, and 1 less at the class, times the gradient of the row's loss.

@@ -394,8 +394,12 @@ pub(super) fn product(
     let out = rt.fresh(&shape, dtype, device)?;
     let batches: usize = batch.iter().product();
     // If all batches share the right operand, the rows of all batches form one matrix.
-    let folded = left.layout().view(&[batches * m, k]).filter(|_| right.rank() == 2 && left.rank() > 2);
-    let stretched = |x: &Layout, extents| x.broadcast_to(&with(extents)).unwrap_or_else(|| x.clone());
+    let folds = right.rank() == 2 && left.rank() > 2;
+    let folded = folds.then(|| left.layout().view(&[batches * m, k])).flatten();
+    let stretched = |x: &Layout, extents| match batch.is_empty() {
+        true => x.clone(),
+        false => x.broadcast_to(&with(extents)).unwrap_or_else(|| x.clone()),
+    };
     let (left_layout, right_layout, out_layout, dims): (Layout, Layout, Layout, Dims) = match folded {
         Some(rows) => {
             let out = Layout::contiguous(&[batches * m, n]);
@@ -404,11 +408,14 @@ pub(super) fn product(
         None => {
             let (left, right) = (stretched(left.layout(), [m, k]), stretched(right.layout(), [k, n]));
             // Merge the batch dimensions into one if the strides allow it.
-            match (left.view(&[batches, m, k]), right.view(&[batches, k, n])) {
-                (Some(left), Some(right)) if batch.len() > 1 => {
+            let merged = (batch.len() > 1)
+                .then(|| left.view(&[batches, m, k]).zip(right.view(&[batches, k, n])))
+                .flatten();
+            match merged {
+                Some((left, right)) => {
                     (left, right, Layout::contiguous(&[batches, m, n]), smallvec![batches, m, n, k])
                 }
-                _ => {
+                None => {
                     let dims = shape.iter().copied().chain([k]).collect();
                     (left, right, Layout::contiguous(&shape), dims)
                 }

@@ -12,10 +12,10 @@
 
 use super::batch::Waiting;
 use super::chain::part_and_node;
-use super::queue::{FusedGroup, Queue, Size};
+use super::queue::{FusedGroup, Queue};
+use super::rounds::{Called, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Dims, Layout, same};
-use crate::base::Span;
 use crate::kernel::Launch;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
@@ -43,14 +43,14 @@ impl Queue {
     }
 
     /// True when an operation over another shape may run before the open group.
-    pub(super) fn may_run_before(&self, operands: &[MapArg<'_>], target: &Tensor, span: Span) -> bool {
+    pub(super) fn may_run_before(&self, operands: &[MapArg<'_>], target: &Tensor, called: Called) -> bool {
         let Some(open) = &self.group else { return false };
         let has_place = match self.aside() {
             Some(aside) => {
                 let Size { instrs, views, nodes } = aside.size();
                 let has_room =
                     instrs + 8 <= MAX_INSTRS && views + operands.len() + 1 < MAX_VIEWS && nodes < MAX_INSTRS;
-                has_room && same(&aside.shape, target.shape()) && !aside.has_seen(span)
+                has_room && same(&aside.shape, target.shape()) && !aside.has_seen(called)
             }
             None => self.rows().is_empty() && (open.bytes() >= LARGE || !self.may_wait()),
         };

@@ -126,34 +126,39 @@ impl FusedGroup {
 
 /// What the groups of a batch access.
 #[derive(Default)]
-struct Accesses(HashMap<usize, SmallVec<[Accessed; 2]>>);
+struct Accesses {
+    all: Vec<Accessed>,
+    /// The number of the last access of each storage.
+    last: HashMap<usize, usize>,
+}
 
 struct Accessed {
     bytes: Range<u64>,
     stage: usize,
     is_write: bool,
+    /// The number of the one before it, of the same storage.
+    before: Option<usize>,
 }
 
 impl Accesses {
     /// The first stage at which a group may run: after all stages of groups that it depends on.
     fn stage_of(&mut self, ready: &Ready<'_>) -> usize {
-        let accesses: SmallVec<[_; 8]> = (ready.launch.views.iter().zip(&ready.storages).enumerate())
-            .map(|(number, (view, storage))| {
-                let storage = std::ptr::from_ref::<Storage>(storage).addr();
-                (storage, bytes_of(&ready.launch.shape, view), number >= ready.loads)
-            })
-            .collect();
+        let first = self.all.len();
         let mut stage = 0;
-        for (storage, bytes, is_write) in &accesses {
-            for old in self.0.get(storage).into_iter().flatten() {
-                if (*is_write || old.is_write) && old.bytes.start < bytes.end && bytes.start < old.bytes.end {
+        for (number, (view, storage)) in ready.launch.views.iter().zip(&ready.storages).enumerate() {
+            let (bytes, is_write) = (bytes_of(&ready.launch.shape, view), number >= ready.loads);
+            let before = self.last.insert(std::ptr::from_ref::<Storage>(storage).addr(), self.all.len());
+            let mut at = before;
+            while let Some(old) = at.map(|at| &self.all[at]) {
+                let overlaps = old.bytes.start < bytes.end && bytes.start < old.bytes.end;
+                if at < Some(first) && (is_write || old.is_write) && overlaps {
                     stage = stage.max(old.stage + 1);
                 }
+                at = old.before;
             }
+            self.all.push(Accessed { bytes, stage: 0, is_write, before });
         }
-        for (storage, bytes, is_write) in accesses {
-            self.0.entry(storage).or_default().push(Accessed { bytes, stage, is_write });
-        }
+        self.all[first..].iter_mut().for_each(|access| access.stage = stage);
         stage
     }
 }
@@ -262,13 +267,7 @@ impl Runtime {
             }
             done = done.and(self.run_together(&ready, device, stream));
             drop(ready);
-            if count == groups.len()
-                && let Some(group) = groups.pop()
-            {
-                self.queues[at].reuse(group);
-                return done;
-            }
-            groups.drain(..count);
+            groups.drain(..count).for_each(|group| self.queues[at].reuse(group));
         }
         for mut group in groups {
             let launched = self.run_group(&mut group, device, stream);
@@ -309,7 +308,8 @@ impl Runtime {
                 groups.retain(|group| !group.lose_if_spoiled());
             }
             let Some(first) = groups.first() else { continue };
-            let maps = form.as_ref().and_then(|form| maps_of(&first.launch, first.loads, form));
+            let form = form.as_ref().filter(|_| groups.len() > 1);
+            let maps = form.and_then(|form| maps_of(&first.launch, first.loads, form));
             let most = maps.as_ref().map_or(1, Maps::most);
             for part in groups.chunks(most) {
                 let launched = match (&maps, part) {

@@ -11,7 +11,7 @@ use super::Runtime;
 use super::memory::prune;
 use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
-use crate::array::Dims;
+use crate::array::{Dims, copied};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
@@ -59,7 +59,7 @@ impl Queue {
         // The oldest pending work decides when the queue is flushed.
         let group = match self.group.take() {
             Some(group) => group,
-            None => Box::new(self.fresh(device, shape.clone())),
+            None => Box::new(self.fresh(device, copied(shape))),
         };
         self.group.insert(group)
     }
@@ -176,6 +176,7 @@ impl Runtime {
                 outcome = self.run_rows(at, &chain, &device, &stream, Effort::Thorough)?;
             }
             if outcome == Outcome::Whole {
+                chain.into_iter().for_each(|group| self.queues[at].reuse(group));
                 return given;
             }
         }

@@ -1,31 +1,18 @@
 //! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
-use super::aside::Hole;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
-use crate::array::{Dims, Dtype, Layout, Strides};
+use crate::array::{Dims, Layout};
 use crate::base::{Error, Result, Span};
 use crate::device::{Block, Device};
 use crate::driver::error::is_shortage;
-use crate::kernel::{Instr, Kind, Launch, Map, Program, Reduce, Source, Store, View};
+use crate::kernel::{Launch, Ptr};
 use crate::memory::Effort;
 use crate::stream::{Stream, Ticket};
 use crate::tensor::{Memory, Storage, StorageRef};
-use foldhash::HashMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
-
-/// The program cache.
-#[derive(Default)]
-pub(super) struct Programs {
-    /// By structure.
-    all: HashMap<u64, Vec<Arc<Program>>>,
-    /// The most recently requested program: loops request it again.
-    last: Option<Arc<Program>>,
-    /// The program that does nothing.
-    empty: Option<Arc<Program>>,
-}
 
 /// The record of a launch.
 pub(super) struct Noted {
@@ -87,7 +74,9 @@ impl Runtime {
         let stream = queue.stream.clone();
         group.release();
         let device = self.device(group.device)?;
-        self.run_group(&mut group, &device, &stream)
+        let done = self.run_group(&mut group, &device, &stream);
+        self.queues[at].reuse(*group);
+        done
     }
 
     /// Launches a group. Results without a reference are not computed.
@@ -140,8 +129,8 @@ impl Runtime {
         live.retain(|node| {
             let Some(storage) = &node.storage else { return false };
             let done = match group.is_spoiled(&spoiled, node.reg) {
-                true => Err(group.loss().locate(&crate::base::Site::of(node.span))),
-                false => taken.take(storage, device, stream, node.span, effort),
+                true => Err(group.loss().locate(&crate::base::Site::of(node.span()))),
+                false => taken.take(storage, device, stream, node.span(), effort),
             };
             match &done {
                 Ok(()) => return true,
@@ -178,86 +167,36 @@ impl Runtime {
         if failed.is_err() && live.is_empty() && reduce.is_none() {
             return failed.map(|()| None);
         }
-        let (map, loads, renumber) = assemble(group, &live, reduce.map(|r| r.reg));
-        let mut views: SmallVec<[View; 4]> = SmallVec::new();
+        let assembled = self.programs.assembled(group, &live, reduce);
         let mut storages = SmallVec::new();
-        for &load in &loads {
-            let load = &group.loads[load];
-            let ptr = address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?;
-            views.push(load.view(ptr));
+        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
+        for &load in &assembled.loads {
+            let load = &group.loads[usize::from(load)];
+            places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
             storages.push(&load.storage);
         }
         for node in &live {
             let Some(storage) = &node.storage else { continue };
-            let layout = node.layout(storage);
-            let ptr = address(storage, layout, node.dtype.size(), stream)?;
-            views.push(View::new(ptr, node.dtype, layout.strides.clone()));
+            places.push(address(storage, node.layout(storage), node.dtype.size(), stream)?);
             storages.push(storage);
         }
-        let mut launch = Launch {
-            program: self.programs.placeholder(),
-            shape: group.shape.clone(),
-            views,
-            numbers: group.numbers.as_slice().into(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        };
-        let mut pieces = Vec::new();
-        launch.program = match reduce {
-            None => {
-                let is_only = |hole: &&Hole| matches!(&live[..], [node] if std::ptr::eq(*node, &group.nodes[hole.node]));
-                let hole = group.hole.as_ref().filter(is_only);
-                pieces = hole.and_then(|hole| hole.around(&launch)).unwrap_or_default();
-                for launch in pieces.iter_mut().chain([&mut launch]) {
-                    if !group.uses_position() {
-                        follow_memory(launch);
-                    }
-                    merge_dims(launch, 0);
-                }
-                self.programs.get(&map)
-            }
-            Some(r) => {
-                reorder(&mut launch, &r.dims);
-                let kept = launch.shape.len() - launch.reduced;
-                let out_strides = crate::array::contiguous_strides(&launch.shape[..kept]);
-                let mut result = |storage: &'g Option<StorageRef>, dtype| -> Result<Option<u16>> {
-                    let Some(storage) = storage else { return Ok(None) };
-                    let ptr = address(storage, &Layout::contiguous(&[]), 1, stream)?;
-                    launch.views.push(View::new(ptr, dtype, out_strides.clone()));
-                    storages.push(storage);
-                    Ok(Some(launch.views.len() as u16 - 1))
-                };
-                let out = result(&r.out, r.dtype)?;
-                let out_index = result(&r.out_index, Dtype::I64)?;
-                merge_dims(&mut launch, kept);
-                self.programs.get(&Reduce {
-                    map,
-                    value: renumber(r.reg),
-                    f: r.f,
-                    dtype: r.dtype,
-                    out: out.unwrap_or(0),
-                    out_index,
-                    store_value: out.is_some(),
-                })
-            }
-        };
+        for storage in reduce.iter().flat_map(|r| r.out.iter().chain(&r.out_index)) {
+            places.push(start(storage, stream)?);
+            storages.push(storage);
+        }
+        let (launch, pieces) = assembled.at(&places, &group.numbers);
         // A launch has the name and the source of its last operation.
         let (name, span) = match (reduce, live.last()) {
             (Some(r), _) => (r.f.name, r.span),
-            (None, Some(node)) => (node.name, node.span),
+            (None, Some(node)) => (node.name, node.span()),
             (None, None) => ("", Span::NONE),
         };
         let places = match self.is_traced() {
-            true => live.iter().map(|node| node.span).chain(reduce.map(|r| r.span)).collect(),
+            true => live.iter().map(|node| node.span()).chain(reduce.map(|r| r.span)).collect(),
             false => SmallVec::new(),
         };
-        for piece in &mut pieces {
-            piece.program = launch.program.clone();
-        }
-        let shape = &group.shape;
-        let ready = Ready { launch, pieces, storages, loads: loads.len(), name, span, places, shape };
+        let (loads, shape) = (assembled.loads.len(), &group.shape);
+        let ready = Ready { launch, pieces, storages, loads, name, span, places, shape };
         Ok(Some(Prepared { failed, ready: Some(ready) }))
     }
 
@@ -410,30 +349,6 @@ impl FusedGroup {
     }
 }
 
-impl Programs {
-    /// The cached program of a kind's value.
-    pub(super) fn get(&mut self, kind: &dyn Kind) -> Arc<Program> {
-        if let Some(last) = self.last.as_ref().filter(|last| last.kind.equals(kind)) {
-            return last.clone();
-        }
-        let bucket = self.all.entry(kind.fingerprint()).or_default();
-        let program = match bucket.iter().find(|p| p.kind.equals(kind)) {
-            Some(program) => program.clone(),
-            None => {
-                let program = Arc::new(Program::new(kind));
-                bucket.push(program.clone());
-                program
-            }
-        };
-        self.last = Some(program.clone());
-        program
-    }
-
-    fn placeholder(&mut self) -> Arc<Program> {
-        self.empty.get_or_insert_with(|| Arc::new(Program::new(&Map::default()))).clone()
-    }
-}
-
 /// True when anything other than these groups refers to the storage of one of their results.
 pub(super) fn is_wanted<'g>(
     groups: impl ExactSizeIterator<Item = &'g FusedGroup>,
@@ -502,11 +417,16 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The address of a layout's first element; notes that `stream` uses the memory.
-pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &Arc<Stream>) -> Result<u64> {
+/// The address of a storage; notes that `stream` uses the memory.
+pub(super) fn start(storage: &Storage, stream: &Arc<Stream>) -> Result<Ptr> {
     let memory = storage.memory().ok_or_else(|| error::lost_value(storage))?;
     memory.used_on(stream);
-    Ok(memory.ptr() + (layout.offset * size) as u64)
+    Ok(memory.ptr())
+}
+
+/// The address of a layout's first element; notes that `stream` uses the memory.
+pub(super) fn address(storage: &Storage, layout: &Layout, size: usize, stream: &Arc<Stream>) -> Result<Ptr> {
+    Ok(start(storage, stream)? + (layout.offset * size) as u64)
 }
 
 /// [`address`] of an operand; an error when its value was lost in a device failure.
@@ -515,218 +435,9 @@ pub(super) fn address_to_read(
     layout: &Layout,
     size: usize,
     stream: &Arc<Stream>,
-) -> Result<u64> {
+) -> Result<Ptr> {
     match storage.is_lost() {
         true => Err(error::lost_value(storage)),
         false => address(storage, layout, size, stream),
-    }
-}
-
-/// The densely numbered part of a group that the live nodes and the reduced register need: the map, the loads
-/// it uses, and the new numbers of the old registers.
-fn assemble(
-    group: &FusedGroup,
-    live: &[&Node],
-    reduced: Option<u16>,
-) -> (Map, SmallVec<[usize; 8]>, impl Fn(u16) -> u16 + use<>) {
-    let sources = group.map.sources.len();
-    let index = |reg: u16| match reg.checked_sub(RAW_INSTR) {
-        Some(instr) => sources + usize::from(instr),
-        None => usize::from(reg),
-    };
-    let mut number: SmallVec<[u16; 128]> = smallvec![u16::MAX; sources + group.map.instrs.len()];
-    for reg in live.iter().map(|n| n.reg).chain(reduced) {
-        number[index(reg)] = 0;
-    }
-    for (i, instr) in group.map.instrs.iter().enumerate().rev() {
-        if number[sources + i] != u16::MAX {
-            instr.args.iter().for_each(|&arg| number[index(arg)] = 0);
-        }
-    }
-    let mut map = Map::default();
-    map.sources.reserve(group.map.sources.len());
-    map.instrs.reserve(group.map.instrs.len());
-    let mut loads = SmallVec::new();
-    for (i, source) in group.map.sources.iter().enumerate() {
-        if number[i] == u16::MAX {
-            continue;
-        }
-        number[i] = map.sources.len() as u16;
-        map.sources.push(match *source {
-            Source::Load { view, dtype } => {
-                loads.push(usize::from(view));
-                Source::Load { view: loads.len() as u16 - 1, dtype }
-            }
-            other => other,
-        });
-    }
-    let kept = map.sources.len();
-    for (i, instr) in group.map.instrs.iter().enumerate() {
-        if number[sources + i] == u16::MAX {
-            continue;
-        }
-        let args = instr.args.iter().map(|&arg| number[index(arg)]).collect();
-        number[sources + i] = (kept + map.instrs.len()) as u16;
-        map.instrs.push(Instr { f: instr.f, args, class: instr.class, dtype: instr.dtype });
-    }
-    for (i, node) in live.iter().enumerate() {
-        map.stores.push(Store { reg: number[index(node.reg)], view: (loads.len() + i) as u16 });
-    }
-    let renumber = move |reg: u16| match reg.checked_sub(RAW_INSTR) {
-        Some(instr) => number[sources + usize::from(instr)],
-        None => number[usize::from(reg)],
-    };
-    (map, loads, renumber)
-}
-
-/// Iterates over the elements in the memory order of the last result.
-fn follow_memory(launch: &mut Launch) {
-    let Some(last) = launch.views.last() else { return };
-    if last.strides.is_sorted_by(|a, b| a >= b) {
-        return;
-    }
-    let mut order: SmallVec<[usize; 6]> = (0..launch.shape.len()).collect();
-    order.sort_by(|&a, &b| last.strides[b].cmp(&last.strides[a]));
-    launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
-    for view in &mut launch.views {
-        view.strides = order.iter().map(|&d| view.strides[d]).collect();
-        if let Some(wraps) = &mut view.wraps {
-            *wraps = order.iter().map(|&d| wraps[d]).collect();
-        }
-    }
-}
-
-/// Moves the reduced dimensions to the end, and ensures that there is one.
-fn reorder(launch: &mut Launch, dims: &[usize]) {
-    let rank = launch.shape.len();
-    let order: SmallVec<[usize; 6]> =
-        (0..rank).filter(|d| !dims.contains(d)).chain(dims.iter().copied()).collect();
-    launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
-    for view in &mut launch.views {
-        view.strides = order.iter().map(|&d| view.strides[d]).collect();
-    }
-    launch.reduced = dims.len();
-    if dims.is_empty() {
-        launch.shape.push(1);
-        launch.views.iter_mut().for_each(|v| v.strides.push(0));
-        launch.reduced = 1;
-    }
-}
-
-/// Merges adjacent dimensions where every view allows it, and drops extents of 1. The first `kept` dimensions
-/// never merge with the others; views of a reduction's result have only those. A dimension in which a view wraps
-/// never merges.
-pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
-    let reduced = launch.reduced > 0;
-    let old = std::mem::take(&mut launch.shape);
-    let strides: SmallVec<[Strides; 4]> =
-        launch.views.iter_mut().map(|v| std::mem::take(&mut v.strides)).collect();
-    let wraps: SmallVec<[Option<Box<[usize]>>; 4]> =
-        launch.views.iter_mut().map(|view| view.wraps.take()).collect();
-    let wraps_in = |d: usize| wraps.iter().flatten().any(|wraps| wraps[d] != old[d]);
-    // The first old dimension of each new one.
-    let mut firsts = Dims::new();
-    let mut shape = Dims::new();
-    let mut outer = 0;
-    for (d, &extent) in old.iter().enumerate() {
-        let boundary = reduced && d == kept;
-        if boundary {
-            outer = shape.len();
-        }
-        let trailing_one = reduced && d + 1 == old.len() && shape.len() == outer && d >= kept;
-        if extent == 1 && !trailing_one {
-            continue;
-        }
-        let at = shape.len();
-        let mergeable = at > if reduced && d >= kept { outer } else { 0 }
-            && (launch.views.iter().zip(&strides)).all(|(view, old_strides)| match old_strides.get(d) {
-                Some(&stride) => view.strides[at - 1] == stride * extent as isize,
-                None => true,
-            })
-            && !wraps_in(d)
-            && !wraps_in(firsts[at - 1]);
-        if mergeable {
-            shape[at - 1] *= extent;
-        } else {
-            shape.push(extent);
-            firsts.push(d);
-        }
-        for (view, old_strides) in launch.views.iter_mut().zip(&strides) {
-            if let Some(&stride) = old_strides.get(d) {
-                match mergeable {
-                    true => view.strides[at - 1] = stride,
-                    false => view.strides.push(stride),
-                }
-            }
-        }
-    }
-    if reduced {
-        launch.reduced = shape.len() - if kept >= old.len() { shape.len() } else { outer };
-    }
-    for (view, wraps) in launch.views.iter_mut().zip(wraps) {
-        let wrap = |(&d, &extent): (&usize, &usize)| match &wraps {
-            Some(wraps) if wraps[d] != old[d] => wraps[d],
-            _ => extent,
-        };
-        view.wraps = wraps.is_some().then(|| firsts.iter().zip(&shape).map(wrap).collect());
-    }
-    launch.shape = shape;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::array::Dtype;
-
-    fn launch(shape: &[usize], strides: &[&[isize]], reduced: usize) -> Launch {
-        let view = |s: &&[isize]| View::new(0, Dtype::F32, (*s).into());
-        Launch {
-            program: Programs::default().placeholder(),
-            shape: shape.into(),
-            views: strides.iter().map(view).collect(),
-            numbers: SmallVec::new(),
-            reduced,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        }
-    }
-
-    #[test]
-    fn dimensions_merge_where_all_views_allow_it() {
-        let mut l = launch(&[2, 3, 1, 4], &[&[12, 4, 4, 1], &[12, 4, 4, 1]], 0);
-        merge_dims(&mut l, 0);
-        assert_eq!((l.shape.as_slice(), l.views[0].strides.as_slice()), (&[24][..], &[1][..]));
-        let mut l = launch(&[2, 3, 4], &[&[12, 4, 1], &[0, 4, 1]], 0);
-        merge_dims(&mut l, 0);
-        assert_eq!(l.shape.as_slice(), &[2, 12]);
-        assert_eq!(l.views[1].strides.as_slice(), &[0, 1]);
-    }
-
-    #[test]
-    fn dimensions_that_wrap_do_not_merge() {
-        let mut l = launch(&[2, 3, 4, 5], &[&[60, 20, 5, 1], &[60, 20, 5, 1]], 0);
-        l.views[0].wraps = Some(Box::new([2, 2, 4, 5]));
-        merge_dims(&mut l, 0);
-        assert_eq!(l.shape.as_slice(), &[2, 3, 20]);
-        assert_eq!(l.views[0].wraps.as_deref(), Some(&[2, 2, 20][..]));
-        assert_eq!(l.views[1].strides.as_slice(), &[60, 20, 1]);
-        assert!(l.views[1].wraps.is_none());
-    }
-
-    #[test]
-    fn kept_and_reduced_dimensions_stay_apart() {
-        let mut l = launch(&[2, 3, 4, 5], &[&[60, 20, 5, 1], &[3, 1]], 2);
-        merge_dims(&mut l, 2);
-        assert_eq!((l.shape.as_slice(), l.reduced), (&[6, 20][..], 1));
-        assert_eq!(l.views[0].strides.as_slice(), &[20, 1]);
-        assert_eq!(l.views[1].strides.as_slice(), &[1]);
-        let mut l = launch(&[3, 1], &[&[1, 1], &[1]], 1);
-        merge_dims(&mut l, 1);
-        assert_eq!((l.shape.as_slice(), l.reduced), (&[3, 1][..], 1));
-        let mut l = launch(&[1, 7], &[&[7, 1], &[1]], 1);
-        merge_dims(&mut l, 1);
-        assert_eq!((l.shape.as_slice(), l.reduced), (&[7][..], 1));
-        assert!(l.views[1].strides.is_empty());
     }
 }

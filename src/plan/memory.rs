@@ -341,12 +341,12 @@ impl Runtime {
                 }
                 continue;
             };
-            if let Err(e) = self.bind(&storage, device, stream, group.nodes[at].span) {
+            if let Err(e) = self.bind(&storage, device, stream, group.nodes[at].span()) {
                 if !is_shortage(&e) {
                     return Err(e);
                 }
                 self.make_below(group, Some(reg), device, stream)?;
-                self.bind(&storage, device, stream, group.nodes[at].span)?;
+                self.bind(&storage, device, stream, group.nodes[at].span())?;
             }
             self.make(group, at, storage, device, stream)?;
         }
@@ -399,7 +399,7 @@ impl Runtime {
         let tensor = Tensor::new(Storage::unbound(device.clone(), bytes), layout, dtype);
         let storage = tensor.storage_ref();
         drop(tensor);
-        self.bind(&storage, device, stream, group.nodes[at].span)?;
+        self.bind(&storage, device, stream, group.nodes[at].span())?;
         self.make(group, at, storage, device, stream)
     }
 
@@ -438,7 +438,7 @@ impl FusedGroup {
 
     /// The unbound results, each with its source.
     fn unbound(&self) -> SmallVec<[(StorageRef, Span); 4]> {
-        let nodes = self.nodes.iter().filter_map(|node| Some((node.storage.as_ref()?, node.span)));
+        let nodes = self.nodes.iter().filter_map(|node| Some((node.storage.as_ref()?, node.span())));
         let reduced = self.reduce.iter().flat_map(|reduce| {
             reduce.out.iter().chain(&reduce.out_index).map(|storage| (storage, reduce.span))
         });

@@ -18,6 +18,7 @@
 
 mod abandon;
 mod aside;
+mod assemble;
 mod batch;
 #[cfg(test)]
 pub mod batch_tests;
@@ -40,6 +41,7 @@ mod queue;
 mod quota;
 mod reduce;
 mod repeat;
+mod rounds;
 mod rows;
 mod shared_tests;
 mod streams;
@@ -89,6 +91,8 @@ pub struct Runtime {
     machine: Arc<Machine>,
     /// The source position of the operation being submitted.
     pub span: Span,
+    /// The number of calls that the script has begun.
+    call: u64,
     /// The operation that the user wrote, while it runs as a composition of others.
     written: Option<&'static str>,
     /// The session's settings.
@@ -97,7 +101,7 @@ pub struct Runtime {
     pub quota: Quota,
     devices: context::Devices,
     queues: Vec<Queue>,
-    programs: flush::Programs,
+    programs: assemble::Programs,
     graphs: capture::Graphs,
     generators: generators::Generators,
     races: streams::Races,
@@ -156,6 +160,7 @@ impl Runtime {
             group: None,
             machine,
             span: Span::NONE,
+            call: 0,
             written: None,
             settings,
             quota: Quota::default(),
@@ -176,6 +181,13 @@ impl Runtime {
     /// The machine.
     pub fn machine(&self) -> &Arc<Machine> {
         &self.machine
+    }
+
+    /// Begins a call of the script: what is submitted from now on belongs to it.
+    #[inline]
+    pub fn enter(&mut self, span: Span) {
+        self.span = span;
+        self.call += 1;
     }
 
     /// Runs an operation composed of others; race reports name it instead of its parts.

@@ -13,9 +13,10 @@ use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
 use super::reduce::REDUCED;
+use super::rounds::{Called, Rounds};
 use super::turn::Turn;
-use super::{Elementwise, MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
+use super::{Elementwise, MapArg, Runtime};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
 use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Regs, Source};
@@ -37,17 +38,21 @@ pub(super) struct Queue {
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
     pub capture: Option<u64>,
-    /// The source of the first in a sequence of groups that were flushed because they were full.
-    pub full_from: Option<Span>,
-    spare: Spare,
+    /// The first operation in a sequence of groups that were flushed because they were full.
+    pub full_from: Option<Called>,
+    spare: Vec<Spare>,
 }
 
-/// Buffers of a flushed group, for reuse by the next one.
-#[derive(Default)]
+/// Empty buffers of a flushed group, for reuse.
 struct Spare {
     nodes: Vec<Node>,
+    loads: Vec<Load>,
+    sources: Vec<Source>,
     instrs: Vec<Instr>,
 }
+
+/// The most groups whose buffers are kept.
+const MOST_SPARE: usize = 16;
 
 /// A program under construction.
 pub(super) struct FusedGroup {
@@ -62,25 +67,7 @@ pub(super) struct FusedGroup {
     pub is_aside: bool,
     /// What need not be computed; set when the group leaves its queue.
     pub hole: Option<Hole>,
-    rounds: Rounds,
-}
-
-/// Detects loop iterations among the operations of a group: an iteration begins at an operation whose source
-/// position the group has seen before.
-#[derive(Default)]
-pub(super) struct Rounds {
-    /// One bit for each position seen, by hash.
-    seen: u64,
-    /// The first repeated position, and the size of the group when it was last repeated.
-    newest: Option<(Span, Size)>,
-}
-
-/// The size of a group.
-#[derive(Clone, Copy)]
-pub(super) struct Size {
-    pub instrs: usize,
-    pub views: usize,
-    pub nodes: usize,
+    pub rounds: Rounds,
 }
 
 /// A tensor that the group reads from memory.
@@ -107,7 +94,7 @@ pub(super) struct Node {
     pub dtype: Dtype,
     /// The operation.
     pub name: &'static str,
-    pub span: Span,
+    pub called: Called,
 }
 
 /// The reduction that closes a group.
@@ -126,7 +113,7 @@ pub(super) struct PendingReduce {
 impl Node {
     /// A result written to a tensor.
     #[inline(always)]
-    pub(super) fn of(target: &Tensor, reg: u16, name: &'static str, span: Span) -> Node {
+    pub(super) fn of(target: &Tensor, reg: u16, name: &'static str, called: Called) -> Node {
         Node {
             reg,
             storage: Some(target.storage_ref()),
@@ -135,16 +122,21 @@ impl Node {
                 .then(|| Box::new(target.layout().clone())),
             dtype: target.dtype(),
             name,
-            span,
+            called,
         }
+    }
+
+    /// The operation's source position.
+    pub(super) fn span(&self) -> Span {
+        self.called.span
     }
 
     /// This node with another storage. Its layout is the node's if `own` is set, otherwise the storage's
     /// initial one.
     pub(super) fn moved(&self, storage: StorageRef, own: bool) -> Node {
         let view = self.view.clone().filter(|_| own);
-        let Node { reg, dtype, name, span, .. } = *self;
-        Node { reg, storage: Some(storage), view, dtype, name, span }
+        let Node { reg, dtype, name, called, .. } = *self;
+        Node { reg, storage: Some(storage), view, dtype, name, called }
     }
 
     /// True when the tensor is what the node writes: it has the same layout and dtype.
@@ -163,16 +155,15 @@ impl Node {
 
 impl Queue {
     pub(super) fn new(stream: Arc<Stream>) -> Queue {
-        let (chain, spare) = (Vec::new(), Spare::default());
         Queue {
             stream,
             generation: 1,
-            chain,
+            chain: Vec::new(),
             waiting: Waiting::default(),
             group: None,
             capture: None,
             full_from: None,
-            spare,
+            spare: Vec::new(),
         }
     }
 
@@ -181,83 +172,25 @@ impl Queue {
         self.chain.iter().chain(self.group.as_deref())
     }
 
-    /// True when the open group has room for `extra` more views and a few instructions.
-    pub(super) fn has_room(&self, extra: usize) -> bool {
-        self.group.as_ref().is_none_or(|group| group.reduce.is_none()) && self.holds(extra)
-    }
-
-    /// True when the open group and the chain before it together have that room.
-    pub(super) fn holds(&self, extra: usize) -> bool {
-        self.has_size(Size { instrs: 8, views: extra, nodes: 0 })
-    }
-
-    /// True when the program has room for this much more.
-    #[inline]
-    fn has_size(&self, more: Size) -> bool {
-        let Size { mut instrs, mut views, mut nodes } = more;
-        let mut before = 0;
-        for group in self.rows() {
-            let size = group.size();
-            before += size.views;
-            instrs += size.instrs;
-        }
-        if let Some(group) = &self.group {
-            let size = group.size();
-            views += size.views;
-            instrs += size.instrs;
-            nodes += size.nodes;
-        }
-        // Most views of a chain are between its groups.
-        let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
-        fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
-    }
-
-    /// True when the open group must be cut before the operation at `span`: a loop iteration begins there
-    /// that does not fit, or one that began a group there before.
-    fn ends_before(&mut self, span: Span) -> bool {
-        let has_aside = self.aside().is_some();
-        let rows = self.rows().len();
-        let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
-        if span == Span::NONE {
-            return false;
-        }
-        if has_aside && group.has_seen(span) {
-            return true;
-        }
-        let now = group.size();
-        let begun = match group.rounds.newest {
-            Some((place, begun)) if place == span => begun,
-            Some(_) => return self.full_from == Some(span) && !group.has_seen(span),
-            None if !group.has_seen(span) => return self.full_from == Some(span),
-            None => group.size_before(span),
-        };
-        group.rounds.newest = Some((span, now));
-        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && rows == 0 {
-            // An iteration is no larger than the whole group.
-            return false;
-        }
-        let grown = |now: usize, begun: usize| now.saturating_sub(begun);
-        let round = Size {
-            instrs: grown(now.instrs, begun.instrs) + 8,
-            views: grown(now.views, begun.views) + 1,
-            nodes: grown(now.nodes, begun.nodes),
-        };
-        !self.has_size(round)
-    }
-
-    /// Keeps the reusable buffers of a flushed group.
+    /// Keeps the buffers of a flushed group.
     pub(super) fn reuse(&mut self, group: FusedGroup) {
-        let FusedGroup { mut nodes, map: Map { mut instrs, .. }, .. } = group;
-        nodes.clear();
-        instrs.clear();
-        self.spare = Spare { nodes, instrs };
+        if self.spare.len() < MOST_SPARE {
+            let FusedGroup { mut nodes, mut loads, map: Map { mut sources, mut instrs, .. }, .. } = group;
+            nodes.clear();
+            loads.clear();
+            sources.clear();
+            instrs.clear();
+            self.spare.push(Spare { nodes, loads, sources, instrs });
+        }
     }
 
     /// A new group.
     pub(super) fn fresh(&mut self, device: DeviceId, shape: Dims) -> FusedGroup {
         let mut group = FusedGroup::new(device, shape);
-        let Spare { nodes, instrs } = std::mem::take(&mut self.spare);
-        (group.nodes, group.map.instrs) = (nodes, instrs);
+        if let Some(Spare { nodes, loads, sources, instrs }) = self.spare.pop() {
+            (group.nodes, group.loads) = (nodes, loads);
+            (group.map.sources, group.map.instrs) = (sources, instrs);
+        }
         group
     }
 
@@ -288,11 +221,6 @@ impl Queue {
     }
 }
 
-/// The bit of a position in [`Rounds::seen`].
-fn bit_of(span: Span) -> u64 {
-    1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
-}
-
 impl FusedGroup {
     pub(super) fn new(device: DeviceId, shape: Dims) -> FusedGroup {
         FusedGroup {
@@ -307,29 +235,6 @@ impl FusedGroup {
             hole: None,
             rounds: Rounds::default(),
         }
-    }
-
-    #[inline]
-    pub(super) fn size(&self) -> Size {
-        let nodes = self.nodes.len();
-        Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
-    }
-
-    /// The group's size before its first operation at a position.
-    fn size_before(&self, span: Span) -> Size {
-        let first = self.nodes.iter().position(|node| node.span == span).unwrap_or_default();
-        let instrs = match first.checked_sub(1) {
-            Some(before) => {
-                self.nodes[before].reg.checked_sub(RAW_INSTR).map_or(0, |instr| usize::from(instr) + 1)
-            }
-            None => 0,
-        };
-        // Count all operands so far: the first iteration also loads those that all iterations share.
-        Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
-    }
-
-    pub(super) fn has_seen(&self, span: Span) -> bool {
-        self.rounds.seen & bit_of(span) != 0 && self.nodes.iter().any(|node| node.span == span)
     }
 
     /// The load of this memory.
@@ -529,6 +434,7 @@ impl Runtime {
         target: &Tensor,
         name: &'static str,
     ) -> Result<()> {
+        let called = self.called();
         let queue = &mut self.queues[at];
         let generation = queue.generation;
         let Some(group) = queue.chain.get_mut(part).or(queue.group.as_deref_mut()) else { return Ok(()) };
@@ -539,8 +445,8 @@ impl Runtime {
             group.nodes[node].storage = None;
         }
         let number = group.nodes.len();
-        group.rounds.seen |= bit_of(self.span);
-        push_made(&mut group.nodes, || Node::of(target, reg, name, self.span));
+        group.rounds.note(called);
+        push_made(&mut group.nodes, || Node::of(target, reg, name, called));
         let node = place_of(part, number);
         storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
         self.after_submit(at)
@@ -564,7 +470,7 @@ impl Runtime {
             }
         }
         close |= self.settle_write(at, target)?;
-        if differs && !close && self.queues[at].may_run_before(operands, target, self.span) {
+        if differs && !close && self.queues[at].may_run_before(operands, target, self.called()) {
             self.set_aside(at, target);
             return Ok(self.queues[at].chain.len() - 1);
         }
@@ -572,14 +478,6 @@ impl Runtime {
             self.close_group(at, target.shape(), views, None)?;
         }
         Ok(self.queues[at].chain.len())
-    }
-
-    /// Flushes a queue whose open group must be cut before the operation that is submitted now.
-    pub(super) fn begin_round(&mut self, at: usize) -> Result<()> {
-        match self.queues[at].ends_before(self.span) {
-            true => self.flush_full(at),
-            false => Ok(()),
-        }
     }
 
     /// Flushes other queues with pending work on a tensor. True when the open group of queue `at` must be
@@ -622,16 +520,6 @@ impl Runtime {
             |l: &Load| l.turns.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
         let clash = |l: &Load| l.storage.is(storage) && elsewhere(l);
         Ok(flush || group.loads.iter().any(clash))
-    }
-
-    /// Flushes a queue because it is full.
-    fn flush_full(&mut self, at: usize) -> Result<()> {
-        let queue = &self.queues[at];
-        let first = queue.group.as_ref().and_then(|group| group.nodes.first()).map(|node| node.span);
-        let from = queue.full_from.or(first);
-        let done = self.flush_queue(at);
-        self.queues[at].full_from = from;
-        done
     }
 
     /// Called after every submission: flushes work that must not wait.
@@ -725,9 +613,12 @@ pub(super) fn push_load(
     dtype: Dtype,
     turns: Option<Box<[Turn]>>,
 ) -> u16 {
-    let strides = match layout.broadcast_to(&group.shape) {
-        Some(layout) => layout.strides,
-        None => SmallVec::from_elem(0, group.shape.len()),
+    let strides = match same(&layout.shape, &group.shape) {
+        true => copied(&layout.strides),
+        false => match layout.broadcast_to(&group.shape) {
+            Some(layout) => layout.strides,
+            None => SmallVec::from_elem(0, group.shape.len()),
+        },
     };
     let view = group.loads.len() as u16;
     let reg = push_source(group, Source::Load { view, dtype });

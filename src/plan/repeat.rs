@@ -2,8 +2,9 @@
 
 use super::Runtime;
 use super::queue::{FusedGroup, Load, Node};
-use crate::array::{Dtype, Layout, same};
-use crate::base::{Result, Span};
+use super::rounds::Called;
+use crate::array::{Dtype, Layout, copied, same};
+use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::Map;
 use crate::stream::races::Access;
@@ -42,7 +43,7 @@ struct Written {
     tensor: usize,
     reg: u16,
     name: &'static str,
-    span: Span,
+    called: Called,
 }
 
 /// True when a group may read and write these tensors at the same positions: they have one shape, are row-major,
@@ -100,7 +101,7 @@ impl Runtime {
             let Some(storage) = &node.storage else { continue };
             match number(storage) {
                 Some(tensor) if is_whole(tensor, node.layout(storage), node.dtype) => {
-                    results.push(Written { tensor, reg: node.reg, name: node.name, span: node.span });
+                    results.push(Written { tensor, reg: node.reg, name: node.name, called: node.called });
                 }
                 // An intermediate value.
                 None if storage.memory().is_none() && storage.holders() == 1 => {}
@@ -151,7 +152,7 @@ impl Runtime {
             self.settle_write(at, &tensors[number])?;
         }
         let queue = &mut self.queues[at];
-        let mut group = queue.fresh(device, tensors[0].shape().clone());
+        let mut group = queue.fresh(device, copied(tensors[0].shape()));
         group.map.sources.clone_from(&template.map.sources);
         group.map.instrs.extend_from_slice(&template.map.instrs);
         group.numbers.clone_from(&template.numbers);
@@ -160,14 +161,14 @@ impl Runtime {
                 Operand::Own(number) => {
                     let tensor = &tensors[*number];
                     let layout = tensor.layout().clone();
-                    let (strides, dtype) = (layout.strides.clone(), tensor.dtype());
+                    let (strides, dtype) = (copied(&layout.strides), tensor.dtype());
                     Load { storage: tensor.storage_ref(), layout, strides, turns: None, dtype, reg: *reg }
                 }
                 Operand::Shared(load) => shared(load, &group),
             });
         }
-        for (number, &Written { tensor, reg, name, span }) in template.results.iter().enumerate() {
-            group.nodes.push(Node::of(&tensors[tensor], reg, name, span));
+        for (number, &Written { tensor, reg, name, called }) in template.results.iter().enumerate() {
+            group.nodes.push(Node::of(&tensors[tensor], reg, name, called));
             tensors[tensor].storage().set_pending(Some(queue.pending(at, number)));
         }
         queue.group = Some(Box::new(group));

@@ -2,20 +2,25 @@
 //!
 //! The registers of all groups form one list. A register is *per row* when all its inputs are, otherwise *per
 //! element*. There is one step per reduction, in order, followed by steps that write results. A register
-//! belongs to the first step that needs it, and is stored in a temporary if later steps need it too.
+//! belongs to the first step that needs it, and is stored in a temporary if later steps need it too. The result is
+//! kept for chains of the same form; see Note [Known groups].
 
 use super::Runtime;
-use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, merge_dims};
-use super::queue::{FusedGroup, RAW_INSTR};
+use super::assemble::{Programs, Words, merge_dims, placed};
+use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, start};
+use super::queue::{FusedGroup, Load, RAW_INSTR};
+use super::reduce::REDUCED;
 use super::trace::Traced;
 use crate::array::{Dims, Dtype, Layout, Strides};
 use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
-use crate::kernel::{Fold, Instr, Launch, Map, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View};
+use crate::kernel::{
+    Fold, Instr, Launch, Map, Ptr, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
+};
 use crate::memory::Effort;
 use crate::stream::Stream;
-use crate::tensor::StorageRef;
+use crate::tensor::{Memory, StorageRef};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -43,8 +48,7 @@ struct Written<'a> {
     layout: Layout,
     strides: Strides,
     reg: u16,
-    name: &'static str,
-    span: Span,
+    at: Place,
 }
 
 /// An operand in memory.
@@ -53,6 +57,7 @@ struct Read<'a> {
     layout: Layout,
     strides: Strides,
     dtype: Dtype,
+    at: Place,
 }
 
 struct Combined {
@@ -83,6 +88,77 @@ pub(super) enum Outcome {
     Short,
 }
 
+/// The launch of a chain, without memory.
+pub(super) struct Whole {
+    launch: Launch,
+    reads: SmallVec<[Place; 8]>,
+    /// In the order of their last writes; empty if no result is needed.
+    writes: SmallVec<[Place; 8]>,
+}
+
+/// A group of a chain, and a load or node of it; of results, [`REDUCED`] stands for the reduction.
+type Place = (u16, u16);
+
+/// A result of a chain: its storage, its layout unless it is a reduction's, its operation.
+fn result_at(
+    groups: &[FusedGroup],
+    (part, number): Place,
+) -> Option<(&StorageRef, Option<&Layout>, &'static str, Span)> {
+    let group = &groups[usize::from(part)];
+    if usize::from(number) == REDUCED {
+        let reduce = group.reduce.as_ref()?;
+        return Some((reduce.out.as_ref()?, None, reduce.f.name, reduce.span));
+    }
+    let node = &group.nodes[usize::from(number)];
+    let storage = node.storage.as_ref()?;
+    Some((storage, Some(node.layout(storage)), node.name, node.span()))
+}
+
+/// Adds what the launch of a chain depends on, memory and numbers apart: the groups, which of their operands are the
+/// same, and which results are needed.
+fn describe(groups: &[FusedGroup], words: &mut Words) {
+    // The storages, each with the number of references that the groups hold.
+    let mut storages: SmallVec<[(&StorageRef, usize); 32]> = SmallVec::new();
+    fn number<'g>(storages: &mut SmallVec<[(&'g StorageRef, usize); 32]>, storage: &'g StorageRef) -> u64 {
+        let known = storages.iter_mut().position(|(other, _)| other.is(storage));
+        let at = known.unwrap_or_else(|| {
+            storages.push((storage, 0));
+            storages.len() - 1
+        });
+        storages[at].1 += 1;
+        at as u64
+    }
+    for group in groups {
+        words.group(group);
+        for load in &group.loads {
+            words.push(number(&mut storages, &load.storage) << 16 | load.dtype as u64);
+            words.push(load.layout.offset as u64);
+        }
+        words.push(group.nodes.len() as u64);
+        for node in &group.nodes {
+            words.push(u64::from(node.reg) << 16 | node.dtype as u64);
+            let Some(storage) = &node.storage else {
+                words.push(u64::MAX);
+                continue;
+            };
+            words.push(number(&mut storages, storage));
+            let layout = node.layout(storage);
+            words.push(layout.offset as u64);
+            words.strides(&layout.strides);
+        }
+        words.push(u64::from(group.reduce.is_some()));
+        if let Some(reduce) = &group.reduce {
+            words.reduce(reduce);
+            let outs = reduce.out.iter().chain(&reduce.out_index);
+            outs.for_each(|storage| words.push(number(&mut storages, storage)));
+        }
+    }
+    let wanted = |&(storage, held): &(&StorageRef, usize)| {
+        storage.holders() > held || matches!(storage.memory(), Some(Memory::Foreign(_)))
+    };
+    words.list(storages.iter().map(|storage| u64::from(wanted(storage))));
+}
+
 impl Runtime {
     /// Launches a chain as one program, if possible.
     pub(super) fn run_rows(
@@ -93,67 +169,58 @@ impl Runtime {
         stream: &Arc<Stream>,
         effort: Effort,
     ) -> Result<Outcome> {
-        let Some(chain) = Chain::of(groups) else { return Ok(Outcome::Apart) };
-        let wanted: Vec<&Written<'_>> =
-            chain.written.iter().filter(|w| is_wanted(groups.iter(), w.storage)).collect();
-        if wanted.is_empty() {
-            return Ok(Outcome::Whole);
-        }
-        if !chain.is_safe(&wanted) {
-            return Ok(Outcome::Apart);
-        }
-        let Some(rows) = chain.rows(&wanted) else { return Ok(Outcome::Apart) };
+        let known = self.programs.chains.get(|words| describe(groups, words));
+        let whole = known.unwrap_or_else(|| {
+            let whole =
+                Chain::of(groups).and_then(|chain| chain.whole(groups, &mut self.programs)).map(Arc::new);
+            self.programs.chains.keep(&whole);
+            whole
+        });
+        let Some(whole) = whole else { return Ok(Outcome::Apart) };
+        let read = |&(part, load): &Place| &groups[usize::from(part)].loads[usize::from(load)];
+        let written = || whole.writes.iter().filter_map(|&place| result_at(groups, place));
+        let Some((.., name, span)) = written().next_back() else { return Ok(Outcome::Whole) };
         // Launching group by group reports lost operands.
-        if chain.reads.iter().any(|read| read.storage.is_lost() || read.storage.memory().is_none()) {
+        let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
+        if whole.reads.iter().map(read).any(is_lost) {
             return Ok(Outcome::Apart);
         }
-        let per_row = rows.per_row.clone();
-        let read = |read: &Read<'_>| -> Result<View> {
-            let ptr = address_to_read(read.storage, &read.layout, read.dtype.size(), stream)?;
-            Ok(View::new(ptr, read.dtype, read.strides.clone()))
-        };
-        let mut views: SmallVec<[View; 4]> = chain.reads.iter().map(read).collect::<Result<_>>()?;
-        let results = wanted.iter().map(|written| (&**written.storage, written.span));
-        match bind_all(results, device, stream, effort) {
+        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
+        for load in whole.reads.iter().map(read) {
+            places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
+        }
+        match bind_all(written().map(|(storage, .., span)| (&**storage, span)), device, stream, effort) {
             Ok(()) => {}
             Err(e) if is_shortage(&e) => return Ok(Outcome::Short),
             Err(_) => return Ok(Outcome::Apart),
         }
-        for written in &wanted {
-            let dtype = chain.dtype(written.reg);
-            let ptr = address(written.storage, &written.layout, dtype.size(), stream)?;
-            views.push(View::new(ptr, dtype, written.strides.clone()));
+        for ((storage, layout, ..), view) in written().zip(&whole.launch.views[whole.reads.len()..]) {
+            places.push(match layout {
+                Some(layout) => address(storage, layout, view.dtype.size(), stream)?,
+                None => start(storage, stream)?,
+            });
         }
-        let mut launch = Launch {
-            program: self.programs.get(&rows),
-            shape: chain.shape.clone(),
-            views,
-            numbers: chain.numbers.clone(),
-            reduced: chain.shape.len() - chain.kept,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        };
-        merge_dims(&mut launch, chain.kept);
-        let lies_along =
-            |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
-        if launch.reduced != 1 || !launch.views.iter().zip(&per_row).all(lies_along) {
-            return Ok(Outcome::Apart);
-        }
+        let numbers: SmallVec<[u64; 16]> =
+            groups.iter().flat_map(|group| group.numbers.iter().copied()).collect();
+        let launch = placed(&whole.launch, &places, &numbers);
         if self.capture_at(at).is_none() && !device.driver().prepared(&launch) {
             return Ok(Outcome::Apart);
         }
-        let Some(last) = wanted.last() else { return Ok(Outcome::Whole) };
-        let ticket = self.note_launch(device, stream, last.name, last.span);
-        wanted.iter().for_each(|written| written.storage.set_ticket(ticket));
-        let traced = self
-            .is_traced()
-            .then(|| Traced::of(chain.written.iter().map(|written| written.span), chain.shape));
-        let span = last.span;
-        let work = Noted { name: last.name, ticket, traced };
+        let ticket = self.note_launch(device, stream, name, span);
+        written().for_each(|(storage, ..)| storage.set_ticket(ticket));
+        let traced = self.is_traced().then(|| Traced::of(spans(groups), &groups[0].shape));
+        let work = Noted { name, ticket, traced };
         self.launch(device, stream, &launch, work).map_err(|e| e.locate(&Site::of(span)))?;
         Ok(Outcome::Whole)
     }
+}
+
+/// The source positions of a chain's operations.
+fn spans(groups: &[FusedGroup]) -> impl Iterator<Item = Span> {
+    groups.iter().flat_map(|group| {
+        let written = group.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.span());
+        written.chain(group.reduce.iter().map(|reduce| reduce.span))
+    })
 }
 
 impl<'a> Chain<'a> {
@@ -168,7 +235,7 @@ impl<'a> Chain<'a> {
             written: Vec::new(),
             folds: Vec::new(),
         };
-        groups.iter().try_for_each(|group| chain.add(group))?;
+        groups.iter().enumerate().try_for_each(|(part, group)| chain.add(part as u16, group))?;
         Some(chain)
     }
 
@@ -197,13 +264,13 @@ impl<'a> Chain<'a> {
         strides[..self.kept].iter().copied().chain(zeros).collect()
     }
 
-    fn add(&mut self, group: &'a FusedGroup) -> Option<()> {
+    fn add(&mut self, part: u16, group: &'a FusedGroup) -> Option<()> {
         let first_number = self.numbers.len() as u16;
         self.numbers.extend_from_slice(&group.numbers);
         let mut sources: SmallVec<[u16; 16]> = SmallVec::new();
         for source in &group.map.sources {
             sources.push(match *source {
-                Source::Load { view, .. } => self.load(group, usize::from(view))?,
+                Source::Load { view, .. } => self.load(part, group, view)?,
                 Source::Number { slot, dtype } => self.push(Made::Number(first_number + slot), dtype, true),
                 Source::Position => return None,
             });
@@ -224,13 +291,12 @@ impl<'a> Chain<'a> {
                 },
             );
         }
-        for node in &group.nodes {
+        for (number, node) in group.nodes.iter().enumerate() {
             let Some(storage) = &node.storage else { continue };
             let reg = renumber(node.reg, &sources, &instrs)?;
             let layout = node.layout(storage);
             let strides = self.strides(group, &layout.strides);
-            let (name, span) = (node.name, node.span);
-            self.write(Written { storage, layout: layout.clone(), strides, reg, name, span })?;
+            self.write(Written { storage, layout: layout.clone(), strides, reg, at: (part, number as u16) })?;
         }
         if let Some(reduce) = &group.reduce {
             let storage = reduce.out.as_ref()?;
@@ -246,8 +312,8 @@ impl<'a> Chain<'a> {
                 }
             };
             let strides = self.of_rows(&crate::array::contiguous_strides(&self.shape[..self.kept]));
-            let (name, span) = (reduce.f.name, reduce.span);
-            self.write(Written { storage, layout: Layout::contiguous(&[]), strides, reg, name, span })?;
+            let at = (part, REDUCED as u16);
+            self.write(Written { storage, layout: Layout::contiguous(&[]), strides, reg, at })?;
         }
         Some(())
     }
@@ -267,8 +333,8 @@ impl<'a> Chain<'a> {
         Some(())
     }
 
-    fn load(&mut self, group: &'a FusedGroup, view: usize) -> Option<u16> {
-        let load = &group.loads[view];
+    fn load(&mut self, part: u16, group: &'a FusedGroup, view: u16) -> Option<u16> {
+        let load = &group.loads[usize::from(view)];
         let strides = self.strides(group, &load.strides);
         let layout = &load.layout;
         if let Some(written) = self.written.iter().find(|w| w.storage.is(&load.storage)) {
@@ -285,14 +351,50 @@ impl<'a> Chain<'a> {
         }
         let per_row = self.shape.iter().zip(&strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0);
         let number = self.reads.len() as u16;
-        let layout = layout.clone();
-        self.reads.push(Read { storage: &load.storage, layout, strides, dtype: load.dtype });
+        let (layout, at) = (layout.clone(), (part, view));
+        self.reads.push(Read { storage: &load.storage, layout, strides, dtype: load.dtype, at });
         Some(self.push(Made::Load(number), load.dtype, per_row))
     }
 
     fn same_elements(&self, a: &Strides, first_a: usize, b: &Strides, first_b: usize) -> Option<()> {
         let mut dims = self.shape.iter().zip(a.iter().zip(b));
         (first_a == first_b && dims.all(|(&n, (a, b))| n == 1 || a == b)).then_some(())
+    }
+
+    /// The launch of the whole chain, if it can be one.
+    fn whole(&self, groups: &[FusedGroup], programs: &mut Programs) -> Option<Whole> {
+        let wanted: Vec<&Written<'_>> =
+            self.written.iter().filter(|w| is_wanted(groups.iter(), w.storage)).collect();
+        let rows = match wanted.is_empty() {
+            true => None,
+            false if self.is_safe(&wanted) => Some(self.rows(&wanted)?),
+            false => return None,
+        };
+        let read = |read: &Read<'_>| View::new(0, read.dtype, read.strides.clone());
+        let write = |written: &&Written<'_>| View::new(0, self.dtype(written.reg), written.strides.clone());
+        let mut launch = Launch {
+            program: match &rows {
+                Some(rows) => programs.get(rows),
+                None => programs.placeholder(),
+            },
+            shape: self.shape.clone(),
+            views: self.reads.iter().map(read).chain(wanted.iter().map(write)).collect(),
+            numbers: SmallVec::new(),
+            reduced: self.shape.len() - self.kept,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        };
+        merge_dims(&mut launch, self.kept);
+        let lies_along =
+            |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
+        let is_row =
+            |rows: &Rows| launch.reduced == 1 && launch.views.iter().zip(&rows.per_row).all(lies_along);
+        if !rows.as_ref().is_none_or(is_row) {
+            return None;
+        }
+        let reads = self.reads.iter().map(|read| read.at).collect();
+        Some(Whole { launch, reads, writes: wanted.iter().map(|written| written.at).collect() })
     }
 
     /// False when one row's result may overwrite memory that another row still reads.

@@ -3,7 +3,7 @@
 use super::flush::{Noted, address, address_to_read};
 use super::trace::{ActionKind, Traced};
 use super::{RaceMode, Runtime};
-use crate::array::{Dims, Dtype, Layout, Strides, element_count};
+use crate::array::{Dims, Dtype, Layout, Strides, copied, element_count};
 use crate::base::Result;
 use crate::device::Device;
 use crate::driver::{DeviceId, Work};
@@ -56,12 +56,12 @@ pub(super) struct Call<'a> {
 impl<'a> SubmittedView<'a> {
     /// A tensor read under its own strides.
     pub fn read(tensor: &'a Tensor) -> SubmittedView<'a> {
-        SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: false }
+        SubmittedView { tensor, strides: copied(&tensor.layout().strides), write: false }
     }
 
     /// A tensor written under its own strides.
     pub fn write(tensor: &'a Tensor) -> SubmittedView<'a> {
-        SubmittedView { tensor, strides: tensor.layout().strides.clone(), write: true }
+        SubmittedView { tensor, strides: copied(&tensor.layout().strides), write: true }
     }
 }
 
@@ -111,7 +111,7 @@ impl Runtime {
             let dtype = view.tensor.dtype();
             let place = if view.write { address } else { address_to_read };
             let ptr = place(storage, view.tensor.layout(), dtype.size(), &stream)?;
-            views.push(View::new(ptr, dtype, view.strides.clone()));
+            views.push(View::new(ptr, dtype, copied(&view.strides)));
         }
         let tag = if work.kind.may_fault() || text.is_some() {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));

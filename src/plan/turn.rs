@@ -47,6 +47,11 @@ impl Turn {
         Turn { first: (inner.first + moved) % extent.max(1), back: self.back != inner.back }
     }
 
+    /// Distinct for turns of a dimension.
+    pub(super) fn word(self) -> u64 {
+        (self.first as u64) << 1 | u64::from(self.back)
+    }
+
     /// The coordinate from which elements come from the other end; the extent if there is none.
     fn wrap(self, extent: usize) -> usize {
         if self.back { self.first + 1 } else { extent - self.first }

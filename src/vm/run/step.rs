@@ -24,7 +24,7 @@ impl Vm {
     #[inline(never)]
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
         self.calls.top = base + proto.registers as usize;
-        self.rt.span = proto.places.span(at);
+        self.rt.enter(proto.places.span(at));
         let flow = self.worked(STEP).and_then(|()| self.instruction(proto.code[at], base, at, proto));
         self.tell(base, at);
         match flow {

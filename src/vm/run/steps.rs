@@ -97,7 +97,7 @@ impl Vm {
     #[inline]
     fn note_span(&mut self, base: usize, at: usize, left: &Value, right: &Value) {
         if !left.is_plain() || !right.is_plain() {
-            self.rt.span = self.calls.span_at(base, at);
+            self.rt.enter(self.calls.span_at(base, at));
         }
     }
 

@@ -1,0 +1,173 @@
+//! How large groups become, and where they are cut: between the iterations of a loop, so that each launch of a
+//! loop has the same program.
+
+use super::queue::{FusedGroup, Queue, RAW_INSTR};
+use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
+use crate::base::{Result, Span};
+
+/// Detects loop iterations among the operations of a group: an iteration begins at an operation whose source
+/// position the group has seen before, in another call. Operations that are composed of others, and backward
+/// passes, submit all their parts from one position in one call.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// One bit for each position seen, by hash.
+    seen: u64,
+    /// The first repeated position, and the size of the group when it was last repeated.
+    newest: Option<(Called, Size)>,
+}
+
+/// Where and when the script called an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Called {
+    pub span: Span,
+    /// The number of the call.
+    pub call: u64,
+}
+
+impl Called {
+    /// True for a later call at the same position.
+    fn repeats(self, before: Called) -> bool {
+        self.span == before.span && self.call != before.call
+    }
+}
+
+/// The size of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub instrs: usize,
+    pub views: usize,
+    pub nodes: usize,
+}
+
+impl Rounds {
+    /// Notes an operation of the group.
+    #[inline]
+    pub fn note(&mut self, called: Called) {
+        self.seen |= bit_of(called.span);
+    }
+}
+
+impl Queue {
+    /// True when the open group has room for `extra` more views and a few instructions.
+    pub(super) fn has_room(&self, extra: usize) -> bool {
+        self.group.as_ref().is_none_or(|group| group.reduce.is_none()) && self.holds(extra)
+    }
+
+    /// True when the open group and the chain before it together have that room.
+    pub(super) fn holds(&self, extra: usize) -> bool {
+        self.has_size(Size { instrs: 8, views: extra, nodes: 0 })
+    }
+
+    /// True when the program has room for this much more.
+    #[inline]
+    fn has_size(&self, more: Size) -> bool {
+        let Size { mut instrs, mut views, mut nodes } = more;
+        let mut before = 0;
+        for group in self.rows() {
+            let size = group.size();
+            before += size.views;
+            instrs += size.instrs;
+        }
+        if let Some(group) = &self.group {
+            let size = group.size();
+            views += size.views;
+            instrs += size.instrs;
+            nodes += size.nodes;
+        }
+        // Most views of a chain are between its groups.
+        let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
+        fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
+    }
+
+    /// True when the open group must be cut before this operation: a loop iteration begins there that does not
+    /// fit, or one that began a group there before.
+    fn ends_before(&mut self, called: Called) -> bool {
+        let has_aside = self.aside().is_some();
+        let rows = self.rows().len();
+        let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
+        if called.span == Span::NONE {
+            return false;
+        }
+        let is_repeated = group.has_seen(called);
+        if has_aside && is_repeated {
+            return true;
+        }
+        let now = group.size();
+        let begun = match group.rounds.newest {
+            Some((place, begun)) if called.repeats(place) => begun,
+            Some((place, _)) if called.span == place.span => return false,
+            None if is_repeated => group.size_before(called),
+            _ => return !is_repeated && self.full_from.is_some_and(|first| called.repeats(first)),
+        };
+        group.rounds.newest = Some((called, now));
+        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && rows == 0 {
+            // An iteration is no larger than the whole group.
+            return false;
+        }
+        let grown = |now: usize, begun: usize| now.saturating_sub(begun);
+        let round = Size {
+            instrs: grown(now.instrs, begun.instrs) + 8,
+            views: grown(now.views, begun.views) + 1,
+            nodes: grown(now.nodes, begun.nodes),
+        };
+        !self.has_size(round)
+    }
+}
+
+/// The bit of a position in [`Rounds::seen`].
+fn bit_of(span: Span) -> u64 {
+    1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
+}
+
+impl FusedGroup {
+    #[inline]
+    pub(super) fn size(&self) -> Size {
+        let nodes = self.nodes.len();
+        Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
+    }
+
+    /// The group's size before its first operation at the position of a later one.
+    fn size_before(&self, called: Called) -> Size {
+        let first = self.nodes.iter().position(|node| called.repeats(node.called)).unwrap_or_default();
+        let instrs = match first.checked_sub(1) {
+            Some(before) => {
+                self.nodes[before].reg.checked_sub(RAW_INSTR).map_or(0, |instr| usize::from(instr) + 1)
+            }
+            None => 0,
+        };
+        // Count all operands so far: the first iteration also loads those that all iterations share.
+        Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
+    }
+
+    /// True when an operation repeats one of the group.
+    pub(super) fn has_seen(&self, called: Called) -> bool {
+        self.rounds.seen & bit_of(called.span) != 0
+            && self.nodes.iter().any(|node| called.repeats(node.called))
+    }
+}
+
+impl Runtime {
+    /// The operation that the script is calling.
+    pub(super) fn called(&self) -> Called {
+        Called { span: self.span, call: self.call }
+    }
+
+    /// Flushes a queue whose open group must be cut before the operation that is submitted now.
+    pub(super) fn begin_round(&mut self, at: usize) -> Result<()> {
+        let called = self.called();
+        match self.queues[at].ends_before(called) {
+            true => self.flush_full(at),
+            false => Ok(()),
+        }
+    }
+
+    /// Flushes a queue because it is full.
+    pub(super) fn flush_full(&mut self, at: usize) -> Result<()> {
+        let queue = &self.queues[at];
+        let first = queue.group.as_ref().and_then(|group| group.nodes.first()).map(|node| node.called);
+        let from = queue.full_from.or(first);
+        let done = self.flush_queue(at);
+        self.queues[at].full_from = from;
+        done
+    }
+}
