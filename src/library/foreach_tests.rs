@@ -206,6 +206,28 @@ fn a_training_step_is_few_launches() {
          }
          for i in 0..3 { step() }",
     );
+    let known = vm.rt.known_groups();
     let (launches, operations) = counts(&mut vm, "step()");
-    assert!(launches <= 26 && operations <= 70, "{launches} launches, {operations} operations");
+    assert!(launches <= 22 && operations <= 70, "{launches} launches, {operations} operations");
+    // The steps before were the same work over other memory.
+    assert!(known > 10 && vm.rt.known_groups() == known, "{known}, {}", vm.rt.known_groups());
+}
+
+#[test]
+fn the_gradient_of_a_loss_stores_nothing_of_its_size_but_the_result() {
+    let mut vm = vm(true);
+    run(
+        &mut vm,
+        "import nn
+         let (x, y) = (randn(64, 5000, requires_grad=true), randint(0, 5000, (64,)))
+         let loss = nn.cross_entropy(x, y)
+         cuda.synchronize()
+         let before = cuda.memory_allocated()
+         cuda.reset_peak_memory_stats()
+         loss.backward()
+         cuda.synchronize()
+         let more = (cuda.max_memory_allocated() - before) / (4 * x.numel())",
+    );
+    let Value::Float(more) = run(&mut vm, "more") else { panic!("no number") };
+    assert!((1.0..1.2).contains(&more), "{more} times the logits");
 }

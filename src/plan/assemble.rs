@@ -74,6 +74,14 @@ impl<T: Clone> Known<T> {
     }
 }
 
+#[cfg(test)]
+impl super::Runtime {
+    /// The number of groups and chains whose launches are kept.
+    pub(crate) fn known_groups(&self) -> usize {
+        self.programs.groups.all.len() + self.programs.chains.all.len()
+    }
+}
+
 impl Words {
     #[inline]
     pub fn push(&mut self, word: u64) {

@@ -532,7 +532,11 @@ impl<'a> Var<'a> {
 
     /// The elements in another shape.
     pub fn reshape(&self, shape: &[i64]) -> Var<'a> {
-        self.call("reshape", &[Arg::Ints(shape.to_vec())])
+        let is_same = |x: &Tensor| x.shape().iter().map(|&extent| extent as i64).eq(shape.iter().copied());
+        match &self.tensor {
+            Some(tensor) if is_same(tensor) => self.clone(),
+            _ => self.call("reshape", &[Arg::Ints(shape.to_vec())]),
+        }
     }
 
     /// Stretched to a shape.
