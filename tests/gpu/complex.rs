@@ -15,7 +15,7 @@ use crate::kernel::{COMPLEX, Gather, Instr, Map, Matmul, NonZero, Scatter, Sourc
 const BOTH: [Dtype; 2] = [Dtype::C64, Dtype::C128];
 
 /// Makes all parts small whole numbers, whose sums and products are exact.
-fn whole(gpu: &CudaDriver, pair: &mut Pair) {
+fn whole(gpu: &dyn Side, pair: &mut Pair) {
     let dtype = pair.dtype;
     pair.dtype = dtype.real();
     for i in 0..8 * pair.bytes.len() / pair.dtype.size() {

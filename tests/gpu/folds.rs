@@ -39,7 +39,7 @@ static ARGMAX: ReduceFn = ReduceFn {
 };
 
 pub(super) fn fold(
-    gpu: &CudaDriver,
+    gpu: &dyn Side,
     f: &'static ReduceFn,
     input: &Pair,
     shape: &[usize],
@@ -63,7 +63,7 @@ pub(super) fn fold(
 }
 
 /// Replaces special values of a float tensor by ordinary numbers, so that sums stay finite.
-fn tame(gpu: &CudaDriver, pair: &mut Pair) {
+fn tame(gpu: &dyn Side, pair: &mut Pair) {
     for i in 0..pair.bytes.len() * 8 / pair.dtype.size() {
         let value = number(pair.dtype, pair.raw(i));
         if pair.dtype.is_float() {
@@ -199,7 +199,7 @@ fn argmax_takes_nan_then_the_lowest_position() {
 
 #[test]
 fn a_fused_map_stores_each_element_once_and_changes_no_bit() {
-    let Some(gpu) = device() else { return };
+    let Some(gpu) = side() else { return };
     for (shape, strides) in [([300, 700], [700, 1]), ([300, 700], [1, 300]), ([3, 70_000], [70_000, 1])] {
         let input = Pair::random(&gpu, Dtype::F32, &shape, &strides, 3);
         let (alone, _) = fold(&gpu, &SUM, &input, &shape, 1);
@@ -226,7 +226,7 @@ fn a_fused_map_stores_each_element_once_and_changes_no_bit() {
 
 #[test]
 fn scans_of_short_long_and_strided_rows() {
-    let Some(gpu) = device() else { return };
+    let Some(gpu) = side() else { return };
     let cases: &[(&[usize], &[isize], &[isize])] = &[
         (&[5, 1], &[1, 1], &[1, 1]),
         (&[9, 40], &[40, 1], &[40, 1]),

@@ -9,18 +9,18 @@ use crate::kernel::host::{self, FaultSlot};
 use crate::kernel::{CAST, CudaText, Instr, Map, MapFn, Source, Store, philox};
 
 /// Runs a map on both sides and compares every view.
-fn agree(gpu: &CudaDriver, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
+fn agree(gpu: &dyn Side, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
     agree_launch(gpu, &launch(&program(map.clone()), shape, vec![], numbers), pairs);
 }
 
 /// Runs a launch over the pairs on both sides and compares every bit of their storage, including the gaps
 /// between the elements of views.
-pub(super) fn agree_launch(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair]) {
+pub(super) fn agree_launch(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair]) {
     agree_through(gpu, work, pairs, |_, view| view);
 }
 
 /// [`agree_launch`], with other views of the same memory.
-fn agree_through(gpu: &CudaDriver, work: &Launch, pairs: &mut [Pair], through: impl Fn(usize, View) -> View) {
+fn agree_through(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair], through: impl Fn(usize, View) -> View) {
     let all = |views: Vec<View>| views.into_iter().enumerate().map(|(v, view)| through(v, view)).collect();
     run(gpu, &Launch { views: all(pairs.iter().map(Pair::on_device).collect()), ..work.clone() });
     let results: Vec<Pair> = pairs.iter().map(|pair| pair.download(gpu)).collect();
@@ -60,7 +60,7 @@ fn casts_between_all_dtypes() {
 
 #[test]
 fn copies_of_all_layouts() {
-    let Some(gpu) = device() else { return };
+    let Some(gpu) = side() else { return };
     let layouts: &[(&[usize], &[isize], &[isize])] = &[
         (&[1], &[1], &[1]),
         (&[100_003], &[1], &[1]),
@@ -108,7 +108,7 @@ fn turned(mut view: View, shape: &[usize], firsts: &[usize], back: &[usize]) -> 
 
 #[test]
 fn loads_around_the_ends_of_dimensions() {
-    let Some(gpu) = device() else { return };
+    let Some(gpu) = side() else { return };
     type Case<'a> = (&'a [usize], &'a [usize], &'a [usize], &'a [usize]);
     let cases: &[Case<'_>] = &[
         (&[1000], &[997], &[512], &[]),
@@ -142,7 +142,7 @@ fn loads_around_the_ends_of_dimensions() {
 
 #[test]
 fn positions_and_numbers() {
-    let Some(gpu) = device() else { return };
+    let Some(gpu) = side() else { return };
     let map = Map {
         sources: vec![
             Source::Position,

@@ -1,4 +1,5 @@
-//! Tests on a real device; skipped with a note on machines without one.
+//! Tests on a real device; skipped with a note on machines without one. Those that need no more than memory and launches
+//! run on the CPU instead (`on_cpu`).
 //!
 //! Results are compared with the host's executor if the semantics fix every bit, and otherwise with short
 //! references.
@@ -12,6 +13,7 @@ mod links;
 mod mapping;
 mod maps;
 mod moves;
+mod on_cpu;
 mod peers;
 mod products;
 mod profiling;
@@ -39,6 +41,70 @@ fn device() -> Option<Arc<CudaDriver>> {
     }
 }
 
+/// Memory and launches: of a GPU, or of the CPU in its place.
+trait Side {
+    fn take(&self, bytes: u64) -> Ptr;
+    fn give(&self, ptr: Ptr);
+    /// Copies, and waits for it.
+    fn transfer(&self, to: u64, from: u64, bytes: u64, kind: CopyKind);
+    /// Runs a launch and waits for it.
+    fn run(&self, launch: &Launch);
+    /// Whether a launch has reported a fault since the last call.
+    fn has_fault(&self) -> bool;
+}
+
+impl Side for CudaDriver {
+    fn take(&self, bytes: u64) -> Ptr {
+        self.alloc(bytes).unwrap()
+    }
+    fn give(&self, ptr: Ptr) {
+        self.free(ptr, 0);
+    }
+    fn transfer(&self, to: u64, from: u64, bytes: u64, kind: CopyKind) {
+        self.copy(to, from, bytes, kind, 0).unwrap();
+        self.stream_synchronize(0).unwrap();
+    }
+    fn run(&self, launch: &Launch) {
+        self.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
+        self.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
+    }
+    fn has_fault(&self) -> bool {
+        self.take_fault().is_some()
+    }
+}
+
+impl<S: Side + ?Sized> Side for Arc<S> {
+    fn take(&self, bytes: u64) -> Ptr {
+        (**self).take(bytes)
+    }
+    fn give(&self, ptr: Ptr) {
+        (**self).give(ptr);
+    }
+    fn transfer(&self, to: u64, from: u64, bytes: u64, kind: CopyKind) {
+        (**self).transfer(to, from, bytes, kind);
+    }
+    fn run(&self, launch: &Launch) {
+        (**self).run(launch);
+    }
+    fn has_fault(&self) -> bool {
+        (**self).has_fault()
+    }
+}
+
+/// The first device, or the CPU in its place; `None`, with a note, if there is no C++ compiler either.
+fn side() -> Option<Arc<dyn Side>> {
+    if super::probe().problem.is_none() {
+        return Some(open_device(0).unwrap());
+    }
+    match on_cpu::find() {
+        Some(cpu) => Some(Arc::new(cpu)),
+        None => {
+            skip("a GPU or a C++ compiler", "there is no GPU, and no C++ compiler");
+            None
+        }
+    }
+}
+
 /// A device has one fault slot, so tests that use it run one at a time.
 static FAULTS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
@@ -55,12 +121,12 @@ struct Pair {
 
 impl Pair {
     /// Random elements with these strides; floats include special values.
-    fn random(gpu: &CudaDriver, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
+    fn random(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
         Pair::at(gpu, dtype, shape, strides, 0, seed)
     }
 
     fn at(
-        gpu: &CudaDriver,
+        gpu: &dyn Side,
         dtype: Dtype,
         shape: &[usize],
         strides: &[isize],
@@ -75,27 +141,25 @@ impl Pair {
             pair.set_raw(i, random_bits(pair.dtype, i as u64 ^ seed << 32));
         }
         pair.dtype = dtype;
-        pair.device = gpu.alloc(8 * pair.bytes.len() as u64).unwrap();
+        pair.device = gpu.take(8 * pair.bytes.len() as u64);
         pair.upload(gpu);
         pair
     }
 
-    fn dense(gpu: &CudaDriver, dtype: Dtype, shape: &[usize], seed: u64) -> Pair {
+    fn dense(gpu: &dyn Side, dtype: Dtype, shape: &[usize], seed: u64) -> Pair {
         Pair::random(gpu, dtype, shape, &contiguous_strides(shape), seed)
     }
 
-    fn upload(&self, gpu: &CudaDriver) {
+    fn upload(&self, gpu: &dyn Side) {
         let bytes = 8 * self.bytes.len() as u64;
-        gpu.copy(self.device, self.bytes.as_ptr() as u64, bytes, CopyKind::HostToDevice, 0).unwrap();
-        gpu.stream_synchronize(0).unwrap();
+        gpu.transfer(self.device, self.bytes.as_ptr() as u64, bytes, CopyKind::HostToDevice);
     }
 
     /// Copies the device's elements to the host.
-    fn download(&self, gpu: &CudaDriver) -> Pair {
+    fn download(&self, gpu: &dyn Side) -> Pair {
         let mut copy = self.clone();
         let bytes = 8 * self.bytes.len() as u64;
-        gpu.copy(copy.bytes.as_mut_ptr() as u64, self.device, bytes, CopyKind::DeviceToHost, 0).unwrap();
-        gpu.stream_synchronize(0).unwrap();
+        gpu.transfer(copy.bytes.as_mut_ptr() as u64, self.device, bytes, CopyKind::DeviceToHost);
         copy
     }
 
@@ -149,8 +213,8 @@ impl Pair {
         number(self.dtype, self.bits(shape, position))
     }
 
-    fn free(self, gpu: &CudaDriver) {
-        gpu.free(self.device, 0);
+    fn free(self, gpu: &dyn Side) {
+        gpu.give(self.device);
     }
 }
 
@@ -234,7 +298,6 @@ fn count(shape: &[usize]) -> usize {
 }
 
 /// Runs a launch and waits for it.
-fn run(gpu: &CudaDriver, launch: &Launch) {
-    gpu.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
-    gpu.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
+fn run(gpu: &dyn Side, launch: &Launch) {
+    gpu.run(launch);
 }

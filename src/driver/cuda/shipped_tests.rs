@@ -93,7 +93,7 @@ fn texts() -> Vec<Vec<String>> {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::C64, Dtype::C128] {
         others.push(general(&sample(TiledProduct { dtype }, &[4; 4], &[dtype; 3], false)));
     }
-    for dtype in ThinProduct::DTYPES {
+    for dtype in ThinProduct::dtypes() {
         others.push(general(&thin(dtype, [1, 128, 512], true)));
     }
     vec![moves, sorts, scans, combinations, others]
@@ -225,7 +225,7 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
             }
         }
     }
-    for dtype in ThinProduct::DTYPES {
+    for dtype in ThinProduct::dtypes() {
         for m in 1..=if dtype.is_half() { 4 } else { 8 } {
             check(thin(dtype, [m, 130, 1024], true));
         }

@@ -2,7 +2,7 @@
 //! library reads it at a third to four fifths of what the memory gives (measured on an H200; docs/performance.md).
 
 use super::{Matmul, product_launch};
-use crate::array::Dtype;
+use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{CudaSource, Product, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 /// Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out `[batch, m, n]`. Launch shape: `[batch, m, n, k]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ThinProduct {
-    /// The dtype of all three views: one of [`ThinProduct::DTYPES`].
+    /// The dtype of all three views: one of [`ThinProduct::dtypes`].
     pub dtype: Dtype,
 }
 
@@ -137,19 +137,24 @@ impl Plan<'_> {
 }
 
 impl ThinProduct {
-    /// The dtypes with such kernels.
-    pub const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::BF16];
+    /// The dtypes with such kernels: those whose sums are `f32`.
+    pub fn dtypes() -> impl Iterator<Item = Dtype> {
+        Dtype::REAL.into_iter().filter(|dtype| dtype.class() == Class::F32)
+    }
 
     /// The launch that computes a product; `None` for products that are the library's.
     pub fn launch(product: &Product) -> Option<Launch> {
-        static PROGRAMS: LazyLock<[Arc<Program>; 3]> =
-            LazyLock::new(|| ThinProduct::DTYPES.map(|dtype| Arc::new(Program::new(&ThinProduct { dtype }))));
-        let at = ThinProduct::DTYPES.iter().position(|&dtype| dtype == product.dtype)?;
+        static PROGRAMS: LazyLock<Vec<(Dtype, Arc<Program>)>> = LazyLock::new(|| {
+            ThinProduct::dtypes()
+                .map(|dtype| (dtype, Arc::new(Program::new(&ThinProduct { dtype }))))
+                .collect()
+        });
+        let (_, program) = PROGRAMS.iter().find(|(dtype, _)| *dtype == product.dtype)?;
         let [m, n, _] = product.sizes;
         if m.min(n) > COLUMNS[COLUMNS.len() - 1].vectors {
             return None;
         }
-        let launch = product_launch(&PROGRAMS[at], product);
+        let launch = product_launch(program, product);
         Plan::of(product.dtype, &launch).is_some().then_some(launch)
     }
 }
