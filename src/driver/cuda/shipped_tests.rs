@@ -230,7 +230,7 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
             check(thin(dtype, [m, 130, 1024], true));
         }
     }
-    for m in 1..=8 {
+    for m in 2..=8 {
         check(thin(Dtype::F32, [m, 1028, 130], false));
     }
     check(launch(Pack, &[403], &[400, 3, 403].map(|n| view(Dtype::U8, &[n], 0)), 0));

@@ -67,16 +67,15 @@ const ROWS_OF_HALVES: [Kernel; 3] = [
     kernel("rows_2", "rows<2, 2, 4, 4, 8>", 2, 4, 256),
     kernel("rows_4", "rows<4, 2, 2, 4, 8>", 4, 4, 256),
 ];
-/// For `f32` matrices whose lines are adjacent: vectors, threads side by side, elements ahead, warps.
-const COLUMNS: [Kernel; 4] = [
-    kernel("columns_1", "columns<1, 4, 4, 16>", 1, 16, 512),
+/// For `f32` matrices whose lines are adjacent: vectors, threads side by side, elements ahead, warps. For one vector, the
+/// library reads the matrix as fast.
+const COLUMNS: [Kernel; 3] = [
     kernel("columns_2", "columns<2, 4, 4, 16>", 2, 16, 512),
     kernel("columns_4", "columns<4, 4, 4, 16>", 4, 16, 512),
     kernel("columns_8", "columns<8, 4, 4, 16>", 8, 16, 512),
 ];
 /// Names of the kernels, those for rows first.
-const ENTRIES: [&str; 8] =
-    ["rows_1", "rows_2", "rows_4", "rows_8", "columns_1", "columns_2", "columns_4", "columns_8"];
+const ENTRIES: [&str; 7] = ["rows_1", "rows_2", "rows_4", "rows_8", "columns_2", "columns_4", "columns_8"];
 const ENTRIES_OF_HALVES: [&str; 3] = ["rows_1", "rows_2", "rows_4"];
 
 /// The kernels of a dtype: those for rows, then those for columns.
@@ -127,7 +126,7 @@ impl Plan<'_> {
         } else {
             let step = matrix.strides[other];
             let units = matrix.strides[line] == 1 && whole(lines as isize) && whole(step);
-            let enough = lines >= LEAST_COLUMNS && length >= LEAST_LINES;
+            let enough = count > 1 && lines >= LEAST_COLUMNS && length >= LEAST_LINES;
             (units && enough).then_some((columns, rows.len(), step))
         }?;
         let number = kernels.iter().position(|kernel| kernel.vectors >= count)?;
@@ -253,6 +252,7 @@ mod tests {
         assert_eq!(f32([2, 4096, 4096], [false, false]), Some("columns_2"));
         assert_eq!(f32([5, 4096, 4096], [true, false]), Some("columns_8"));
         assert_eq!(f32([4096, 2, 4096], [true, false]), Some("columns_2"));
+        assert_eq!(f32([1, 4096, 4096], [false, false]), None, "the library is as fast");
         let bf16 = |sizes, transposed| kernel_of(Dtype::BF16, sizes, transposed, 0);
         assert_eq!(bf16([4, 4096, 4096], [false, true]), Some("rows_4"));
         assert_eq!(bf16([5, 4096, 4096], [false, true]), None);
