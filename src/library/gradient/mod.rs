@@ -164,7 +164,7 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any)] },
         doc: "Calls `f(done)` at the end of the backward pass that runs, from one of its hooks; `done` is false if the pass has failed.\n\nSource: PyTorch's `Variable._execution_engine.queue_callback`.",
-        example: "let w = ones(2, requires_grad=true)\nlet passes = 0\nw.register_hook(|g| autograd.queue_callback(|done| passes += 1))\nw.sum().backward()\nassert(passes == 1)",
+        example: "let w = ones(2, requires_grad=true)\nlet passes = 0\nw.register_hook(|g| autograd.queue_callback(|done| { passes += 1 }))\nw.sum().backward()\nassert(passes == 1)",
         run: |vm, args| match &mut vm.pass_ends {
             Some(ends) => {
                 ends.push(args[0].clone());
