@@ -54,11 +54,13 @@ pub fn prepare_exit() {
     cuda::prepare_exit();
 }
 
-/// Says that programs of this process multiply matrices: devices get what that needs ready beside other work, also those
-/// that open later.
-pub fn expect_products() {
+/// Says that programs of this process multiply matrices, perhaps of halves: devices get what that needs ready beside other
+/// work, also those that open later.
+pub fn expect_products(halves: bool) {
     #[cfg(feature = "cuda")]
-    cuda::expect_products();
+    cuda::expect_products(halves);
+    #[cfg(not(feature = "cuda"))]
+    let _ = halves;
 }
 
 /// The backend that the configuration selects, and a notice for the user if there is one.

@@ -55,6 +55,26 @@ fn inputs_share_names_and_a_failed_one_leaves_them_alone() {
 }
 
 #[test]
+fn code_that_may_multiply_matrices_is_found() {
+    let found = |code: &str| {
+        let Ok(Value::Fn(function)) = vm().eval("<test>", &format!("|a, b| {{ {code} }}"), Mode::Script)
+        else {
+            panic!("{code} is the body of a function");
+        };
+        (function.proto.multiplies(), function.proto.names_halves())
+    };
+    for code in ["a @ b", "a @= b", "a.linear(b)", "mm(a, b)", "map(|x| x.mv(b), a)", "let f = matmul"] {
+        assert_eq!(found(code), (true, false), "{code}");
+    }
+    for code in ["a.to(bf16) @ b", "with autocast(f16) { a @ b }", "|x| x.half().mm(b)"] {
+        assert_eq!(found(code), (true, true), "{code}");
+    }
+    for code in ["a * b", "print(a.mT)", "a.mul(b) + 1"] {
+        assert_eq!(found(code), (false, false), "{code}");
+    }
+}
+
+#[test]
 fn limits_stop_scripts_and_interrupts_are_not_caught() {
     let mut vm = vm();
     vm.limits.fuel = Some(100_000);

@@ -58,15 +58,25 @@ pub const NEVER_PLAIN: u16 = u16::MAX;
 
 impl Proto {
     /// Whether this code, or a function in it, may multiply matrices.
-    pub(super) fn multiplies(&self) -> bool {
+    pub fn multiplies(&self) -> bool {
         let operator = |op: &Op| matches!(op, Op::Binary { op, .. } if *op == Binary::MatMul as u8);
-        let named = |value: &Value| match value {
-            Value::Str(name) => is_product(name.as_str()),
-            Value::Native(native) => is_product(&native.name),
-            _ => false,
-        };
         let inner = || self.protos.iter().any(|proto| proto.multiplies());
-        self.code.iter().any(operator) || self.consts.iter().any(named) || inner()
+        self.code.iter().any(operator) || self.names(is_product) || inner()
+    }
+
+    /// Whether this code, or a function in it, names floats of 16 bits.
+    pub fn names_halves(&self) -> bool {
+        let dtype = |value: &Value| matches!(value, Value::Dtype(dtype) if dtype.is_half());
+        let inner = || self.protos.iter().any(|proto| proto.names_halves());
+        self.consts.iter().any(dtype) || self.names(|name| ["autocast", "half"].contains(&name)) || inner()
+    }
+
+    /// Whether the name of a native or method in this code is like that.
+    fn names(&self, like: impl Fn(&str) -> bool) -> bool {
+        let mut calls = self.shapes.calls.iter().filter_map(|call| call.method.as_deref());
+        let mut methods = self.shapes.methods.iter().map(|site| &*site.name);
+        let native = |value: &Value| matches!(value, Value::Native(native) if like(&native.name));
+        self.consts.iter().any(native) || methods.any(&like) || calls.any(&like)
     }
 
     /// A constant.

@@ -287,7 +287,7 @@ impl Vm {
         };
         let proto = compile::compile(block, &mut world, mode)?;
         if proto.multiplies() {
-            crate::device::expect_products();
+            crate::device::expect_products(proto.names_halves());
         }
         Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
     }

@@ -253,21 +253,14 @@ impl Blas {
     }
 }
 
-/// Gets a device's handle and the kernels of common products ready, unless a product came first.
-pub(super) fn warm_up(slot: &Mutex<Option<Blas>>, context: Context) -> Result<()> {
-    context.enter()?;
-    let mut first = true;
-    for dtype in [Dtype::F32, Dtype::BF16] {
-        // A product of the program goes between the two.
-        let mut slot = slot.lock();
-        match &mut *slot {
-            Some(blas) if !first => blas.warm_up(dtype)?,
-            Some(_) => return Ok(()),
-            empty => empty.insert(Blas::new()?).warm_up(dtype)?,
-        }
-        first = false;
+/// Gets a device's handle and the kernels of a dtype's products ready, unless a product came first.
+pub(super) fn warm_up(slot: &Mutex<Option<Blas>>, context: Context, dtype: Dtype) -> Result<()> {
+    let mut slot = slot.lock();
+    if slot.is_some() {
+        return Ok(());
     }
-    Ok(())
+    context.enter()?;
+    slot.insert(Blas::new()?).warm_up(dtype)
 }
 
 impl CudaDriver {

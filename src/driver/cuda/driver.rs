@@ -13,6 +13,7 @@ use super::probe;
 use super::queue::Queue;
 use super::ready::{self, Wanted};
 use super::scratch::Scratch;
+use crate::array::Dtype;
 use crate::base::Result;
 use crate::driver::graph::{GraphHandle, Step};
 use crate::driver::{Compiled, CopyKind, Driver, EventHandle, KernelStats, Properties, StreamHandle};
@@ -23,7 +24,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A device and its primary context.
@@ -62,8 +63,9 @@ pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
 /// The drivers of the process.
 static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
 
-/// Programs of the process multiply matrices.
-static MULTIPLIES: AtomicBool = AtomicBool::new(false);
+/// What programs of the process multiply: nothing, matrices, or matrices of halves too.
+static MULTIPLIES: AtomicU8 = AtomicU8::new(0);
+const HALVES: u8 = 2;
 
 pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     let mut open = OPEN.lock();
@@ -73,15 +75,15 @@ pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     }
     let driver = Arc::new(CudaDriver::new(index)?);
     open.insert(index, Arc::downgrade(&driver));
-    if MULTIPLIES.load(Relaxed) {
+    if MULTIPLIES.load(Relaxed) > 0 {
         driver.expect_products();
     }
     Ok(driver)
 }
 
 /// Gets cuBLAS ready on all devices, and on those that open later.
-pub(super) fn expect_products() {
-    if MULTIPLIES.swap(true, Relaxed) {
+pub(super) fn expect_products(halves: bool) {
+    if MULTIPLIES.fetch_max(if halves { HALVES } else { 1 }, Relaxed) > 0 {
         return;
     }
     // Collected first: the drop of a driver waits for background work.
@@ -109,7 +111,7 @@ impl CudaDriver {
             if warm_up.is_err() {
                 background::warm_up();
             }
-            if MULTIPLIES.load(Relaxed) {
+            if MULTIPLIES.load(Relaxed) > 0 {
                 // Only opens the file.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, blas::is_missing);
             }
@@ -141,8 +143,9 @@ impl CudaDriver {
         let (library, context, blas) = (self.library.clone(), self.context, self.blas.clone());
         let job = move || {
             if !library.is_closed() {
+                let dtype = if MULTIPLIES.load(Relaxed) == HALVES { Dtype::BF16 } else { Dtype::F32 };
                 // The first product meets the same error.
-                let _ = blas::warm_up(&blas, context);
+                let _ = blas::warm_up(&blas, context, dtype);
             }
         };
         // Before what was interpreted so far.

@@ -39,9 +39,9 @@ pub fn prepare_exit() {
     background::prepare_exit();
 }
 
-/// Gets cuBLAS ready beside other work, on devices that are open and on those that will be.
-pub fn expect_products() {
-    driver::expect_products();
+/// Gets cuBLAS ready beside other work, for `f32` or for halves, on devices that are open and on those that will be.
+pub fn expect_products(halves: bool) {
+    driver::expect_products(halves);
 }
 
 /// Tests on a real device, next to the other suites that need special hardware.
