@@ -1,5 +1,6 @@
 //! Loops that repeat their work settle: from the third round on they request no kernel that they did not request before,
-//! and the allocator makes no driver call. What they launch does not depend on how busy the machine is.
+//! and the allocator makes no driver call. What they launch does not depend on how busy the machine is. Training over a
+//! sequence takes few launches for each element.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -136,6 +137,68 @@ fn last_news(rounds: &[Round]) -> (usize, usize) {
     }
     let calls = (1..rounds.len()).rev().find(|&at| rounds[at].calls != rounds[at - 1].calls);
     (first.values().copied().max().unwrap_or(0), calls.unwrap_or(0))
+}
+
+/// Launches of the second round of a training step over a sequence of this length.
+fn launches_of(setup: &str, length: usize) -> u64 {
+    let mut vm = machine(POLICIES[0], None);
+    let mut run = |text: &str| {
+        let before = vm.rt.launches();
+        vm.eval("<test>", text, Mode::Input).unwrap_or_else(|e| panic!("{e:?}\n{setup}"));
+        vm.rt.launches() - before
+    };
+    run(&format!("import nn\nlet length = {length}\n{setup}"));
+    run("round()\ncuda.synchronize()");
+    run("round()\ncuda.synchronize()")
+}
+
+/// What a longer sequence adds to a training step, per element.
+fn launches_per_element(setup: &str) -> f64 {
+    (launches_of(setup, 64) - launches_of(setup, 16)) as f64 / 48.0
+}
+
+#[test]
+fn an_element_of_a_sequence_adds_few_launches_to_a_training_step() {
+    let step = |layer: &str| {
+        format!(
+            "let net = {layer}\nlet optimizer = nn.adam(net, lr=1e-3)\nlet x = randn(length, 4, 8)
+            fn round() {{
+                optimizer.zero_grad()
+                net(x)[0].square().mean().backward()
+                nn.clip_grad_norm_(net, 0.5)
+                optimizer.step()
+            }}"
+        )
+    };
+    // Forwards a product, the sum of gates and the cell; backwards the cell, with the gates in one tensor, and a product.
+    // Products and copies for weights are for many elements together.
+    for (layer, most) in [
+        ("nn.lstm(8, 16)", 5.5),
+        ("nn.lstm(8, 16, num_layers=2)", 2.0 * 5.5),
+        ("nn.gru(8, 16)", 4.5),
+        ("nn.rnn(8, 16)", 4.5),
+    ] {
+        let found = launches_per_element(&step(layer));
+        assert!(found <= most, "{layer}: {found} launches");
+    }
+}
+
+#[test]
+fn gradients_of_slices_and_of_weights_used_again_take_few_launches() {
+    let setup = "let (w, x) = (randn(16, 64, requires_grad=true), randn(length, 4, 64, requires_grad=true))
+        fn round() {
+            let h = zeros(4, 16)
+            for t in 0..length {
+                let gates = x[t] + h @ w
+                let (a, b) = (gates[.., 0..16].sigmoid(), gates[.., 16..32].tanh())
+                h = a * b + gates[.., 32..48] * gates[.., 48..]
+            }
+            h.sum().backward()
+            (w.grad, x.grad) = (none, none)
+        }";
+    // As above. The gradient of `gates` is written by the launch that computes its parts, that of `x` in one launch.
+    let found = launches_per_element(setup);
+    assert!(found <= 5.5, "{found} launches");
 }
 
 const POLICIES: [&str; 2] = ["expandable_segments:true", "expandable_segments:false"];

@@ -42,6 +42,24 @@ pub static MAX: ReduceFn = ReduceFn {
     mean: false,
 };
 
+/// The maximum in any order: nan is greater than every number, and 0 is greater than -0. What scatters combine by.
+pub static AMAX: ReduceFn = ReduceFn {
+    name: "amax",
+    cuda: CudaText {
+        f32: "(a != a ? a : b != b ? NAN : a > b || (a == b && bits(a) < bits(b)) ? a : b)",
+        f64: "(a != a ? a : b != b ? NAN : a > b || (a == b && bits(a) < bits(b)) ? a : b)",
+        ..MAX.cuda
+    },
+    host: host_combine!(
+        float: |a, b| match b.is_nan() {
+            true => if a.is_nan() { a } else { b.abs() },
+            false => if a.is_nan() || a.total_cmp(&b).is_gt() { a } else { b },
+        },
+        i64: |a, b| a.max(b),
+    ),
+    ..MAX
+};
+
 /// True if all elements are true; over `bool`.
 pub static ALL: ReduceFn = ReduceFn {
     name: "all",

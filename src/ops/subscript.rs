@@ -67,7 +67,11 @@ pub static INDEX: Op = Op {
     name: "index",
     run: Run::Primitive(|rt, args| get(rt, args.tensor(0)?, args.indices(1)?).map(Out::Tensor)),
     gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-        b.to(0, || b.call(&SPREAD, &[b.g().arg(), b.arg(1), Arg::Ints(b.shape(0))]));
+        let is_part =
+            b.args().indices(1).is_ok_and(|indices| indices.iter().all(|index| index.tensor().is_none()));
+        b.to_part(0, is_part.then(|| b.arg(1)), || {
+            b.call(&SPREAD, &[b.g().arg(), b.arg(1), Arg::Ints(b.shape(0))])
+        });
     }),
     ..Op::BASE
 };

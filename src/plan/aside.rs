@@ -179,6 +179,15 @@ fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6
     (rest == 0 && part.count() > 0).then_some(range)
 }
 
+/// True when two layouts of a contiguous memory are known to share no element.
+pub(crate) fn are_apart(a: &Layout, b: &Layout, whole: &Layout) -> bool {
+    if !whole.is_contiguous() {
+        return false;
+    }
+    let (Some(a), Some(b)) = (range_of(a, whole), range_of(b, whole)) else { return false };
+    a.iter().zip(&b).any(|(a, b)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +209,21 @@ mod tests {
         assert_eq!(range(part(&[4, 5, 3], &[30, 6, 2], 0)), None);
         assert_eq!(range(part(&[4], &[37], 0)), None);
         assert_eq!(range(part(&[8], &[1], 0)), None);
+    }
+
+    #[test]
+    fn columns_are_apart_although_their_rows_alternate() {
+        let whole = Layout::contiguous(&[4, 6]);
+        let columns = |first: usize, count: usize| Layout {
+            shape: Dims::from_slice(&[4, count]),
+            strides: [6, 1].as_slice().into(),
+            offset: first,
+        };
+        assert!(are_apart(&columns(0, 3), &columns(3, 3), &whole));
+        assert!(!are_apart(&columns(0, 4), &columns(3, 3), &whole));
+        assert!(!are_apart(&columns(0, 3), &whole, &whole));
+        // A view that is no range may be anywhere.
+        let diagonal = Layout { shape: Dims::from_slice(&[3]), strides: [7].as_slice().into(), offset: 0 };
+        assert!(!are_apart(&columns(5, 1), &diagonal, &whole));
     }
 }

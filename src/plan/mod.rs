@@ -52,6 +52,7 @@ mod turn;
 mod warnings;
 
 pub use abandon::Began;
+pub(crate) use aside::are_apart;
 #[cfg(feature = "dist")]
 pub use collective::Folding;
 pub use collective::coalesced;

@@ -6,9 +6,10 @@
 //! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
 //! is loaded under one layout and stored under another in the same group; an operation that would do so
 //! flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes,
-//! whatever the layouts.
+//! whatever the layouts. Stores to several parts of a storage have no order; they share a group if no two parts overlap
+//! and the group computes what is stored ([`Queue::writes_beside`]). So `cat` of new values is part of their launch.
 
-use super::aside::Hole;
+use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
@@ -212,6 +213,27 @@ impl Queue {
     pub(super) fn pending(&self, at: usize, node: usize) -> Pending {
         let node = place_of(self.chain.len(), node);
         Pending { queue: at as u16, generation: self.generation, node }
+    }
+
+    /// True when the open group computes an operand, and writes only other parts of the target's storage, of which it
+    /// reads nothing.
+    fn writes_beside(&self, operands: &[MapArg<'_>], target: &Tensor) -> bool {
+        let (storage, whole) = (target.storage(), target.storage_ref());
+        let Some(group) = &self.group else { return false };
+        if storage.memory().is_none() || storage.pending().is_none() {
+            return false;
+        }
+        let writes =
+            |node: &Node, storage: &Storage| node.storage.as_ref().is_some_and(|own| own.is(storage));
+        let computes = |tensor: &Tensor| group.nodes.iter().any(|node| writes(node, tensor.storage()));
+        let is_apart = |node: &Node| {
+            node.dtype == target.dtype()
+                && are_apart(node.layout(&whole), target.layout(), whole.first_layout())
+        };
+        computes(target)
+            && operands.iter().filter_map(MapArg::tensor).any(computes)
+            && group.nodes.iter().filter(|node| writes(node, storage)).all(is_apart)
+            && !group.loads.iter().any(|load| load.storage.is(storage))
     }
 
     /// The open group's node that computes a storage; `None` when an earlier group computes it.
@@ -441,6 +463,7 @@ impl Runtime {
         let storage = target.storage();
         if let Some((before, node)) = storage.pending().map(|pending| part_and_node(pending.node))
             && before == part
+            && group.nodes[node].is_value_of(target)
         {
             group.nodes[node].storage = None;
         }
@@ -469,7 +492,9 @@ impl Runtime {
                 _ => {}
             }
         }
-        close |= self.settle_write(at, target)?;
+        if !self.queues[at].writes_beside(operands, target) {
+            close |= self.settle_write(at, target)?;
+        }
         if differs && !close && self.queues[at].may_run_before(operands, target, self.called()) {
             self.set_aside(at, target);
             return Ok(self.queues[at].chain.len() - 1);

@@ -5,6 +5,7 @@
 //! formula compute nothing.
 
 use super::node::{Node, Varies};
+use super::shares::{Share, may_wait};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, Result};
 use crate::driver::DeviceId;
@@ -21,7 +22,8 @@ pub struct Back<'a> {
     results: &'a [Option<Tensor>],
     gradients: &'a [Option<Tensor>],
     wanted: &'a dyn Fn(usize) -> bool,
-    found: RefCell<Vec<Option<Tensor>>>,
+    waits: &'a dyn Fn(usize) -> Option<bool>,
+    found: RefCell<Vec<Option<Share>>>,
     error: RefCell<Option<Error>>,
 }
 
@@ -58,6 +60,8 @@ pub(super) struct Parts<'a> {
     pub gradients: &'a [Option<Tensor>],
     /// Whether the gradient of an input, by number, is wanted.
     pub wanted: &'a dyn Fn(usize) -> bool,
+    /// Whether shares of the gradient of an input may wait, and whether it has got gradients before.
+    pub waits: &'a dyn Fn(usize) -> Option<bool>,
 }
 
 /// Runs a rule and gives the gradients of the node's inputs.
@@ -65,7 +69,8 @@ pub(super) fn run_rule(
     rt: &mut Runtime,
     parts: Parts<'_>,
     rule: impl FnOnce(&Back<'_>),
-) -> Result<Vec<Option<Tensor>>> {
+) -> Result<Vec<Option<Share>>> {
+    let inputs = parts.node.inputs.len();
     let back = Back {
         rt: RefCell::new(rt),
         node: parts.node,
@@ -73,7 +78,8 @@ pub(super) fn run_rule(
         results: parts.results,
         gradients: parts.gradients,
         wanted: parts.wanted,
-        found: RefCell::new(vec![None; parts.node.inputs.len()]),
+        waits: parts.waits,
+        found: RefCell::new(std::iter::repeat_with(|| None).take(inputs).collect()),
         error: RefCell::new(None),
     };
     rule(&back);
@@ -273,14 +279,48 @@ impl<'a> Back<'a> {
 
     /// States the gradient of an element of a list parameter.
     pub fn to_element<'s>(&'s self, param: usize, element: usize, formula: impl FnOnce() -> Var<'s>) {
+        if let Some(at) = self.wanted_at(param, element) {
+            let value = formula().made();
+            self.found.borrow_mut()[at] = value.map(Share::Whole);
+        }
+    }
+
+    /// States that the gradient of an operand is `a.t() @ b`, for factors of two dimensions. Products of several
+    /// operations may be computed together (Note [Shares]).
+    pub fn to_product<'s>(&'s self, param: usize, factors: impl FnOnce() -> [Var<'s>; 2]) {
+        let Some(at) = self.wanted_at(param, 0) else { return };
+        let [a, b] = factors();
+        let share = match (a.get(), b.get()) {
+            (Some(a), Some(b)) if (self.waits)(at) == Some(true) && may_wait(a, b, self.form(param)) => {
+                Some(Share::Product(a.clone(), b.clone()))
+            }
+            _ => self.op("matmul", &[self.op("t", &[a.arg()]).arg(), b.arg()]).made().map(Share::Whole),
+        };
+        self.found.borrow_mut()[at] = share;
+    }
+
+    /// States the gradient of an operand of which the result is a part, if the place is known; the formula gives the
+    /// gradient of the whole. Gradients of several parts may be added together (Note [Shares]).
+    pub fn to_part<'s>(&'s self, param: usize, place: Option<Arg>, formula: impl FnOnce() -> Var<'s>) {
+        let Some(at) = self.wanted_at(param, 0) else { return };
+        let (g, form) = (self.g(), self.form(param));
+        let fits =
+            |g: &&Tensor| g.dtype() == form.dtype && g.device() == form.device && (self.waits)(at).is_some();
+        let share = match (place, g.get().filter(fits)) {
+            (Some(place), Some(g)) => Some(Share::Part(g.clone(), place)),
+            _ => formula().made().map(Share::Whole),
+        };
+        self.found.borrow_mut()[at] = share;
+    }
+
+    /// The number of an operand whose gradient is wanted.
+    fn wanted_at(&self, param: usize, element: usize) -> Option<usize> {
         if self.error.borrow().is_some() {
-            return;
+            return None;
         }
         let is =
             |input: &super::Input| usize::from(input.param) == param && input.element as usize == element;
-        let Some(at) = self.node.inputs.iter().position(is).filter(|&at| (self.wanted)(at)) else { return };
-        let value = formula().made();
-        self.found.borrow_mut()[at] = value;
+        self.node.inputs.iter().position(is).filter(|&at| (self.wanted)(at))
     }
 
     /// True if the gradient of an operand is wanted.

@@ -1,19 +1,22 @@
 //! Views and writes in place.
 //!
 //! A view is recorded like any operation. A write in place replaces the record of the memory that it writes:
-//! for a whole memory by the record of what was written; for a part by a node ([`Step::Written`]) that joins
-//! the old record and the new one. Tensors over the same memory whose records are older get new ones when they
+//! for a part by a node ([`Step::Written`]) that joins the old record and the new one; for a whole memory by the
+//! record of what was written. The old record is then released with all it keeps: only the leaves that it leads to
+//! remain ([`Step::Overwritten`]), because a pass gives them gradients of 0, as PyTorch does. Tensors over the same memory whose records are older get new ones when they
 //! are next used ([`edge_of`]). Source: PyTorch's `CopySlices`,
 //! <https://pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd>
 
 use super::error;
 use super::node::{Input, Node, Step, Varies};
+use super::reach::leaves_of;
 use super::record::{new_node, stream_of};
 use super::strided::covers;
 use crate::array::{Dtype, Layout};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::{Edge, Mark, Tensor, WeakStorage};
+use foldhash::HashSet;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -136,7 +139,12 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let base = target.family(&mark, |family| family.base());
     let new = new.map(|edge| as_written(rt, edge, target, fresh));
     let current = if covers(&own, count) {
-        new.map(|new| (new, own))
+        let edge = match base {
+            // The record of an operation in place leads to the old one.
+            Some((old, _)) if !fresh || new.is_none() => overwritten(rt, target, &old, new),
+            _ => new,
+        };
+        edge.map(|edge| (edge, own))
     } else {
         if base.is_none() && new.is_none() {
             return Ok(());
@@ -184,6 +192,37 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         remember(rt, target);
     }
     Ok(())
+}
+
+/// The record of memory after a write of all of it: `new`, and the leaves of `old` that `new` does not depend on.
+fn overwritten(rt: &mut Runtime, target: &Tensor, old: &Edge, new: Option<Edge>) -> Option<Edge> {
+    let leaves = leaves_of(old);
+    let ids =
+        |leaves: &[Edge]| -> HashSet<u64> { leaves.iter().filter_map(Node::of).map(|n| n.id).collect() };
+    let kept = match &new {
+        Some(new) if !leaves.is_empty() => ids(&leaves_of(new)),
+        _ => HashSet::default(),
+    };
+    let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();
+    for leaf in leaves.iter() {
+        if let Some(node) = Node::of(leaf)
+            && !kept.contains(&node.id)
+            && let Some(form) = node.outputs.first().cloned()
+        {
+            let element = inputs.len() as u32;
+            inputs.push(Input { param: 0, element, edge: leaf.clone(), form, layout: None });
+        }
+    }
+    if inputs.is_empty() {
+        return new;
+    }
+    let form = Varies::of(target);
+    if let Some(edge) = new {
+        inputs.push(Input { param: 1, element: 0, edge, form: form.clone(), layout: None });
+    }
+    let stream = stream_of(rt, target);
+    let node = new_node(rt, Step::Overwritten, inputs, SmallVec::from_iter([form]), stream);
+    Some(Edge { node, output: 0 })
 }
 
 /// The record of a value that was written to `target`: values are broadcast, converted and moved. Hooks and the

@@ -21,6 +21,7 @@ pub mod products;
 mod reach;
 pub mod record;
 pub mod rules;
+mod shares;
 pub mod strided;
 
 pub use crate::tensor::Edge;

@@ -56,6 +56,9 @@ pub enum Step {
     /// A write in place into part of the memory: the layout of the whole, and of the part. Input 0 is the
     /// memory before, input 1 what was written; either may be absent ([`Input::param`] tells).
     Written(Layout, Layout),
+    /// A write in place of the whole memory. Inputs of parameter 0 are the leaves on which the memory depended and
+    /// the value does not: their gradients are 0. Input 1 is the value, if it requires gradients.
+    Overwritten,
     /// A value as it was written to memory: broadcast, converted and moved.
     Copied,
     /// Code of the caller, by number: a gradient that a script defines.
@@ -102,6 +105,8 @@ pub struct State {
     pub consumed: Span,
     /// Where `saved` is computed again, when it was not kept: a checkpoint, and the node's number in it.
     pub again: Option<(Arc<u64>, usize)>,
+    /// The leaves on which the result depends, once they have been searched.
+    pub leaves: Option<Arc<[Edge]>>,
 }
 
 /// The arguments and results that a rule reads.
@@ -179,7 +184,7 @@ impl Node {
             Step::Argument => "an argument",
             Step::Unrecorded => "grad",
             Step::Relaid(..) => "a view",
-            Step::Written(..) | Step::Copied => "a write in place",
+            Step::Written(..) | Step::Overwritten | Step::Copied => "a write in place",
             Step::Script(_) => "custom_gradient",
         }
     }

@@ -8,6 +8,7 @@ use super::back::{Back, Parts, run_rule};
 use super::node::{Input, Node, Saved, Step, Varies};
 use super::reach::{NodeRef, leading_to, node_of, uses_of_followed};
 use super::record::recording;
+use super::shares::{self, Share, Waiting};
 use super::{Gradient, error, strided};
 use crate::array::Dtype;
 use crate::base::{Error, Place, Result, Span};
@@ -77,7 +78,7 @@ pub struct Pass {
     uses: HashMap<u64, usize>,
     /// Followed leaves whose gradients are complete. They come before all other nodes.
     complete: Vec<Ready>,
-    arriving: HashMap<u64, Arriving>,
+    pub(super) arriving: HashMap<u64, Arriving>,
     /// The nodes that lead to the wanted inputs; `None`: all.
     needed: Option<HashSet<u64>>,
     found: Vec<Option<Tensor>>,
@@ -114,12 +115,14 @@ impl Ord for Ready {
 
 /// The gradients of a node's results that have been computed so far.
 #[derive(Default)]
-struct Arriving {
-    gradients: SmallVec<[Option<Tensor>; 1]>,
+pub(super) struct Arriving {
+    pub(super) gradients: SmallVec<[Option<Tensor>; 1]>,
     /// Gradients from streams other than the node's, not added yet.
     foreign: Vec<(usize, Tensor)>,
     /// The streams that computed them.
     streams: SmallVec<[Arc<Stream>; 1]>,
+    /// Shares that wait, by result, and the node's reference.
+    pub(super) waiting: Vec<(Edge, Waiting)>,
 }
 
 /// The node being processed.
@@ -197,7 +200,13 @@ impl Pass {
     pub fn advance(&mut self, rt: &mut Runtime) -> Result<Event> {
         let create = self.creates();
         let autocast = rt.settings.autocast.take();
-        let event = recording(rt, create, |rt| self.advanced(rt));
+        let event = recording(rt, create, |rt| {
+            let event = self.advanced(rt)?;
+            if !matches!(event, Event::Done(_)) {
+                self.settle_all(rt)?;
+            }
+            Ok(event)
+        });
         rt.settings.autocast = autocast;
         event
     }
@@ -219,7 +228,8 @@ impl Pass {
         let create = self.creates();
         recording(rt, create, |rt| {
             let Some(node) = node_of(&current.node) else { return Ok(()) };
-            let of = |input: &Input| gradients.get(input.element as usize).cloned().flatten();
+            let of =
+                |input: &Input| gradients.get(input.element as usize).cloned().flatten().map(Share::Whole);
             let found = node.inputs.iter().map(of).collect();
             self.distribute(rt, node, found)
         })
@@ -278,6 +288,12 @@ impl Pass {
             }
             if !std::mem::replace(&mut current.is_stored, true) {
                 current.next_hook = 0;
+                if let Step::Leaf = node.step
+                    && node.state.lock().gradients.iter().any(|(_, stored)| stored.is_some())
+                {
+                    // A stored gradient is updated in place, and may be what waits.
+                    self.settle_all(rt)?;
+                }
                 self.store(rt, node)?;
             }
             if let Step::Leaf = node.step {
@@ -305,11 +321,15 @@ impl Pass {
                 return Ok(Event::Script(**number, current.gradients.to_vec()));
             }
             let Some(current) = self.current.take() else { continue };
-            let found = self.on_stream_of(rt, node, |pass, rt| pass.step(rt, &reference, node, &current));
+            let waits = self.waits(rt, node)?;
+            let found =
+                self.on_stream_of(rt, node, |pass, rt| pass.step(rt, &reference, node, (&current, &waits)));
             let found = found.map_err(|e| self.located(e, node))?;
             if rt.recording.anomaly {
-                for gradient in found.iter().flatten() {
-                    self.check_nan(rt, node, gradient)?;
+                for share in found.iter().flatten() {
+                    if let Share::Whole(gradient) = share {
+                        self.check_nan(rt, node, gradient)?;
+                    }
                 }
             }
             self.distribute(rt, node, found)?;
@@ -343,6 +363,7 @@ impl Pass {
                 rt.wait_stream(own, stream)?;
             }
         }
+        self.settle(rt, node, &mut arriving)?;
         if !arriving.foreign.is_empty() {
             let foreign = std::mem::take(&mut arriving.foreign);
             self.on_stream_of(rt, node, |_, rt| {
@@ -351,6 +372,11 @@ impl Pass {
                 }
                 Ok(())
             })?;
+        }
+        if arriving.gradients.iter().all(Option::is_none)
+            && let Some(form) = node.outputs.first()
+        {
+            arriving.gradients[0] = Some(self.on_stream_of(rt, node, |_, rt| zeros(rt, form))?);
         }
         self.current = Some(Current {
             gradients: arriving.gradients,
@@ -363,7 +389,7 @@ impl Pass {
     }
 
     /// The stream on which a node's gradient is computed: that of its operation; for a leaf the current one.
-    fn stream_for(&self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
+    pub(super) fn stream_for(&self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
         match (&node.step, &node.stream) {
             (Step::Leaf, _) | (_, None) => match node.outputs.first() {
                 Some(form) => rt.current_stream(form.device).map(Some),
@@ -373,7 +399,7 @@ impl Pass {
         }
     }
 
-    fn on_stream_of<T>(
+    pub(super) fn on_stream_of<T>(
         &mut self,
         rt: &mut Runtime,
         node: &Node,
@@ -489,12 +515,13 @@ impl Pass {
         rt: &mut Runtime,
         reference: &NodeRef,
         node: &Node,
-        current: &Current,
-    ) -> Result<Vec<Option<Tensor>>> {
+        (current, waits): (&Current, &[Option<bool>]),
+    ) -> Result<Vec<Option<Share>>> {
         let (args, results) = self.unpack(node, reference)?;
         let wanted = |at: usize| node.inputs.get(at).is_some_and(|input| self.wants(input));
-        let parts =
-            Parts { node, args: &args, results: &results, gradients: &current.gradients, wanted: &wanted };
+        let waits = |at: usize| waits.get(at).copied().flatten();
+        let gradients = &current.gradients;
+        let parts = Parts { node, args: &args, results: &results, gradients, wanted: &wanted, waits: &waits };
         run_rule(rt, parts, |b| match &node.step {
             Step::Op(op) => by_rule(b, node, op),
             Step::Argument | Step::Copied => b.to(0, || b.g()),
@@ -506,6 +533,7 @@ impl Pass {
                 b.to(0, || b.call(&strided::ERASE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
                 b.to(1, || b.call(&strided::MOVE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
             }
+            Step::Overwritten => b.to(1, || b.g()),
             Step::Leaf | Step::Unrecorded | Step::Script(_) => {}
         })
     }
@@ -549,13 +577,17 @@ impl Pass {
     }
 
     /// Passes gradients on to the nodes of the operands.
-    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Vec<Option<Tensor>>) -> Result<()> {
+    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Vec<Option<Share>>) -> Result<()> {
         self.current = None;
         let Some(stream) = self.stream_for(rt, node)? else { return Ok(()) };
-        for (input, gradient) in node.inputs.iter().zip(found) {
+        for (input, share) in node.inputs.iter().zip(found) {
             if !self.wants(input) {
                 continue;
             }
+            let gradient = match share {
+                Some(share) => self.keep(rt, &input.edge, share, &stream)?,
+                None => None,
+            };
             if let Some(gradient) = gradient {
                 let form = &input.form;
                 let gradient = self.on_stream_of(rt, node, |_, rt| fitted(rt, gradient, form))?;
@@ -564,6 +596,8 @@ impl Pass {
                     false => rt.current_stream(gradient.device())?,
                 };
                 self.deliver(rt, &input.edge, gradient, &from)?;
+            } else if let Step::Overwritten = node.step {
+                self.expect(&input.edge);
             }
             self.note_use(&input.edge);
         }
@@ -593,6 +627,16 @@ impl Pass {
         }
     }
 
+    /// Makes the pass process a node, with zeros if no gradient arrives.
+    fn expect(&mut self, edge: &Edge) {
+        let Some(node) = Node::of(edge) else { return };
+        if !self.arriving.contains_key(&node.id) {
+            self.ready.push(Ready(node.id, edge.node.clone()));
+            let gradients = SmallVec::from_elem(None, node.outputs.len());
+            self.arriving.insert(node.id, Arriving { gradients, ..Arriving::default() });
+        }
+    }
+
     fn deliver(&mut self, rt: &mut Runtime, edge: &Edge, gradient: Tensor, from: &Arc<Stream>) -> Result<()> {
         let Some(node) = Node::of(edge) else { return Ok(()) };
         if self.needed.as_ref().is_some_and(|needed| !needed.contains(&node.id)) {
@@ -600,16 +644,8 @@ impl Pass {
         }
         let own = self.stream_for(rt, node)?;
         let same = own.is_none_or(|own| Arc::ptr_eq(&own, from));
-        if !self.arriving.contains_key(&node.id) {
-            self.ready.push(Ready(node.id, edge.node.clone()));
-            let gradients = SmallVec::from_elem(None, node.outputs.len());
-            self.arriving.insert(node.id, Arriving { gradients, ..Arriving::default() });
-        }
         let output = edge.output as usize;
-        let Some(arriving) = self.arriving.get_mut(&node.id) else { return Ok(()) };
-        if !arriving.streams.iter().any(|stream| Arc::ptr_eq(stream, from)) {
-            arriving.streams.push(from.clone());
-        }
+        let Some(arriving) = self.arriving_at(edge, node, from) else { return Ok(()) };
         match same {
             true => {
                 let mut place = arriving.gradients[output].take();
@@ -627,6 +663,21 @@ impl Pass {
                 Ok(())
             }
         }
+    }
+
+    /// What has arrived for a node, to which a stream contributes.
+    pub(super) fn arriving_at(
+        &mut self,
+        edge: &Edge,
+        node: &Node,
+        from: &Arc<Stream>,
+    ) -> Option<&mut Arriving> {
+        self.expect(edge);
+        let arriving = self.arriving.get_mut(&node.id)?;
+        if !arriving.streams.iter().any(|stream| Arc::ptr_eq(stream, from)) {
+            arriving.streams.push(from.clone());
+        }
+        Some(arriving)
     }
 
     fn check_nan(&self, rt: &mut Runtime, node: &Node, gradient: &Tensor) -> Result<()> {
@@ -660,7 +711,9 @@ fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
             Some(layout) => {
                 let from = node.inputs.first().and_then(|input| input.layout.as_ref());
                 if let Some(from) = from {
-                    b.to(0, || strided::view_back(b, layout.clone(), from));
+                    let place = b.args().ints(op.params.len()).and_then(strided::decoded);
+                    let place = place.and_then(|view| shares::place_in(&view, from));
+                    b.to_part(0, place, || strided::view_back(b, layout.clone(), from));
                 }
             }
             None => b.to(0, || b.g().reshape(&b.shape(0))),
@@ -678,12 +731,17 @@ fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
 }
 
 /// Adds a gradient to a sum.
-fn add(rt: &mut Runtime, sum: &mut Option<Tensor>, gradient: Tensor) -> Result<()> {
+pub(super) fn add(rt: &mut Runtime, sum: &mut Option<Tensor>, gradient: Tensor) -> Result<()> {
     *sum = Some(match sum.take() {
         None => gradient,
         Some(sum) => composed::call(rt, "add", &[Arg::Tensor(sum), Arg::Tensor(gradient)])?,
     });
     Ok(())
+}
+
+fn zeros(rt: &mut Runtime, form: &Varies) -> Result<Tensor> {
+    let shape = form.shape.iter().map(|&extent| extent as i64).collect();
+    composed::call(rt, "zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
 }
 
 /// A gradient in the form of its operand: summed over dimensions that were broadcast, in the operand's dtype

@@ -20,6 +20,37 @@ pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool 
     super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
 }
 
+/// The leaves, and arguments of functions, on which a result depends, by age. A later search ends at results that were
+/// searched before, so that a loop does not search its whole history in each round.
+pub(super) fn leaves_of(edge: &Edge) -> Arc<[Edge]> {
+    let mut found: Vec<(u64, Edge)> = Vec::new();
+    let mut seen = HashSet::default();
+    let mut stack = vec![edge.clone()];
+    while let Some(edge) = stack.pop() {
+        let Some(node) = Node::of(&edge) else { continue };
+        if !seen.insert(node.id) {
+            continue;
+        }
+        if let Step::Leaf | Step::Argument = node.step {
+            found.push((node.id, edge));
+            continue;
+        }
+        let known = node.state.lock().leaves.clone();
+        match known {
+            Some(leaves) => stack.extend(leaves.iter().cloned()),
+            None => stack.extend(node.inputs.iter().map(|input| input.edge.clone())),
+        }
+    }
+    found.sort_unstable_by_key(|(id, _)| *id);
+    let leaves: Arc<[Edge]> = found.into_iter().map(|(_, leaf)| leaf).collect();
+    if let Some(node) = Node::of(edge)
+        && !matches!(node.step, Step::Leaf | Step::Argument)
+    {
+        node.state.lock().leaves = Some(leaves.clone());
+    }
+    leaves
+}
+
 /// The nodes between `roots` and the wanted ones, both included; and whether recording the pass is useful.
 pub(super) fn leading_to<'e>(
     roots: impl Iterator<Item = &'e Edge>,

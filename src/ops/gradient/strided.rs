@@ -5,11 +5,12 @@
 //! several times are summed. It is its own gradient with the layouts exchanged.
 
 use super::{Back, Gradient, Keeps, Var};
-use crate::array::{Layout, Scalar, Strides, contiguous_strides};
+use crate::array::{Dims, Dtype, Layout, Scalar, Strides, contiguous_strides};
 use crate::base::Result;
-use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, error, subscript};
+use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, composed, error, subscript, table};
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
+use smallvec::smallvec;
 
 /// `move(x, from, to)`: layouts are encoded by [`encoded`].
 pub static MOVE: Op = Op {
@@ -99,7 +100,8 @@ pub fn encoded(layout: &Layout) -> Arg {
     Arg::Ints(shape.chain(strides).chain([layout.offset as i64]).collect())
 }
 
-fn decoded(ints: &[i64]) -> Option<Layout> {
+/// The inverse of [`encoded`].
+pub(super) fn decoded(ints: &[i64]) -> Option<Layout> {
     let (&offset, both) = ints.split_last()?;
     let (shape, strides) = both.split_at(both.len() / 2);
     Some(Layout {
@@ -144,20 +146,79 @@ fn moved(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
 fn scattered(rt: &mut Runtime, x: &Tensor, layout: &Layout, length: usize) -> Result<Tensor> {
     let (x, layout) = summed_over_repeats(rt, x, layout)?;
     let dtype = x.dtype();
+    let overlaps = crate::plan::overlaps_itself(&layout);
+    let mut parts = Vec::new();
+    if overlaps && apart(layout.clone(), smallvec![0; layout.rank()], &mut parts) {
+        return added(rt, &x, length, parts);
+    }
     let memory = match covers(&layout, length) {
         true => rt.empty(&[length], dtype, x.device())?,
-        false => zeros(rt, length, &x)?,
+        false => zeros(rt, length, dtype, &x)?,
     };
-    if !crate::plan::overlaps_itself(&layout) {
+    if !overlaps {
         subscript::set(rt, &memory.with_layout(layout), &[], MapArg::Tensor(&x))?;
         return Ok(memory);
     }
-    // Positions that several elements share (`unfold`): add in order.
+    // Positions that many elements share.
     let positions = positions(rt, &layout, length, x.device())?;
     let flat = rt.contiguous(&x)?;
     let flat = flat.with_layout(flat.layout().view(&[x.count()]).unwrap_or_else(|| flat.layout().clone()));
     let args = [Arg::Tensor(memory), Arg::Int(0), Arg::Tensor(positions), Arg::Tensor(flat)];
-    crate::ops::composed::call(rt, "index_add", &args)
+    composed::call(rt, "index_add", &args)
+}
+
+/// The most parts of a layout that are added one by one.
+const PARTS: usize = 32;
+
+/// Splits a layout whose elements share positions (`unfold`) into parts in which none do, each with the coordinates at
+/// which it begins. False if they are many.
+fn apart(layout: Layout, first: Dims, parts: &mut Vec<(Dims, Layout)>) -> bool {
+    let mut dims: Vec<usize> = (0..layout.rank()).filter(|&d| layout.shape[d] > 1).collect();
+    dims.sort_by_key(|&d| (layout.strides[d], layout.shape[d]));
+    let (mut below, mut before): (isize, Option<usize>) = (0, None);
+    for &d in &dims {
+        let stride = layout.strides[d];
+        let Some(inner) = before.replace(d) else { continue };
+        let (step, extent) = (layout.strides[inner], layout.shape[inner]);
+        if step < 1 {
+            return false;
+        }
+        if stride > below + step * (extent as isize - 1) {
+            below += step * (extent as isize - 1);
+            continue;
+        }
+        // As many positions along the inner dimension as come before the next one of the outer dimension.
+        let block = ((stride - 1 - below) / step).max(0) as usize + 1;
+        return (0..extent).step_by(block).all(|start| {
+            let (mut part, mut at) = (layout.clone(), first.clone());
+            part.shape[inner] = block.min(extent - start);
+            part.offset += start * step as usize;
+            at[inner] += start;
+            apart(part, at, parts)
+        });
+    }
+    parts.push((first, layout));
+    parts.len() <= PARTS
+}
+
+/// A memory of `length` elements: 0, and the parts of `x` added in order. Halves are added in `f32`.
+fn added(rt: &mut Runtime, x: &Tensor, length: usize, parts: Vec<(Dims, Layout)>) -> Result<Tensor> {
+    let dtype = x.dtype();
+    let sum = zeros(rt, length, dtype.accumulator(), x)?;
+    let add = table::find("add").ok_or_else(|| error::wrong_argument(0, "an operation"))?;
+    for (first, to) in parts {
+        let mut from = x.layout().clone();
+        let skipped: isize = first.iter().zip(&from.strides).map(|(&at, &stride)| at as isize * stride).sum();
+        from.offset = from.offset.saturating_add_signed(skipped);
+        from.shape.clone_from(&to.shape);
+        let to = Layout { offset: to.offset + sum.layout().offset, ..to };
+        let args = [Arg::Tensor(sum.with_layout(to)), Arg::Tensor(x.with_layout(from)), Arg::Int(1)];
+        apply(rt, add, Call::InPlace(Args(&args)))?;
+    }
+    match sum.dtype() == dtype {
+        true => Ok(sum),
+        false => composed::call(rt, "to", &[Arg::Tensor(sum), Arg::Dtype(dtype)]),
+    }
 }
 
 /// Sums over dimensions of stride 0, which read the same elements again.
@@ -172,12 +233,12 @@ fn summed_over_repeats(rt: &mut Runtime, x: &Tensor, layout: &Layout) -> Result<
         once.shape[d as usize] = 1;
     }
     let args = [Arg::Tensor(x.clone()), Arg::Ints(dims), Arg::Bool(true)];
-    Ok((crate::ops::composed::call(rt, "sum", &args)?, once))
+    Ok((composed::call(rt, "sum", &args)?, once))
 }
 
-fn zeros(rt: &mut Runtime, length: usize, like: &Tensor) -> Result<Tensor> {
-    let args = [Arg::Ints(vec![length as i64]), Arg::Dtype(like.dtype()), Arg::Device(like.device())];
-    crate::ops::composed::call(rt, "zeros", &args)
+fn zeros(rt: &mut Runtime, length: usize, dtype: Dtype, like: &Tensor) -> Result<Tensor> {
+    let args = [Arg::Ints(vec![length as i64]), Arg::Dtype(dtype), Arg::Device(like.device())];
+    composed::call(rt, "zeros", &args)
 }
 
 /// The positions that a layout reads, in its order.
@@ -187,7 +248,7 @@ fn positions(
     length: usize,
     device: crate::driver::DeviceId,
 ) -> Result<Tensor> {
-    let all = crate::ops::composed::call(
+    let all = composed::call(
         rt,
         "arange",
         &[Arg::Int(0), Arg::Int(length as i64), Arg::Int(1), Arg::None, Arg::Device(device)],

@@ -90,8 +90,11 @@ impl<'a> Plan<'a> {
         };
         let follows = |d: usize| loads().any(|strides| strides[d] == 1);
         let long = (0..kept).rev().filter(|&d| shape[d] > 1);
-        let side = long.clone().find(|&d| follows(d)).or(long.clone().next());
         let run = last.map_or(1, |d| shape[d]);
+        let side = long.clone().find(|&d| follows(d)).or(long.clone().next());
+        // Windows of a few elements: many results side by side, wherever they lie.
+        let longest = || long.clone().max_by_key(|&d| shape[d]);
+        let side = side.filter(|&d| run >= 8 || shape[d] >= 32).or_else(longest);
         let across = match (side, last) {
             (Some(side), Some(last)) if shape[side] >= 8 => {
                 let short = run < 8 && shape[side] >= 32 && run < length;

@@ -1,0 +1,249 @@
+//! Gradients of one operand that are computed together.
+//!
+//! Note [Shares]. A weight that is used at every step of a sequence gets a product from each of them, and `x[t]` gives
+//! `x` a gradient that is 0 elsewhere. Adding these one by one takes launches over the whole operand for each step. So
+//! a rule may state a [`Share`]: the factors of a product, or the gradient of a part. Shares wait at the operand's
+//! node. When its turn comes, the products become one, over the rows of all factors, and parts are written to one memory.
+//!
+//! A product waits only if the operand has got a gradient before, so that an operand that is used once gets its
+//! gradient at once, and only while what waits takes little memory compared with the gradient ([`MOST`]). Nothing waits
+//! in a pass that is recorded or looks for nan, for a node of another stream, or while a script runs: hooks may write
+//! in place what waits.
+
+use super::node::{Node, Varies};
+use super::pass::{Arriving, Pass, add};
+use super::strided;
+use crate::array::{Layout, Scalar};
+use crate::base::Result;
+use crate::ops::{Arg, Args, Call, apply, composed, subscript, table};
+use crate::plan::{MapArg, Runtime, overlaps_itself};
+use crate::stream::Stream;
+use crate::tensor::{Edge, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The memory of factors that wait, in times of the gradient's.
+const MOST: usize = 8;
+
+/// The most parts that are compared with each other.
+const FEW: usize = 16;
+
+/// A gradient as a rule states it.
+pub(super) enum Share {
+    /// A gradient.
+    Whole(Tensor),
+    /// `a.t() @ b`, of two matrices.
+    Product(Tensor, Tensor),
+    /// The gradient of a part of the operand: indices, or a layout as [`strided::encoded`] gives it, in the operand as
+    /// contiguous memory.
+    Part(Tensor, Arg),
+}
+
+/// What waits for a result of a node.
+#[derive(Default)]
+pub(super) struct Waiting {
+    products: Vec<(Tensor, Tensor)>,
+    parts: Vec<(Tensor, Arg)>,
+    /// The number of their elements.
+    held: usize,
+}
+
+impl Waiting {
+    /// Adds a share.
+    pub(super) fn push(&mut self, share: Share) {
+        match share {
+            Share::Whole(_) => {}
+            Share::Product(a, b) => {
+                self.held += a.count() + b.count();
+                self.products.push((a, b));
+            }
+            Share::Part(gradient, place) => {
+                self.held += gradient.count();
+                self.parts.push((gradient, place));
+            }
+        }
+    }
+
+    /// True if the memory of what waits should be freed.
+    pub(super) fn is_much(&self, form: &Varies) -> bool {
+        let most = if self.parts.is_empty() { MOST } else { 1 };
+        self.held > form.shape.iter().product::<usize>().saturating_mul(most)
+    }
+
+    /// Adds everything to a gradient.
+    pub(super) fn add_to(self, rt: &mut Runtime, sum: &mut Option<Tensor>, form: &Varies) -> Result<()> {
+        if !self.products.is_empty() {
+            let product = product(rt, self.products)?;
+            add(rt, sum, product)?;
+        }
+        if !self.parts.is_empty() {
+            *sum = Some(with_parts(rt, sum.take(), form, self.parts)?);
+        }
+        Ok(())
+    }
+}
+
+impl Pass {
+    /// For each operand of a node, whether shares of its gradient may wait, and whether it has got a gradient before;
+    /// see Note [Shares].
+    pub(super) fn waits(&self, rt: &mut Runtime, node: &Node) -> Result<SmallVec<[Option<bool>; 2]>> {
+        if self.creates() || rt.recording.anomaly {
+            return Ok(SmallVec::new());
+        }
+        let own = self.stream_for(rt, node)?;
+        let mut waits = SmallVec::new();
+        for input in &node.inputs {
+            let Some(to) = Node::of(&input.edge) else {
+                waits.push(None);
+                continue;
+            };
+            let is_same = match (self.stream_for(rt, to)?, &own) {
+                (Some(to), Some(own)) => Arc::ptr_eq(&to, own),
+                _ => false,
+            };
+            waits.push(is_same.then(|| self.arriving.contains_key(&to.id)));
+        }
+        Ok(waits)
+    }
+
+    /// Keeps a share until the turn of its node. Gives back a gradient, which does not wait.
+    pub(super) fn keep(
+        &mut self,
+        rt: &mut Runtime,
+        edge: &Edge,
+        share: Share,
+        from: &Arc<Stream>,
+    ) -> Result<Option<Tensor>> {
+        if let Share::Whole(gradient) = share {
+            return Ok(Some(gradient));
+        }
+        let Some(node) = Node::of(edge) else { return Ok(None) };
+        let Some(arriving) = self.arriving_at(edge, node, from) else { return Ok(None) };
+        let waiting = &mut arriving.waiting;
+        let at = waiting.iter().position(|(of, _)| of.output == edge.output).unwrap_or_else(|| {
+            waiting.push((edge.clone(), Waiting::default()));
+            waiting.len() - 1
+        });
+        waiting[at].1.push(share);
+        if waiting[at].1.is_much(&node.outputs[edge.output as usize])
+            && let Some(mut arriving) = self.arriving.remove(&node.id)
+        {
+            let done = self.settle(rt, node, &mut arriving);
+            self.arriving.insert(node.id, arriving);
+            done?;
+        }
+        Ok(None)
+    }
+
+    /// Adds what waits for a node to its gradients.
+    pub(super) fn settle(&mut self, rt: &mut Runtime, node: &Node, arriving: &mut Arriving) -> Result<()> {
+        let waiting = std::mem::take(&mut arriving.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.on_stream_of(rt, node, |_, rt| {
+            waiting.into_iter().try_for_each(|(edge, waiting)| {
+                let output = edge.output as usize;
+                waiting.add_to(rt, &mut arriving.gradients[output], &node.outputs[output])
+            })
+        })
+    }
+
+    /// Adds what waits for any node, before a script runs.
+    pub(super) fn settle_all(&mut self, rt: &mut Runtime) -> Result<()> {
+        let waiting = self.arriving.values().filter_map(|arriving| arriving.waiting.first());
+        let mut edges: Vec<Edge> = waiting.map(|(edge, _)| edge.clone()).collect();
+        edges.sort_unstable_by_key(|edge| Node::of(edge).map(|node| node.id));
+        for node in edges.iter().filter_map(Node::of) {
+            let Some(mut arriving) = self.arriving.remove(&node.id) else { continue };
+            let done = self.settle(rt, node, &mut arriving);
+            self.arriving.insert(node.id, arriving);
+            done?;
+        }
+        Ok(())
+    }
+}
+
+/// True if a product of these factors may wait: they take less memory than the gradient.
+pub(super) fn may_wait(a: &Tensor, b: &Tensor, form: &Varies) -> bool {
+    let is_plain = |x: &Tensor| x.rank() == 2 && x.dtype() == form.dtype && x.device() == form.device;
+    let is_product = is_plain(a)
+        && is_plain(b)
+        && a.shape()[0] == b.shape()[0]
+        && form.shape[..] == [a.shape()[1], b.shape()[1]];
+    is_product && !form.dtype.is_complex() && a.count() + b.count() <= a.shape()[1] * b.shape()[1]
+}
+
+/// The place of a view in its operand, if the gradient of the view may wait: it reads some of the elements, once.
+pub(super) fn place_in(view: &Layout, operand: &Layout) -> Option<Arg> {
+    let (part, whole) = (view.extent(), operand.extent());
+    let is_part = view.count() < operand.count() && whole.start <= part.start && part.end <= whole.end;
+    let is_part = is_part && operand.is_contiguous() && !overlaps_itself(view);
+    is_part.then(|| strided::encoded(&Layout { offset: view.offset - operand.offset, ..view.clone() }))
+}
+
+/// The sum of the products `a.t() @ b`.
+fn product(rt: &mut Runtime, factors: Vec<(Tensor, Tensor)>) -> Result<Tensor> {
+    let (a, b): (Vec<Tensor>, Vec<Tensor>) = factors.into_iter().unzip();
+    let mut joined = |all: Vec<Tensor>| match <[Tensor; 1]>::try_from(all) {
+        Ok([one]) => Ok(one),
+        Err(all) => composed::call(rt, "cat", &[Arg::Tensors(all), Arg::Int(0)]),
+    };
+    let (a, b) = (joined(a)?, joined(b)?);
+    let turned = composed::call(rt, "t", &[Arg::Tensor(a)])?;
+    composed::call(rt, "matmul", &[Arg::Tensor(turned), Arg::Tensor(b)])
+}
+
+/// A gradient with the gradients of parts added.
+fn with_parts(
+    rt: &mut Runtime,
+    before: Option<Tensor>,
+    form: &Varies,
+    parts: Vec<(Tensor, Arg)>,
+) -> Result<Tensor> {
+    let is_new = before.is_none();
+    let filled = parts.iter().map(|(gradient, _)| gradient.count()).sum::<usize>()
+        == form.shape.iter().product::<usize>();
+    let memory = match before {
+        Some(before) if before.layout().is_contiguous() && rt.is_sole_holder(&before) => before,
+        Some(before) => rt.contiguous_copy(&before)?,
+        None => rt.empty(&form.shape, form.dtype, form.device)?,
+    };
+    let mut views = Vec::with_capacity(parts.len());
+    for (gradient, place) in parts {
+        let view = match &place {
+            Arg::Indices(indices) => subscript::as_view(&memory, indices)?,
+            Arg::Ints(layout) => strided::decoded(layout).map(|layout| {
+                let offset = layout.offset + memory.layout().offset;
+                memory.with_layout(Layout { offset, ..layout })
+            }),
+            _ => None,
+        };
+        views.extend(view.map(|view| (view, gradient)));
+    }
+    let are_apart = is_new && are_apart(&views, memory.layout());
+    if is_new && !(are_apart && filled) {
+        subscript::set(rt, &memory, &[], MapArg::Number(Scalar::Int(0)))?;
+    }
+    // While all gradients are held, copies of them wait for each other (Note [Batches] in `plan/batch.rs`).
+    for (view, gradient) in &views {
+        if are_apart {
+            subscript::set(rt, view, &[], MapArg::Tensor(gradient))?;
+        } else if let Some(add) = table::find("add") {
+            let args = [Arg::Tensor(view.clone()), Arg::Tensor(gradient.clone()), Arg::Int(1)];
+            apply(rt, add, Call::InPlace(Args(&args)))?;
+        }
+    }
+    Ok(memory)
+}
+
+/// True if no two of these parts of a memory are known to overlap: those that follow each other, or few.
+fn are_apart(views: &[(Tensor, Tensor)], whole: &Layout) -> bool {
+    let mut ends: Vec<_> = views.iter().map(|(view, _)| view.layout().extent()).collect();
+    ends.sort_unstable_by_key(|extent| extent.start);
+    let follow = ends.windows(2).all(|pair| pair[0].end <= pair[1].start);
+    let apart = |(i, (a, _)): (usize, &(Tensor, Tensor))| {
+        views[..i].iter().all(|(b, _)| crate::plan::are_apart(a.layout(), b.layout(), whole))
+    };
+    follow || views.len() <= FEW && views.iter().enumerate().all(apart)
+}
