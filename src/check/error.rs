@@ -272,7 +272,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["linalg"], "there are `norm`, `@`, `einsum`, `cross` and `outer`, and no decompositions yet"),
     (&["inference_mode"], "write `with no_grad() { }`"),
-    (&["jit", "vmap", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
+    (
+        &["vmap"],
+        "there is no `vmap` yet: elementwise work, `@` and reductions with `dim` take whole batches; `jacobian` differentiates vectors",
+    ),
+    (&["pi"], "write `math.pi`"),
+    (&["tau"], "write `math.tau`"),
+    (&["unfold"], "windows are views of a tensor: `x.unfold(dim, size, step)`"),
+    (&["vdot"], "write `(x.conj() * y).sum()`"),
+    (&["jit", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
     (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
@@ -309,14 +317,98 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["data"], "write `x.detach()`"),
     (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
     (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
+    (&["where"], "write `where(condition, x, other)`"),
+];
+
+/// Functions and methods of PyTorch that do not exist yet.
+const MISSING: &[(&[&str], &str)] = &[
     (
-        &["inverse", "det", "svd", "qr", "eig", "eigh", "cholesky", "pinverse"],
+        &[
+            "inverse",
+            "inv",
+            "pinverse",
+            "det",
+            "logdet",
+            "slogdet",
+            "svd",
+            "qr",
+            "eig",
+            "eigh",
+            "cholesky",
+            "cholesky_solve",
+            "lstsq",
+            "lu",
+            "matrix_exp",
+        ],
         "there are no decompositions of matrices yet",
+    ),
+    (
+        &[
+            "stft",
+            "istft",
+            "hann_window",
+            "hamming_window",
+            "blackman_window",
+            "bartlett_window",
+            "kaiser_window",
+        ],
+        "PyTorch has it, Runnel not yet: `x.unfold(0, size, step)` has windows, for `fft`",
+    ),
+    (
+        &[
+            "mode",
+            "fold",
+            "interpolate",
+            "grid_sample",
+            "affine_grid",
+            "matrix_power",
+            "multi_dot",
+            "chain_matmul",
+            "triu_indices",
+            "tril_indices",
+            "diag_embed",
+            "block_diag",
+            "erfinv",
+            "digamma",
+            "polygamma",
+            "igamma",
+            "masked_scatter",
+            "masked_scatter_",
+            "select_scatter",
+            "slice_scatter",
+            "diagonal_scatter",
+            "index_reduce",
+            "index_reduce_",
+            "renorm",
+            "ldexp",
+            "frexp",
+            "nextafter",
+            "poisson",
+            "as_strided",
+            "as_strided_",
+            "set_",
+            "special",
+            "unravel_index",
+        ],
+        "PyTorch has it, Runnel not yet",
     ),
 ];
 
+fn missing(name: &str) -> Option<&'static str> {
+    MISSING.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
+}
+
+/// What to write for an attribute of another language, of a value of this type.
+pub fn foreign_attribute(found: &str, name: &str) -> Option<&'static str> {
+    match found {
+        "record" | "module" => None,
+        "tensor" => foreign_method(name).or_else(|| missing(name)),
+        _ => foreign_method(name),
+    }
+}
+
 /// What to write for a method or attribute of another language.
-pub fn foreign_method(name: &str) -> Option<&'static str> {
+fn foreign_method(name: &str) -> Option<&'static str> {
     let own = FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
     own.or_else(|| table::foreign(name).filter(|op| op.form.method).map(|op| op.foreign.help))
 }
@@ -327,6 +419,7 @@ const FOREIGN_ARGUMENTS: &[(&str, &str)] =
 
 fn foreign_name(name: &str) -> Option<&'static str> {
     let own = FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
+    let own = own.or_else(|| missing(name));
     own.or_else(|| table::foreign(name).filter(|op| op.form.function).map(|op| op.foreign.help))
 }
 
@@ -580,7 +673,7 @@ pub(super) fn no_effect(span: Span) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::FOREIGN;
+    use super::{FOREIGN, MISSING};
 
     #[test]
     fn no_name_that_exists_is_called_foreign() {
@@ -589,7 +682,11 @@ mod tests {
             let op = crate::ops::table::find(name).is_some_and(|op| op.form.function);
             op || natives().any(|native| native.name == name && native.receiver.is_empty())
         };
-        for name in FOREIGN.iter().flat_map(|(names, _)| *names) {
+        let is_method = |name: &str| crate::ops::table::find(name).is_some_and(|op| op.form.method);
+        for name in MISSING.iter().flat_map(|(names, _)| *names) {
+            assert!(!is_method(name), "{name}");
+        }
+        for name in FOREIGN.iter().chain(MISSING).flat_map(|(names, _)| *names) {
             assert!(!there(name), "{name}");
         }
     }

@@ -141,6 +141,13 @@ fn names_are_seen_where_they_are_bound() {
     wrong(&[
         ("a", "E0201@0..1 unknown name `a` | define it first: `let a = ...` or `fn a(...) { ... }`"),
         ("rleu(1)", "E0201@0..4 unknown name `rleu` | did you mean `relu`?"),
+        ("pi", "E0201@0..2 unknown name `pi` | write `math.pi`"),
+        ("det(1)", "E0201@0..3 unknown name `det` | there are no decompositions of matrices yet"),
+        ("fold(1)", "E0201@0..4 unknown name `fold` | PyTorch has it, Runnel not yet"),
+        (
+            "unfold(1)",
+            "E0201@0..6 unknown name `unfold` | windows are views of a tensor: `x.unfold(dim, size, step)`",
+        ),
         ("let loss = 1; \"{los}\"", "E0201@16..19 unknown name `los` | did you mean `loss`?"),
         ("True; True", "E0201@0..4 unknown name `True` | write `true`"),
         (

@@ -317,6 +317,7 @@ pub fn not_callable(found: &str) -> Error {
             "device" | "stream" => {
                 "it is a context itself: write `with place { ... }`; or rename it, when its name hides a function's"
             }
+            "dtype" => "`x.to(f32)` converts a tensor, and `tensor(3, dtype=f32)` makes one",
             "none" => "was the function ever assigned, or does the one before return nothing?",
             _ => "write an operator between the two, or rename the value when its name hides a function's",
         })
@@ -330,9 +331,7 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, this_is(a(found)));
-    if let (Some(help), true) =
-        (crate::check::error::foreign_method(name), found != "record" && found != "module")
-    {
+    if let Some(help) = crate::check::error::foreign_attribute(found, name) {
         return error.help(help);
     }
     match (suggest(name, known.iter().copied()), known.as_slice()) {
