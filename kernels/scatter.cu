@@ -5,7 +5,7 @@
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh, 15 size and 16 number of the dtype if it
+// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12 the numbers of extremes), 15 size and 16 number of the dtype if it
 // is known at launch, then the layout from kernel/kinds. A target is an offset in `out`, in elements, of the first inner
 // element.
 
@@ -33,7 +33,7 @@ INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target)
     return (Index)(@AT_SOURCE@);
 }
 
-#if @MODE@ < 3
+#if @MODE@ < 4
 INLINE Bits source_of(const ScatterParams& p, Index i) {
     return memory<const Bits>(p.w[5])[source_offset(p, i)];
 }
@@ -179,6 +179,65 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     const float sum = sum_of(memory<const i64>(p.w[13])[target], top, (u32)p.w[14]);
     memory<Bits>(p.w[7])[target] = store_@DTYPE@(round_@DTYPE@(sum));
 }
+#elif @MODE@ == 3
+// Extremes do not depend on the order either: the greatest of unsigned numbers, of which 0 never changes a result. Few
+// targets are combined in shared memory first.
+typedef @ACC@ Acc;
+#define SIGN ((Unsigned)1 << (8 * sizeof(Unsigned) - 1))
+#define MOST (~(Unsigned)0)
+
+// The number of an element; that of nan is the greatest.
+INLINE Unsigned number_of(Bits element) {
+    const Acc a = load_@DTYPE@(element);
+    if (is_nan(a)) return MOST;
+    const Unsigned b = (Unsigned)bits(a);
+    const Unsigned number = @FLOAT@ && (b & SIGN) ? ~b : b ^ SIGN;
+    return @LEAST@ ? ~number : number;
+}
+INLINE Bits element_of(Unsigned number) {
+    if (@FLOAT@ && number == MOST) return store_@DTYPE@(round_@DTYPE@(NAN));
+    const Unsigned b = @LEAST@ ? ~number : number;
+    return store_@DTYPE@(@CLASS@_of(@FLOAT@ && !(b & SIGN) ? ~b : b ^ SIGN));
+}
+extern "C" __global__ void __launch_bounds__(256) extremes(const __grid_constant__ ScatterParams p) {
+    Unsigned* numbers = memory<Unsigned>(p.w[12]);
+    Unsigned* into = numbers;
+#if @FEW@
+    __shared__ Unsigned own[@FEW@];
+    into = own;
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) own[t] = 0;
+    __syncthreads();
+#endif
+    for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
+        u64 target[4];
+        Unsigned held[4], found[4];
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const u64 i = first + 256 * n + threadIdx.x;
+            found[n] = 0;
+            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) found[n] = number_of(source_of(p, (Index)i));
+        }
+        #pragma unroll
+        for (int n = 0; n < 4; n++) held[n] = found[n] ? into[target[n]] : 0;
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (found[n] > held[n]) atomicMax(into + target[n], found[n]);
+        }
+    }
+#if @FEW@
+    __syncthreads();
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) {
+        if (own[t] > numbers[t]) atomicMax(numbers + t, own[t]);
+    }
+#endif
+}
+extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__ ScatterParams p) {
+    const u64 target = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (target >= p.w[10]) return;
+    const Unsigned number = memory<const Unsigned>(p.w[12])[target];
+    Bits* out = memory<Bits>(p.w[7]) + target;
+    if (number != 0 && number > number_of(*out)) *out = element_of(number);
+}
 #else
 extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
@@ -187,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
     if (!target_of(p, i, true, target)) target = p.w[10];
     memory<Key>(p.w[8])[i] = (Key)target;
 }
-#if @MODE@ == 3
+#if @MODE@ == 4
 // After the sort: a thread for each inner element of each chunk of sorted positions. It sums the runs that lie in the
 // chunk; those that lie in several chunks are summed by all of them, at the place of the first.
 #define CHUNK 32

@@ -461,14 +461,14 @@ fn linear_back(b: &Back<'_>) {
         return product_back(b);
     }
     b.to(0, || b.g().matmul(&b.x(1).conj()));
-    b.to(1, || b.op("matmul", &[b.op("t", &[rows(b.g())]).arg(), rows(b.x(0).conj())]));
+    b.to_product(1, || [rows(b.g()), rows(b.x(0).conj())]);
 }
 
-/// All but the last dimension as one, as an argument.
-fn rows(x: Var<'_>) -> Arg {
+/// All but the last dimension as one.
+fn rows(x: Var<'_>) -> Var<'_> {
     let width = x.shape().last().copied().unwrap_or(1);
     let height = x.shape().iter().rev().skip(1).product();
-    x.reshape(&[height, width]).arg()
+    x.reshape(&[height, width])
 }
 
 /// The gradients of `a @ b`: `g @ b^H` and `a^H @ g`, with vectors as a row and a column.
@@ -489,12 +489,16 @@ fn product_back(b: &Back<'_>) {
         let found = g().matmul(&other.adjoint());
         if left == 1 { found.call("squeeze", &[Arg::Ints(vec![-2])]) } else { found }
     });
+    let other = || if left == 1 { b.x(0).unsqueeze(0) } else { b.x(0) };
+    if right == 2 {
+        // One product over all rows, without a sum of products afterwards.
+        return b.to_product(1, || [rows(other().conj()), rows(g())]);
+    }
     b.to(1, || {
-        let other = if left == 1 { b.x(0).unsqueeze(0) } else { b.x(0) };
-        if left > 2 && right <= 2 {
-            // One product over all rows, without a sum of products afterwards.
-            let found = b.op("matmul", &[b.op("t", &[rows(other.conj())]).arg(), rows(g())]);
-            return if right == 1 { found.call("squeeze", &[Arg::Ints(vec![-1])]) } else { found };
+        let other = other();
+        if left > 2 && right == 1 {
+            let found = b.op("matmul", &[b.op("t", &[rows(other.conj()).arg()]).arg(), rows(g()).arg()]);
+            return found.call("squeeze", &[Arg::Ints(vec![-1])]);
         }
         let found = other.adjoint().matmul(&g());
         if right == 1 { found.call("squeeze", &[Arg::Ints(vec![-1])]) } else { found }

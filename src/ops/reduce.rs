@@ -338,6 +338,24 @@ pub static MIN: ReduceFn = ReduceFn {
     mean: false,
 };
 
+/// The minimum in any order: nan is less than every number, and -0 is less than 0. What scatters combine by.
+pub static AMIN: ReduceFn = ReduceFn {
+    name: "amin",
+    cuda: CudaText {
+        f32: "(a != a ? a : b != b ? NAN : a < b || (a == b && bits(a) > bits(b)) ? a : b)",
+        f64: "(a != a ? a : b != b ? NAN : a < b || (a == b && bits(a) > bits(b)) ? a : b)",
+        ..MIN.cuda
+    },
+    host: host_combine!(
+        float: |a, b| match b.is_nan() {
+            true => if a.is_nan() { a } else { b.abs() },
+            false => if a.is_nan() || a.total_cmp(&b).is_lt() { a } else { b },
+        },
+        i64: |a, b| a.min(b),
+    ),
+    ..MIN
+};
+
 /// True if any element is true; over `bool`.
 pub static ANY: ReduceFn = ReduceFn {
     name: "any",

@@ -2,9 +2,9 @@
 //!
 //! Results are bit-identical in every run, on every device: `kernel/kinds/scatter` says how values are combined.
 
-use super::folds::{MAX, SUM};
+use super::folds::{AMAX, SUM};
 use super::index::{Along, as_positions, gather_from, same_rank, value_for};
-use super::reduce::{MIN, PROD};
+use super::reduce::{AMIN, PROD};
 use super::shape::narrowed;
 use super::{Arg, Args, Out, complex, error};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides};
@@ -99,8 +99,8 @@ pub(super) fn scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         None => None,
         Some("add" | "sum") => Some(&SUM),
         Some("multiply" | "prod") => Some(&PROD),
-        Some("amax") => Some(&MAX),
-        Some("amin") => Some(&MIN),
+        Some("amax") => Some(&AMAX),
+        Some("amin") => Some(&AMIN),
         Some(other) => {
             return Err(error::not_one_of(4, "reduce", other, &["add", "multiply", "amax", "amin"]));
         }
@@ -116,8 +116,8 @@ pub(super) fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (f, neutral) = match args.text(4).unwrap_or("") {
         "sum" | "mean" => (&SUM, Scalar::Int(0)),
         "prod" => (&PROD, Scalar::Int(1)),
-        "amax" => (&MAX, lowest(dtype)),
-        "amin" => (&MIN, highest(dtype)),
+        "amax" => (&AMAX, lowest(dtype)),
+        "amin" => (&AMIN, highest(dtype)),
         other => {
             return Err(error::not_one_of(4, "reduce", other, &["sum", "prod", "mean", "amax", "amin"]));
         }

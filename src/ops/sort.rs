@@ -20,7 +20,7 @@ use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
-use crate::kernel::{CudaText, MapFn, Sort};
+use crate::kernel::{CudaText, Kind as KernelKind, MapFn, Sort, SortFew, Top};
 use crate::plan::{MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -157,7 +157,9 @@ pub(super) fn sorted(
     let rows = last(x, dim).0;
     let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
     let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
-    let kind = &Sort { dtype: x.dtype(), descending };
+    let sort = Sort { dtype: x.dtype(), descending };
+    let few = &SortFew(sort.clone());
+    let kind: &dyn KernelKind = if x.shape()[dim] <= SortFew::MOST { few } else { &sort };
     rt.submit(Submission { name, kind, shape: rows, views, axis: 0, limit: 0 })?;
     Ok((values, indices))
 }
@@ -180,11 +182,33 @@ fn count_within(name: &str, x: &Tensor, dim: usize, k: i64, least: usize) -> Res
     }
 }
 
+/// Fewest elements of a row of which a few are chosen; shorter rows are sorted.
+const CHOSEN: usize = 512;
+
+/// The first `k` elements in sort order.
+fn top(rt: &mut Runtime, x: &Tensor, dim: usize, k: usize, descending: bool) -> Result<Out> {
+    let mut shape = x.shape().clone();
+    shape[dim] = k;
+    let values = rt.fresh(&shape, x.dtype(), x.device())?;
+    let indices = rt.fresh(&shape, Dtype::I64, x.device())?;
+    if k > 0 {
+        let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
+        let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
+        let kind = &Top(Sort { dtype: x.dtype(), descending });
+        let (axis, limit) = (x.rank() - 1, x.shape()[dim]);
+        rt.submit(Submission { name: "topk", kind, shape: last(&values, dim).0, views, axis, limit })?;
+    }
+    Ok(Out::Record(VALUES_INDICES, vec![values, indices]))
+}
+
 fn topk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     error::refuse_bool("topk", 0, x)?;
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let k = count_within("topk", x, dim, args.int(1)?, 0)?;
+    if k <= Top::MOST && x.shape().get(dim).is_some_and(|&extent| extent >= CHOSEN) && x.count() > 0 {
+        return top(rt, x, dim, k, args.flag(3));
+    }
     let (values, indices) = sorted(rt, "topk", x, dim, args.flag(3))?;
     if x.rank() == 0 {
         return Ok(Out::Record(VALUES_INDICES, vec![values, indices]));

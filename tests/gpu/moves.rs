@@ -3,8 +3,9 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::{Gather, NonZero, Scatter, Search, Sort};
-use crate::ops::folds::SUM;
+use crate::kernel::{Gather, NonZero, Scatter, Search, Sort, SortFew, Top};
+use crate::ops::folds::{AMAX, SUM};
+use crate::ops::reduce::AMIN;
 
 /// Shape, axis, limit, strides of the source (or of the target), strides of the index.
 type Case = (&'static [usize], usize, usize, &'static [isize], &'static [isize]);
@@ -119,7 +120,7 @@ fn scatters_equal_those_of_the_host() {
             (&[40, 8], 0, 9, &[4, 1], &[1, 0]),
         ];
         for &(shape, axis, limit, strides, index_strides) in cases {
-            for f in [None, Some(&SUM)] {
+            for f in [None, Some(&SUM), Some(&AMAX), Some(&AMIN)] {
                 let mut extents = shape.to_vec();
                 extents[axis] = limit;
                 let source = Pair::dense(&gpu, dtype, shape, 1);
@@ -129,6 +130,25 @@ fn scatters_equal_those_of_the_host() {
                 let work = Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) };
                 super::maps::agree_launch(&gpu, &work, &mut [source, index, out]);
             }
+        }
+    }
+}
+
+/// Few targets, many, and more than elements.
+#[test]
+fn scattered_extremes_equal_those_of_the_host() {
+    let Some(gpu) = side() else { return };
+    let _turn = FAULTS.lock();
+    for dtype in [Dtype::U8, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64] {
+        for (shape, limit, f) in
+            [([3000], 50, &AMAX), ([6000], 5000, &AMIN), ([40], 50, &AMAX), ([3000], 50, &AMIN)]
+        {
+            let source = Pair::dense(&gpu, dtype, &shape, 1);
+            let index = indices(&gpu, &shape, &[1], limit, 2);
+            let out = Pair::dense(&gpu, dtype, &[limit], 3);
+            let scatter = program(Scatter { dtype, f: Some(f) });
+            let work = Launch { limit, ..launch(&scatter, &shape, vec![], &[]) };
+            super::maps::agree_launch(&gpu, &work, &mut [source, index, out]);
         }
     }
 }
@@ -182,6 +202,93 @@ fn sorts_are_stable() {
                 for pair in [input, out, at] {
                     pair.free(&gpu);
                 }
+            }
+        }
+    }
+}
+
+/// Rows that follow each other without gaps, columns, rows with gaps and rows that repeat; in all sizes of the network.
+#[test]
+fn rows_of_few_elements_are_sorted_as_on_the_host() {
+    let Some(gpu) = side() else { return };
+    let cases: &[(&[usize], &[isize], &[isize])] = &[
+        (&[1], &[1], &[1]),
+        (&[300, 9], &[9, 1], &[9, 1]),
+        (&[150, 9], &[1, 150], &[1, 150]),
+        (&[5, 60, 3], &[180, 1, 60], &[180, 3, 1]),
+        (&[140, 32], &[40, 1], &[32, 1]),
+        (&[2, 3, 43, 17], &[0, 43, 1, 129], &[2193, 731, 17, 1]),
+        (&[2, 1, 2, 1, 2, 2, 2, 2, 2, 2, 2, 5], &[0, 7, 0, 7, 0, 0, 0, 0, 0, 80, 40, 3], &[1; 12]),
+    ];
+    for dtype in Dtype::REAL {
+        for &(shape, from, to) in cases {
+            for descending in [false, true] {
+                let to = if shape.len() == 12 { &contiguous_strides(shape)[..] } else { to };
+                let mut pairs = [
+                    Pair::random(&gpu, dtype, shape, from, 1),
+                    Pair::random(&gpu, dtype, shape, to, 2),
+                    Pair::dense(&gpu, Dtype::I64, shape, 3),
+                ];
+                let sort = program(SortFew(Sort { dtype, descending }));
+                super::maps::agree_launch(&gpu, &launch(&sort, shape, vec![], &[]), &mut pairs);
+                pairs.into_iter().for_each(|pair| pair.free(&gpu));
+            }
+        }
+    }
+}
+
+/// One part and several parts of a row; elements in ascending order, of which each is kept for a while.
+#[test]
+fn the_first_of_long_rows_are_those_of_a_sort() {
+    let Some(gpu) = side() else { return };
+    let cases: &[(&[usize], usize, &[isize])] = &[
+        (&[3, 1], 512, &[512, 1]),
+        (&[2, 10], 9000, &[9000, 1]),
+        (&[2, 300], 5000, &[1, 2]),
+        (&[1, 512], 512, &[0, 1]),
+        (&[1, 7], 50_000, &[0, 1]),
+        (&[2, 2, 33], 40_000, &[40_000, 80_000, 1]),
+    ];
+    for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::F64] {
+        for &(shape, limit, strides) in cases {
+            for (descending, ascends) in [(false, false), (true, false), (true, true)] {
+                let mut extents = shape.to_vec();
+                extents[shape.len() - 1] = limit;
+                let mut input = Pair::random(&gpu, dtype, &extents, strides, 1);
+                if ascends {
+                    (0..limit).for_each(|i| input.set_raw(i, bits_of(dtype, (i / 3) as f64)));
+                    input.upload(&gpu);
+                }
+                let (values, positions) =
+                    (Pair::dense(&gpu, dtype, shape, 2), Pair::dense(&gpu, Dtype::I64, shape, 3));
+                let top = program(Top(Sort { dtype, descending }));
+                let views = vec![input.on_device(), values.on_device(), positions.on_device()];
+                let axis = shape.len() - 1;
+                run(&gpu, &Launch { axis, limit, ..launch(&top, shape, views, &[]) });
+                let [got, at] = [&values, &positions].map(|pair| pair.download(&gpu));
+                let mut pairs = [input, values, positions];
+                let views = pairs.iter_mut().map(Pair::on_host).collect();
+                let work = Launch { axis, limit, ..launch(&top, shape, views, &[]) };
+                // SAFETY: the views lie in `pairs`, which nothing else uses.
+                unsafe { crate::kernel::host::run(&work, &crate::kernel::host::FaultSlot::default()) };
+                let kept = shape[axis];
+                for row in 0..count(shape) / kept {
+                    let of = |i: usize| pairs[0].bits(&extents, row * limit + i);
+                    let mut want: Vec<usize> = (0..limit).collect();
+                    want.sort_by(|&a, &b| {
+                        let order = order(dtype, of(a), of(b));
+                        if descending { order.reverse() } else { order }
+                    });
+                    for (i, &from) in want[..kept].iter().enumerate() {
+                        let place = row * kept + i;
+                        let context = format!("{dtype} {shape:?} of {limit} {descending} place {place}");
+                        assert_eq!(at.raw(place), from as u64, "{context}");
+                        assert_eq!(pairs[2].raw(place), from as u64, "{context} on the host");
+                        assert_eq!(got.raw(place), of(from), "{context}");
+                        assert_eq!(pairs[1].raw(place), of(from), "{context} on the host");
+                    }
+                }
+                pairs.into_iter().for_each(|pair| pair.free(&gpu));
             }
         }
     }

@@ -6,8 +6,8 @@ use super::moves::indices;
 use super::*;
 use crate::driver::cuda::queue::Queue;
 use crate::kernel::{Gather, Matmul, ReduceFn, Scan, Scatter, Sort, TiledProduct};
-use crate::ops::folds::{MAX, SUM};
-use crate::ops::reduce::{MIN, PROD};
+use crate::ops::folds::{AMAX, MAX, SUM};
+use crate::ops::reduce::{AMIN, MIN, PROD};
 use crate::ops::scan::LOG_SUM;
 
 /// Runs a launch both ways over the same elements, and compares all of them.
@@ -145,7 +145,7 @@ fn general_gathers_agree() {
 fn general_scatters_agree() {
     let Some(gpu) = both() else { return };
     let _turn = FAULTS.lock();
-    let functions: [Option<&'static ReduceFn>; 5] = [None, Some(&SUM), Some(&PROD), Some(&MAX), Some(&MIN)];
+    let functions: [Option<&'static ReduceFn>; 5] = [None, Some(&SUM), Some(&PROD), Some(&AMAX), Some(&AMIN)];
     for dtype in Dtype::ALL {
         for f in functions.into_iter().filter(|f| f.is_none() || !dtype.is_complex()) {
             for &(shape, axis, limit, strides, index_strides) in CASES {

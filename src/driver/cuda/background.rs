@@ -84,24 +84,38 @@ pub(super) fn warm_up() {
     });
 }
 
-/// Most threads that compile.
-const MOST_WORKERS: usize = 8;
+/// Threads for one kind of job.
+pub(super) struct Pool {
+    jobs: Jobs<Job>,
+    started: OnceLock<bool>,
+    most: usize,
+}
 
-/// Passes a job to the threads; false if there are none.
-pub(super) fn run(used: Use, job: Job) -> bool {
-    static JOBS: Jobs<Job> = Jobs::new();
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    let started = STARTED.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = (0..(cores / 2).clamp(1, MOST_WORKERS)).filter(|_| {
-            std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(|| work(&JOBS)).is_ok()
-        });
-        workers.count() > 0
-    });
-    if *started {
-        JOBS.add(used, job);
+/// Compilations by NVRTC.
+pub(super) static COMPILERS: Pool = Pool::new(8);
+
+/// Translations, which take a tenth of the time of a compilation and do not wait for one.
+pub(super) static TRANSLATORS: Pool = Pool::new(4);
+
+impl Pool {
+    const fn new(most: usize) -> Pool {
+        Pool { jobs: Jobs::new(), started: OnceLock::new(), most }
     }
-    *started
+
+    /// Passes a job to the threads; false if there are none.
+    pub fn run(&'static self, used: Use, job: Job) -> bool {
+        let started = self.started.get_or_init(|| {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let workers = (0..(cores / 2).clamp(1, self.most)).filter(|_| {
+                std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(|| work(&self.jobs)).is_ok()
+            });
+            workers.count() > 0
+        });
+        if *started {
+            self.jobs.add(used, job);
+        }
+        *started
+    }
 }
 
 fn work(jobs: &Jobs<Job>) {

@@ -149,7 +149,7 @@ impl CudaDriver {
             }
         };
         // Before what was interpreted so far.
-        background::run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
+        background::COMPILERS.run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
     }
 
     /// Makes the device's context current on this thread.

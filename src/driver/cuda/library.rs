@@ -8,11 +8,12 @@ use super::background::{self, Use};
 use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
-use super::{ready, shipped};
+use super::ready;
+use super::{link, shipped};
 use crate::base::{Error, Result};
 use crate::driver::{Compiled, KernelStats};
-use crate::kernel::cuda::interpret::MOST_SHARED;
-use crate::kernel::cuda::{CudaSource, Signature};
+use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED};
+use crate::kernel::cuda::{CudaSource, Signature, translate};
 use crate::kernel::{Launch, Program};
 use cudarc::driver::sys::{self, CUfunction, CUmodule};
 use foldhash::HashMap;
@@ -77,6 +78,8 @@ pub(super) struct Library {
     ready: OnceLock<Option<Arc<Loaded>>>,
     /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
     shipped: Mutex<HashMap<Wanted, Option<Arc<Loaded>>>>,
+    /// Translated programs by their structure; `None` while one is not loaded, or cannot be translated.
+    translated: Mutex<HashMap<Vec<u64>, Option<Arc<Loaded>>>>,
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
@@ -148,6 +151,7 @@ impl Library {
             changed: Condvar::new(),
             ready: OnceLock::new(),
             shipped: Mutex::default(),
+            translated: Mutex::default(),
             counts: Counts::default(),
             compiled: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -255,7 +259,7 @@ impl Library {
                 compiling.finish(library.build(&job_program, signature));
             }
         });
-        match background::run(used, job) {
+        match background::COMPILERS.run(used, job) {
             // The job has a guard of its own.
             true => std::mem::forget(compiling),
             false => compiling.give_up(),
@@ -279,6 +283,39 @@ impl Library {
             check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
         };
         self.ready.get_or_init(load).clone()
+    }
+
+    /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the
+    /// background, while the program is interpreted.
+    pub fn translated(self: &Arc<Library>, program: &Encoded) -> Result<Option<Arc<Loaded>>> {
+        let structure = program.structure();
+        if let Some(known) = self.translated.lock().get(&structure) {
+            return Ok(known.clone());
+        }
+        let Some(bodies) = ready::bodies(self.arch) else { return Ok(None) };
+        self.translated.lock().insert(structure.clone(), None);
+        let translate = move |library: &Library, program: &Encoded| {
+            let loaded = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
+            library.translated.lock().insert(structure, loaded.clone().ok().flatten());
+            loaded
+        };
+        if ready::wanted() == ready::Wanted::Translated {
+            return translate(self, program);
+        }
+        let (library, program) = (Arc::downgrade(self), program.clone());
+        let job = move || {
+            if let Some(library) = library.upgrade().filter(|library| !library.is_closed()) {
+                // A program that the assembler refuses stays interpreted.
+                let _ = translate(&library, &program);
+            }
+        };
+        background::TRANSLATORS.run(Use::default(), Box::new(job));
+        Ok(None)
+    }
+
+    fn assemble(&self, ptx: &str) -> Result<Arc<Loaded>> {
+        self.context.enter()?;
+        self.load(&link::assemble(ptx, self.arch)?, &[translate::ENTRY])
     }
 
     /// The kernels of a program's general source, if they ship.
@@ -372,7 +409,8 @@ impl Library {
             // SAFETY: as below.
             let _ = unsafe { sys::cuModuleUnload(ready.module) };
         }
-        for loaded in self.shipped.lock().drain().filter_map(|(_, loaded)| loaded) {
+        let translated = self.translated.lock().drain().filter_map(|(_, loaded)| loaded).collect::<Vec<_>>();
+        for loaded in self.shipped.lock().drain().filter_map(|(_, loaded)| loaded).chain(translated) {
             // SAFETY: as below.
             let _ = unsafe { sys::cuModuleUnload(loaded.module) };
         }

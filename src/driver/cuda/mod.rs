@@ -19,6 +19,7 @@ mod fault;
 mod fft;
 mod graph;
 mod library;
+mod link;
 mod mapping;
 mod memory;
 #[cfg(feature = "dist")]
@@ -33,6 +34,7 @@ mod shipped;
 mod shipped_tests;
 mod sources;
 mod stream;
+mod translated_tests;
 
 /// Ends the background work of all devices: the process is about to exit.
 pub fn prepare_exit() {
@@ -48,6 +50,12 @@ pub fn expect_products(halves: bool) {
 #[cfg(test)]
 #[path = "../../../tests/gpu/mod.rs"]
 mod gpu;
+
+/// The functions that translated programs contain.
+#[cfg(test)]
+pub(crate) fn shipped_functions() -> crate::kernel::cuda::translate::bodies::Bodies {
+    ready::read_bodies(1).unwrap()
+}
 
 /// Says that a test is skipped, and adds a line to the file that `RUNNEL_SKIPPED` names: what is missing, and the
 /// test. CI prints how many there are.

@@ -153,6 +153,11 @@ fn key(source: &str, target: &str) -> Result<String> {
 
 /// Compiles without the cache. The image ends with a zero byte when it is PTX.
 pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec<u8>> {
+    compile_with(source, target, label, &[])
+}
+
+/// [`compile_now`] with more options.
+pub(super) fn compile_with(source: &str, target: &str, label: &str, more: &[&str]) -> Result<Vec<u8>> {
     let api = compiler()?.api;
     let rejected = |problem: String| error::kernel_rejected(label, &problem);
     let check = |result| api.problem(result).map_or(Ok(()), |problem| Err(rejected(problem)));
@@ -165,8 +170,12 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
         (api.create)(&mut program.handle, text.as_ptr(), c"runnel.cu".as_ptr(), 0, none, none)
     })?;
     let target = format!("--gpu-architecture={target}");
-    let options: Vec<CString> =
-        OPTIONS.into_iter().chain([&*target]).filter_map(|option| CString::new(option).ok()).collect();
+    let options: Vec<CString> = OPTIONS
+        .iter()
+        .chain([&&*target])
+        .chain(more)
+        .filter_map(|option| CString::new(*option).ok())
+        .collect();
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     // SAFETY: the program is live, and so are the options, each of which ends with a zero byte.
     let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };

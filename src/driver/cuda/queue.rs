@@ -117,6 +117,12 @@ impl cuda::Queue for Queue<'_> {
         if program.varies && !self.driver.library.ready_is_exact() {
             return Ok(false);
         }
+        if let Some(translated) = self.driver.library.translated(program)? {
+            let (blocks, threads) = program.translated_grid();
+            let words = program.translated_words();
+            self.with(translated, |queue| queue.start(0, (blocks, 1, 1), threads, 0, words))?;
+            return Ok(true);
+        }
         let (grid, block) = ((program.blocks as u32, 1, 1), program.threads as u32);
         self.start(ready::INTERPRET, grid, block, program.shared as u32, &program.words)?;
         Ok(true)
@@ -131,7 +137,7 @@ impl cuda::Queue for Queue<'_> {
         let library = &self.driver.library;
         library.counts.launches.fetch_add(1, Relaxed);
         let signature = kind.signature(launch);
-        if ready::wanted() == Wanted::Always && self.interpreted(launch)? {
+        if matches!(ready::wanted(), Wanted::Always | Wanted::Translated) && self.interpreted(launch)? {
             return Ok(());
         }
         let found = library.find(launch, signature);

@@ -6,6 +6,7 @@
 
 use super::nvrtc::{self, Arch};
 use crate::kernel::cuda::interpret::{FUNCTIONS, source};
+use crate::kernel::cuda::translate::bodies::{self, Bodies};
 use std::io::Read;
 use std::sync::OnceLock;
 
@@ -42,6 +43,28 @@ pub(super) static FILES: &[File] = files! {
     "13.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0), "100" = (10, 0), "120" = (12, 0);
 };
 
+/// The functions as PTX, by the version of NVRTC that made them.
+pub(super) static FUNCTIONS_PTX: [(&str, &[u8]); 2] = [
+    ("12.0", include_bytes!("../../../kernels/ready/functions-12.0.bin")),
+    ("13.0", include_bytes!("../../../kernels/ready/functions-13.0.bin")),
+];
+
+/// The functions with the bits of the image for this device. `None` for devices that the PTX is not for.
+pub(super) fn bodies(arch: Arch) -> Option<&'static Bodies> {
+    static READ: [OnceLock<Option<Bodies>>; 2] = [const { OnceLock::new() }; 2];
+    if arch < (Arch { major: 8, minor: 0 }) {
+        return None;
+    }
+    let compiler = find(arch)?.compiler;
+    let at = FUNCTIONS_PTX.iter().position(|(version, _)| *version == compiler)?;
+    READ[at].get_or_init(|| read_bodies(at)).as_ref()
+}
+
+/// The functions of one of [`FUNCTIONS_PTX`].
+pub(super) fn read_bodies(at: usize) -> Option<Bodies> {
+    Bodies::read(&String::from_utf8(unpack(FUNCTIONS_PTX[at].1, &bodies::source(FUNCTIONS))?).ok()?)
+}
+
 /// The image for a device: of the same major version as the NVRTC that is here, so that functions have the same
 /// bits; otherwise the oldest.
 pub(super) fn find(arch: Arch) -> Option<&'static File> {
@@ -61,14 +84,17 @@ pub(super) enum Wanted {
     /// While their own kernels are not compiled.
     Meanwhile,
     Always,
+    /// Always, by their translations.
+    Translated,
     Never,
 }
 
-/// `RUNNEL_INTERPRET`: `always` or `never`, for tests and measurements.
+/// `RUNNEL_INTERPRET`: `always`, `translated` or `never`, for tests and measurements.
 pub(super) fn wanted() -> Wanted {
     static WANTED: OnceLock<Wanted> = OnceLock::new();
     *WANTED.get_or_init(|| match std::env::var("RUNNEL_INTERPRET").as_deref() {
         Ok("always") => Wanted::Always,
+        Ok("translated") => Wanted::Translated,
         Ok("never") => Wanted::Never,
         _ => Wanted::Meanwhile,
     })
@@ -76,13 +102,18 @@ pub(super) fn wanted() -> Wanted {
 
 /// The image for a device; `None` if there is none of this build.
 pub(super) fn image(arch: Arch) -> Option<Vec<u8>> {
-    let (head, packed) = find(arch)?.bytes.split_at_checked(HEAD)?;
-    if head != hash(&source(FUNCTIONS)) {
+    unpack(find(arch)?.bytes, &source(FUNCTIONS))
+}
+
+/// What a file holds; `None` if it was not made of this source.
+fn unpack(file: &[u8], source: &str) -> Option<Vec<u8>> {
+    let (head, packed) = file.split_at_checked(HEAD)?;
+    if head != hash(source) {
         return None;
     }
-    let mut image = Vec::new();
-    flate2::read::DeflateDecoder::new(packed).read_to_end(&mut image).ok()?;
-    Some(image)
+    let mut content = Vec::new();
+    flate2::read::DeflateDecoder::new(packed).read_to_end(&mut content).ok()?;
+    Some(content)
 }
 
 /// A hash of a source (FNV-1a).

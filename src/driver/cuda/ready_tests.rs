@@ -10,6 +10,7 @@ use super::sources::nvrtc_is_here;
 use crate::array::Class;
 use crate::kernel::cuda::PRELUDE;
 use crate::kernel::cuda::interpret::{self, FUNCTIONS, Form, Function};
+use crate::kernel::cuda::translate::bodies;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -151,27 +152,48 @@ fn the_table_of_functions_is_fresh() {
     }
 }
 
-fn is_fresh(file: &[u8]) -> bool {
-    file.get(..ready::HEAD) == Some(&ready::hash(&interpret::source(FUNCTIONS))[..])
+fn is_fresh(file: &[u8], source: &str) -> bool {
+    file.get(..ready::HEAD) == Some(&ready::hash(source)[..])
+}
+
+/// Writes a file of `kernels/ready`.
+fn write(name: &str, source: &str, content: &[u8]) {
+    let mut packed = ready::hash(source).to_vec();
+    let mut encoder = flate2::write::DeflateEncoder::new(&mut packed, flate2::Compression::best());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap();
+    std::fs::write(folder().join(name), packed).unwrap();
+}
+
+/// Rewrites the functions as PTX, if they are old.
+#[test]
+fn functions_as_ptx_are_fresh() {
+    for (compiler, file) in ready::FUNCTIONS_PTX {
+        let (name, source) = (format!("functions-{compiler}.bin"), bodies::source(FUNCTIONS));
+        let builds = updates() && nvrtc_is_here() && nvrtc::version().unwrap() == compiler;
+        if builds && !is_fresh(file, &source) {
+            let options = ["--relocatable-device-code=true"];
+            let mut ptx = nvrtc::compile_with(&source, "compute_80", "functions", &options).unwrap();
+            ptx.retain(|byte| *byte != 0);
+            write(&name, &source, &ptx);
+        } else if !updates() {
+            assert!(is_fresh(file, &source), "kernels/ready/{name} is old: run `.ci/ready`");
+        }
+    }
 }
 
 /// Rewrites the files that this machine's NVRTC is meant for, if they are old.
 #[test]
 fn ready_kernels_are_fresh() {
+    let text = interpret::source(FUNCTIONS);
     for file in ready::FILES {
         let name = format!("sm_{}{}", file.arch.major, file.arch.minor);
         let path = format!("{name}-{}.bin", file.compiler);
         let builds = updates() && nvrtc_is_here() && nvrtc::version().unwrap() == file.compiler;
-        if builds && !is_fresh(file.bytes) {
-            let text = interpret::source(FUNCTIONS);
-            let image = nvrtc::compile_now(&text, &name, "ready").unwrap();
-            let mut packed = ready::hash(&text).to_vec();
-            let mut encoder = flate2::write::DeflateEncoder::new(&mut packed, flate2::Compression::best());
-            encoder.write_all(&image).unwrap();
-            encoder.finish().unwrap();
-            std::fs::write(folder().join(path), packed).unwrap();
+        if builds && !is_fresh(file.bytes, &text) {
+            write(&path, &text, &nvrtc::compile_now(&text, &name, "ready").unwrap());
         } else if !updates() {
-            assert!(is_fresh(file.bytes), "kernels/ready/{path} is old: run `.ci/ready`");
+            assert!(is_fresh(file.bytes, &text), "kernels/ready/{path} is old: run `.ci/ready`");
         }
     }
 }

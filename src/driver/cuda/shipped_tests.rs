@@ -9,13 +9,13 @@ use super::ready;
 use super::shipped;
 use super::sources::{launch, nvrtc_is_here, view, words_are_declared};
 use crate::array::{Class, Dtype, contiguous_strides};
-use crate::kernel::cuda::{Operand, Product};
+use crate::kernel::cuda::Product;
 use crate::kernel::{
-    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, ThinProduct,
-    TiledProduct,
+    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew, ThinProduct,
+    TiledProduct, Top,
 };
-use crate::ops::folds::{MAX, SUM};
-use crate::ops::reduce::{MIN, PROD};
+use crate::ops::folds::{AMAX, MAX, SUM};
+use crate::ops::reduce::{AMIN, MIN, PROD};
 use crate::ops::scan::LOG_SUM;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -57,6 +57,12 @@ fn texts() -> Vec<Vec<String>> {
             let sort = Sort { dtype, descending: false };
             sorts.push(general(&sample(sort, &[4, length], &[dtype, dtype, Dtype::I64], false)));
         }
+        let sort = Sort { dtype, descending: false };
+        for far in [false, true] {
+            let few = SortFew(sort.clone());
+            sorts.push(general(&sample(few, &[4, 4], &[dtype, dtype, Dtype::I64], far)));
+        }
+        sorts.push(general(&sample(Top(sort), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
     }
     for f in SCANS {
         for dtype in CLASSES.into_iter().filter(|dtype| !f.cuda.of(dtype.class()).is_empty()) {
@@ -66,7 +72,7 @@ fn texts() -> Vec<Vec<String>> {
         }
     }
     // Sums of floats of up to 32 bits have a way of their own.
-    for f in [&SUM, &PROD, &MAX, &MIN] {
+    for f in [&SUM, &PROD, &AMAX, &AMIN] {
         for dtype in CLASSES {
             let views = [dtype, Dtype::I64, dtype];
             combinations.push(general(&sample(Scatter { dtype, f: Some(f) }, &[4, 4], &views, false)));
@@ -139,29 +145,12 @@ fn shipped_kernels_are_fresh() {
 
 /// The launch that multiplies matrices without cuBLAS.
 fn product(dtype: Dtype, transposed: bool) -> Launch {
-    let operand = |step| Operand { ptr: 0, transposed, leading: 90, step };
-    TiledProduct::launch(&Product {
-        dtype,
-        tf32: false,
-        sizes: [70, 80, 90],
-        batch: 3,
-        left: operand(0),
-        right: operand(7200),
-        out: 0,
-        out_step: 5600,
-    })
+    TiledProduct::launch(&Product::of_matrices(dtype, [70, 80, 90], [transposed; 2], 0))
 }
 
 /// The launch that multiplies vectors by a matrix.
 fn thin(dtype: Dtype, sizes: [usize; 3], transposed: bool) -> Launch {
-    let [m, n, k] = sizes;
-    let operand = |rows: usize, columns: usize, transposed: bool| {
-        let leading = if transposed { rows } else { columns } as i64;
-        Operand { ptr: 0, transposed, leading, step: (rows * columns) as i64 }
-    };
-    let (left, right) = (operand(m, k, false), operand(k, n, transposed));
-    let product = Product { dtype, tf32: false, sizes, batch: 3, left, right, out: 0, out_step: 0 };
-    ThinProduct::launch(&product).unwrap()
+    ThinProduct::launch(&Product::of_matrices(dtype, sizes, [false, transposed], 0)).unwrap()
 }
 
 /// Launches of many ranks and layouts, and all dtypes, use the kernels that ship, and pass the parameters that these
@@ -187,7 +176,7 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                 source.first_mut().into_iter().for_each(|step| *step *= far);
                 let views = [view(dtype, &source, 0), view(Dtype::I64, index, 0), view(dtype, &dense, 0)];
                 check(launch(Gather { dtype }, &shape, &views, 0));
-                for f in [None, Some(&SUM), Some(&MIN)] {
+                for f in [None, Some(&SUM), Some(&AMIN)] {
                     if f.is_none() || !dtype.is_complex() {
                         check(launch(Scatter { dtype, f }, &shape, &views, 0));
                         check(Launch { limit: 1 << 40, ..launch(Scatter { dtype, f }, &shape, &views, 0) });
@@ -216,7 +205,16 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
         }
         for shape in [&[][..], &[1], &[7], &[3, 2048], &[2, 3, 2049], &[100_000], &[3000, 5000]] {
             for descending in [false, true] {
-                check(sample(Sort { dtype, descending }, shape, &[dtype, dtype, Dtype::I64], false));
+                let (sort, views) = (Sort { dtype, descending }, [dtype, dtype, Dtype::I64]);
+                check(sample(sort.clone(), shape, &views, false));
+                if shape.last().is_some_and(|&length| length <= SortFew::MOST) {
+                    check(sample(SortFew(sort.clone()), shape, &views, false));
+                    check(sample(SortFew(sort.clone()), &[3; 9], &views, true));
+                }
+                for limit in [2000, 50_000] {
+                    let views = views.map(|dtype| view(dtype, &[limit as isize, 1], 0));
+                    check(Launch { limit, ..launch(Top(sort.clone()), &[3, 7], &views, 0) });
+                }
                 let search = Search { dtype, right: descending };
                 check(sample(search, shape, &[dtype, dtype, Dtype::I64], shape.len() > 1));
             }

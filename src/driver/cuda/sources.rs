@@ -12,8 +12,10 @@ use crate::kernel::cuda::{PRELUDE, Planned, Product, Queue, Signature, copy_prog
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
     CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Ptr, Reduce,
-    ReduceFn, Regs, Scan, Scatter, Search, Sort, Source as Register, Store, View,
+    ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store, Top, View,
 };
+use crate::ops::folds::AMAX;
+use crate::ops::reduce::AMIN;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use smallvec::smallvec;
@@ -420,7 +422,10 @@ fn other_kinds_compile() {
             first(&launch(scan, &shape, &[dense(&shape), dense(&shape)], 0));
             let sort = Sort { dtype, descending: dtype == Dtype::BF16 };
             let out = index(&contiguous_strides(&shape));
-            first(&launch(sort, &shape, &[dense(&shape), dense(&shape), out], 0));
+            let views = [dense(&shape), dense(&shape), out];
+            first(&launch(sort.clone(), &shape, &views, 0));
+            first(&launch(Top(sort.clone()), &shape, &views, 0));
+            first(&launch(SortFew(sort), &[3, 16], &views, 0));
         }
         let shape = [3, 64];
         for strides in [[1, 0], [64, 1]] {
@@ -434,10 +439,10 @@ fn other_kinds_compile() {
             let far = [view(dtype, &[1 << 33, 1], 0), dense(&shape), index(&[64, 1])];
             check(&launch(search, &shape, &far, 0));
         }
-        for f in [None, Some(&SUM)] {
+        for f in [None, Some(&SUM), Some(&AMAX), Some(&AMIN)] {
             let scatter = Scatter { dtype, f };
             let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
-            // Sums have a way for halves, one for integers and one for wide floats.
+            // Sums have a way for halves, one for integers and one for wide floats. Extremes have one of each order.
             match f {
                 Some(_) => everywhere(&launch(scatter.clone(), &shape, &views, 0)),
                 None => first(&launch(scatter.clone(), &shape, &views, 0)),

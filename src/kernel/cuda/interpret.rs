@@ -35,7 +35,7 @@ pub(in crate::kernel) mod op {
 }
 
 /// Marks an operand that is a number.
-const NUMBER: u64 = 0x200;
+pub(in crate::kernel) const NUMBER: u64 = 0x200;
 /// Words before those of views.
 pub(in crate::kernel) const HEAD: usize = 11;
 /// Most threads of a block.
@@ -109,7 +109,7 @@ impl<'a> Function<'a> {
     }
 
     /// The expression over a, b, c and d.
-    fn expression(&self) -> String {
+    pub(in crate::kernel) fn expression(&self) -> String {
         match self.form {
             Form::Wins => format!("wins(is_nan(a), is_nan(b), (i64)({}) != 0, a == b, d < c)", self.text),
             _ => self.text.to_string(),
@@ -241,7 +241,7 @@ pub(crate) fn source(functions: &str) -> String {
 }
 
 /// An encoded launch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Encoded {
     /// The kernel's whole parameter.
     pub words: Vec<u64>,

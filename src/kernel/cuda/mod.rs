@@ -17,6 +17,8 @@ mod loops_tests;
 pub(super) mod operand;
 pub(super) mod order;
 pub(super) mod radix;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
+pub(crate) mod translate;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;
@@ -104,6 +106,20 @@ pub struct Product {
     pub out: Ptr,
     /// The distance between results of a batch, in elements.
     pub out_step: i64,
+}
+
+#[cfg(test)]
+impl Product {
+    /// A batch of three products of contiguous matrices, or of transposes of such, that begin at `ptr`.
+    pub(crate) fn of_matrices(dtype: Dtype, sizes: [usize; 3], transposed: [bool; 2], ptr: Ptr) -> Product {
+        let [m, n, k] = sizes;
+        let operand = |rows: usize, columns: usize, transposed: bool| {
+            let leading = if transposed { rows } else { columns } as i64;
+            Operand { ptr, transposed, leading, step: (rows * columns) as i64 }
+        };
+        let (left, right) = (operand(m, k, transposed[0]), operand(k, n, transposed[1]));
+        Product { dtype, tf32: false, sizes, batch: 3, left, right, out: 0, out_step: (m * n) as i64 }
+    }
 }
 
 /// An operand of a [`Product`].

@@ -26,4 +26,4 @@ pub use rows::{Fold, Rows, Step, Temporary, takes_rows};
 pub use scan::Scan;
 pub use scatter::Scatter;
 pub use search::Search;
-pub use sort::Sort;
+pub use sort::{Sort, SortFew, Top};

@@ -187,3 +187,29 @@ fn scattered_values_are_combined() {
     lab.same(&out, &[2], &[20.0, 6.0]);
     assert_eq!(lab.fails("scatter_reduce", &args("median"), &[]).code().id, "E0353");
 }
+
+/// Extremes do not depend on the order of their elements: nan wins, and -0 is less than 0.
+#[test]
+fn scattered_extremes_order_zeros() {
+    let mut lab = Lab::new();
+    for dtype in [F16, BF16, F32, F64] {
+        for reversed in [false, true] {
+            let mut values = vec![0.0, -0.0, -0.0, f64::NAN, 1.0];
+            let mut ids = vec![0.0, 0.0, 1.0, 2.0, 2.0];
+            if reversed {
+                values.reverse();
+                ids.reverse();
+            }
+            let x = lab.tensor(&[3], &[-0.0, 0.0, 2.0], dtype);
+            let (values, index) = (lab.tensor(&[5], &values, dtype), lab.tensor(&[5], &ids, I64));
+            for (how, signs) in [("amax", [false, false]), ("amin", [true, true])] {
+                let args = [(&x).into(), 0.into(), (&index).into(), (&values).into(), Arg::Str(how.into())];
+                let out = lab.call("scatter_reduce", &args);
+                let got = lab.values(&out);
+                assert_eq!(got[..2], [0.0; 2]);
+                assert_eq!([got[0], got[1]].map(f64::is_sign_negative), signs, "{dtype} {how}");
+                assert!(got[2].is_nan(), "{dtype} {how}");
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The code that the ready-made kernel interprets, run by a small model of that kernel and compared with the
 //! host, over random programs.
 
+use super::translated;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::cuda::interpret::{Encoded, FUNCTIONS, Form, Function};
@@ -43,7 +44,7 @@ static FUNCTIONS_USED: &[&MapFn] = &[
 ];
 
 /// The register of an element's bits.
-fn load(dtype: Dtype, bits: u64) -> u64 {
+pub(super) fn load(dtype: Dtype, bits: u64) -> u64 {
     match dtype {
         Dtype::Bool => u64::from(bits as u8 != 0),
         Dtype::U8 => u64::from(bits as u8),
@@ -57,7 +58,7 @@ fn load(dtype: Dtype, bits: u64) -> u64 {
 }
 
 /// The bits of a register that is rounded to the dtype.
-fn store(dtype: Dtype, register: u64) -> u64 {
+pub(super) fn store(dtype: Dtype, register: u64) -> u64 {
     match dtype {
         Dtype::F16 => u64::from(f16::from_f32(f32::from_bits(register as u32)).to_bits()),
         Dtype::BF16 => register >> 16 & 0xffff,
@@ -116,7 +117,7 @@ fn call(f: &MapFn, classes: &[Class], arguments: &[u64], result: Class) -> u64 {
 }
 
 /// A function of the kernel over registers.
-fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
+pub(super) fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
     let Function { form, class, result, text } = *function;
     let number = |bits: u64| match class {
         Class::F32 => f64::from(f32::from_bits(bits as u32)),
@@ -348,6 +349,8 @@ impl Block<'_> {
 /// Runs what is queued at once.
 struct Model {
     functions: Vec<Function<'static>>,
+    /// Programs are translated to PTX, with functions that are copied, or called.
+    translates: Option<bool>,
     scratch: Vec<Vec<u64>>,
 }
 
@@ -356,6 +359,10 @@ impl Queue for Model {
         unreachable!()
     }
     fn interpret(&mut self, program: &Encoded) -> Result<bool> {
+        if let Some(calls) = self.translates {
+            translated::run(program, &self.functions, calls);
+            return Ok(true);
+        }
         for block in 0..program.blocks {
             let shared = vec![0xee; program.shared];
             let words = &program.words;
@@ -518,13 +525,24 @@ fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory]
         limit: 0,
         tag: 0,
     };
-    let lines = FUNCTIONS.lines().map(|line| Function::read(line).unwrap());
-    let mut model = Model { functions: lines.collect(), scratch: Vec::new() };
-    assert!(kind.interpret(&launch(memory), &mut model).unwrap(), "{kind:?}");
     // SAFETY: the views lie in the copies.
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
-    for (at, (got, want)) in memory.iter().zip(&copies).enumerate() {
-        assert!(same(got, want), "seed {seed}, view {at} ({}), shape {shape:?}: {kind:?}", got.dtype);
+    let before = memory.to_vec();
+    // Calls differ from copies in little: a part of the programs is enough.
+    for translates in
+        [None, Some(false), Some(true)].into_iter().take(2 + usize::from(seed.is_multiple_of(4)))
+    {
+        memory.clone_from_slice(&before);
+        let functions = FUNCTIONS.lines().map(|line| Function::read(line).unwrap()).collect();
+        let mut model = Model { functions, translates, scratch: Vec::new() };
+        assert!(kind.interpret(&launch(memory), &mut model).unwrap(), "{kind:?}");
+        for (at, (got, want)) in memory.iter().zip(&copies).enumerate() {
+            let dtype = got.dtype;
+            assert!(
+                same(got, want),
+                "seed {seed}, {translates:?}, view {at} ({dtype}), shape {shape:?}: {kind:?}"
+            );
+        }
     }
 }
 

@@ -17,3 +17,4 @@ mod sort;
 mod statistics;
 mod table;
 mod transfer;
+mod translated;

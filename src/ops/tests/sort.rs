@@ -91,6 +91,30 @@ fn the_few_greatest_and_least() {
 }
 
 #[test]
+fn the_few_of_long_rows_are_those_of_a_sort() {
+    let mut lab = Lab::new();
+    for (shape, dim) in [([3, 5000], 1), ([900, 4], 0), ([1, 200_000], 1)] {
+        let count: usize = shape.iter().product();
+        let values: Vec<f64> = (0..count).map(|i| ((i * 7919) % 4001 % 97) as f64).collect();
+        for dtype in [U8, F32, F64] {
+            for x in lab.layouts(&shape, &values, dtype) {
+                for (k, largest) in [(1, true), (7, false), (512, true)] {
+                    let args = [(&x).into(), Arg::Int(k), Arg::Int(dim), largest.into()];
+                    let found = lab.parts("topk", &args, &[]);
+                    let sorted = lab.parts("sort", &[(&x).into(), Arg::Int(dim), largest.into()], &[]);
+                    for (found, sorted) in found.iter().zip(&sorted) {
+                        let args = [sorted.into(), Arg::Int(dim), Arg::Int(0), Arg::Int(k)];
+                        let want = lab.call("narrow", &args);
+                        let values = lab.values(&want);
+                        lab.same(found, want.shape(), &values);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_median_is_the_lower_middle() {
     let mut lab = Lab::new();
     let x = lab.tensor(&[2, 4], &[4.0, 1.0, 3.0, 2.0, 5.0, f64::NAN, 6.0, 7.0], F32);

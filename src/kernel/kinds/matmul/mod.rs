@@ -126,6 +126,9 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
     (first, count, steps)
 }
 
+/// Most blocks of a kernel of our own side by side that take one product each.
+const MOST_PRODUCTS: usize = 1 << 15;
+
 /// A launch of a kernel of our own for a product. Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out
 /// `[batch, m, n]`. Shape: `[batch, m, n, k]`.
 fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {

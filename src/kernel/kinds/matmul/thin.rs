@@ -1,7 +1,7 @@
-//! Products of a matrix and a few vectors by a kernel of our own. Reading the matrix takes all of the time, and the
-//! library reads it at a third to four fifths of what the memory gives (measured on an H200; docs/performance.md).
+//! Products of a matrix and a few vectors by kernels of our own. Reading the matrix takes all of the time, and for most
+//! sizes the library reads it slower (docs/performance.md).
 
-use super::{Matmul, product_launch};
+use super::{MOST_PRODUCTS, Matmul, product_launch};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{CudaSource, Product, Queue, Signature, assemble, bits_type};
@@ -27,8 +27,6 @@ const LEAST_COLUMNS: usize = 1024;
 const LEAST_LENGTH: usize = 1024;
 /// Bytes of a unit.
 const UNIT: usize = 16;
-/// Most blocks side by side that take one product each.
-const MOST_PRODUCTS: usize = 1 << 15;
 
 /// A kernel of the template.
 struct Kernel {
@@ -52,8 +50,8 @@ const fn kernel(
     Kernel { name, call, vectors, lines, threads }
 }
 
-/// For matrices whose lines have adjacent elements. These sizes are the fastest of 27 on an H200, for matrices of 32 to
-/// 180 MiB: vectors, lines of a warp, units ahead, warps that share a line, warps.
+/// For matrices whose lines have adjacent elements: vectors, lines of a warp, units ahead, warps that share a line, warps.
+/// For one, four and eight vectors, the best of those tried on an H200 with matrices of 32 to 180 MiB.
 const ROWS: [Kernel; 4] = [
     kernel("rows_1", "rows<1, 1, 4, 4, 4>", 1, 1, 128),
     kernel("rows_2", "rows<2, 2, 4, 4, 8>", 2, 4, 256),
@@ -219,18 +217,9 @@ impl Kind for ThinProduct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::cuda::Operand;
-
     /// The kernel for a product of contiguous matrices, or of transposes of such.
     fn kernel_of(dtype: Dtype, sizes: [usize; 3], transposed: [bool; 2], ptr: u64) -> Option<&'static str> {
-        let [m, n, k] = sizes;
-        let operand = |rows: usize, columns: usize, transposed: bool| {
-            let leading = if transposed { rows } else { columns } as i64;
-            Operand { ptr, transposed, leading, step: (rows * columns) as i64 }
-        };
-        let (left, right) = (operand(m, k, transposed[0]), operand(k, n, transposed[1]));
-        let product = Product { dtype, tf32: false, sizes, batch: 2, left, right, out: 0, out_step: 0 };
-        let launch = ThinProduct::launch(&product)?;
+        let launch = ThinProduct::launch(&Product::of_matrices(dtype, sizes, transposed, ptr))?;
         Plan::of(dtype, &launch).map(|plan| {
             assert_eq!(
                 ThinProduct { dtype }.source(Signature::default()).entries[plan.entry],

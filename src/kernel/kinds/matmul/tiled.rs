@@ -1,6 +1,6 @@
 //! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
 
-use super::{Matmul, product_launch};
+use super::{MOST_PRODUCTS, Matmul, product_launch};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{
@@ -22,8 +22,6 @@ pub struct TiledProduct {
 
 /// Rows and columns of the result per block, also in the template.
 const TILE: usize = 64;
-/// Most blocks side by side that take one product each.
-const MOST_PRODUCTS: usize = 1 << 15;
 
 impl TiledProduct {
     /// The launch that computes a product.

@@ -7,9 +7,10 @@ use crate::kernel::Launch;
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::Element;
 use crate::kernel::host::fold::Accumulator;
-use crate::kernel::host::positions::{element, offset, resolve, runs};
-use crate::kernel::host::tasks::{self, PARALLEL, Until, threads};
+use crate::kernel::host::positions::{element, resolve};
+use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until, threads};
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
 /// Runs a scatter.
 ///
@@ -147,6 +148,9 @@ fn parts(launch: &Launch, each: impl Fn(&Part) + Sync) {
     });
 }
 
+/// The steps of one coordinate: in the source, the index and the target, in elements, and in row-major positions.
+type Steps = [isize; 4];
+
 /// Calls `each` with the target and the element of each position of a part, row-major, and reports bad indices.
 ///
 /// # Safety
@@ -159,34 +163,80 @@ unsafe fn walk<M: Element>(
 ) {
     let Part { origin, shape, until } = part;
     let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
-    let axis = launch.axis;
-    let last = launch.shape.len().saturating_sub(1);
-    let step = |strides: &[isize]| strides.last().copied().unwrap_or(0);
-    let axis_stride = out.strides.get(axis).copied().unwrap_or(0);
-    let out_step = if axis == last { 0 } else { step(&out.strides) };
-    let (source_step, index_step) = (step(&source.strides), step(&index.strides));
-    let mut place: Dims = origin.clone();
-    runs(shape, 0..shape.iter().product(), until, |_, at, run| {
-        place.iter_mut().zip(origin).zip(at).for_each(|((p, &o), &a)| *p = o + a);
-        let position = place.iter().zip(&launch.shape).fold(0, |sum, (&i, &n)| sum * n + i);
-        let from = element::<M>(source).wrapping_offset(offset(source, &place, None));
-        let indices = element::<i64>(index).wrapping_offset(offset(index, &place, None));
-        let to = element::<M>(out).wrapping_offset(offset(out, &place, Some(axis)));
-        for i in 0..run {
-            let along = i as isize;
-            // SAFETY: the element lies in the index view.
-            let value = unsafe { indices.wrapping_offset(along * index_step).read_unaligned() };
-            let limit = launch.limit as i64;
-            if !(-limit..limit).contains(&value) {
-                if let Some(faults) = faults {
-                    resolve(value, launch, faults, position + i);
+    let own = |d: usize| if d == launch.axis { 0 } else { out.strides[d] };
+    let steps = |d: usize| -> Steps {
+        let position: usize = launch.shape[d + 1..].iter().product();
+        [source.strides[d], index.strides[d], own(d), position as isize]
+    };
+    // What is along dimensions of one element is in `at` from the start.
+    let mut at: Steps = [0; 4];
+    for (d, &o) in origin.iter().enumerate() {
+        at.iter_mut().zip(steps(d)).for_each(|(at, step)| *at += o as isize * step);
+    }
+    let mut dims: SmallVec<[(usize, Steps); 6]> = (0..shape.len()).map(|d| (shape[d], steps(d))).collect();
+    dims.retain(|(extent, _)| *extent != 1);
+    let (run, [source_step, index_step, out_step, _]) = dims.pop().unwrap_or((1, [0; 4]));
+    let axis_stride = out.strides.get(launch.axis).copied().unwrap_or(0);
+    let limit = launch.limit as i64;
+    let target = |value: i64| -> Option<isize> {
+        let found = if value < 0 { value.wrapping_add(limit) } else { value };
+        (0..limit).contains(&found).then_some(found as isize * axis_stride)
+    };
+    let report = |value: i64, position: isize| {
+        if let Some(faults) = faults {
+            resolve(value, launch, faults, position as usize);
+        }
+    };
+    let mut place: SmallVec<[usize; 6]> = dims.iter().map(|_| 0).collect();
+    let mut unseen = 0;
+    for _ in 0..dims.iter().map(|(extent, _)| extent).product::<usize>() {
+        let [from, indices, to, position] = at;
+        let from = element::<M>(source).wrapping_offset(from);
+        let indices = element::<i64>(index).wrapping_offset(indices);
+        let to = element::<M>(out).wrapping_offset(to);
+        // SAFETY: these elements lie in the index view and in the source view.
+        let (index_of, new) = unsafe {
+            (
+                |i: isize| indices.wrapping_offset(i * index_step).read_unaligned(),
+                |i: isize| from.wrapping_offset(i * source_step).read_unaligned(),
+            )
+        };
+        for start in (0..run).step_by(SOME) {
+            let end = run.min(start + SOME);
+            unseen += end - start;
+            if unseen >= SOME {
+                unseen = 0;
+                if until.ended() {
+                    return;
+                }
+            }
+            let some = start as isize..end as isize;
+            // A row with one index.
+            if index_step == 0 {
+                match target(index_of(0)) {
+                    Some(found) => {
+                        let to = to.wrapping_offset(found);
+                        some.for_each(|i| each(to.wrapping_offset(i * out_step), new(i)));
+                    }
+                    None => some.for_each(|i| report(index_of(0), position + i)),
                 }
                 continue;
             }
-            let found = if value < 0 { value + limit } else { value } as isize;
-            // SAFETY: the element lies in the source view.
-            let new = unsafe { from.wrapping_offset(along * source_step).read_unaligned() };
-            each(to.wrapping_offset(found * axis_stride + along * out_step), new);
+            for i in some {
+                match target(index_of(i)) {
+                    Some(found) => each(to.wrapping_offset(found + i * out_step), new(i)),
+                    None => report(index_of(i), position + i),
+                }
+            }
         }
-    });
+        for (place, (extent, steps)) in place.iter_mut().zip(&dims).rev() {
+            *place += 1;
+            at.iter_mut().zip(steps).for_each(|(at, step)| *at += step);
+            if *place < *extent {
+                break;
+            }
+            at.iter_mut().zip(steps).for_each(|(at, step)| *at -= *extent as isize * step);
+            *place = 0;
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every
 //! source claims its target with its position, the highest position wins, and that source stores. Integers,
-//! and floats of up to 32 bits, are summed in any order ([`sums`]). Other combinations are computed in order:
+//! and floats of up to 32 bits, are summed in any order ([`sums`]), and extremes are raised in any order, as unsigned
+//! numbers with the same order. Other combinations, and extremes of few elements of many targets, are computed in order:
 //! the elements of the index are sorted by target (the sort is stable), and each target combines its run. All
 //! of them give the same bits in any execution order, so the general kernels sort for every combination.
 
@@ -15,7 +16,8 @@ use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{
-    CudaSource, PRELUDE, Queue, Signature, any_dtype, bits_type, blocks, class_type, dtype_number, fill,
+    CudaSource, PRELUDE, Queue, Signature, any_dtype, bits_type, blocks, class_name, class_type,
+    dtype_number, fill,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
@@ -69,6 +71,8 @@ enum Mode {
     Add,
     /// The sum of floats, in any order: atomically for each element.
     Sum,
+    /// The greatest or the least, in any order.
+    Extreme,
     /// The same, after a sort by target, for rows and for few elements of many targets.
     SumRuns,
     /// A combination in order.
@@ -76,7 +80,7 @@ enum Mode {
 }
 
 impl Mode {
-    const ALL: [Mode; 5] = [Mode::Last, Mode::Add, Mode::Sum, Mode::SumRuns, Mode::Combine];
+    const ALL: [Mode; 6] = [Mode::Last, Mode::Add, Mode::Sum, Mode::Extreme, Mode::SumRuns, Mode::Combine];
 
     /// True if the elements of the index are sorted by target.
     fn sorts(self) -> bool {
@@ -90,16 +94,26 @@ impl Scatter {
         self.f.is_some_and(|f| f.name == "sum") && self.dtype.is_float() && self.dtype.class() == Class::F32
     }
 
+    /// Whether the result is the least, if it is an extreme.
+    fn extreme(&self) -> Option<bool> {
+        match self.f?.name {
+            "amax" => Some(false),
+            "amin" => Some(true),
+            _ => None,
+        }
+    }
+
     fn mode(&self, launch: &Launch) -> Mode {
+        let all: Vec<usize> = (0..launch.shape.len()).collect();
+        let few = targets(launch, &all) <= Split::count(launch, &all);
         match self.f {
             None => Mode::Last,
             Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
             Some(_) if self.is_scaled() => {
                 let split = Split::of(Mode::SumRuns, launch, false);
-                let all: Vec<usize> = (0..launch.shape.len()).collect();
-                let few = targets(launch, &all) <= Split::count(launch, &all);
                 if few && Split::count(launch, &split.inner) < ROW { Mode::Sum } else { Mode::SumRuns }
             }
+            Some(_) if few && self.extreme().is_some() => Mode::Extreme,
             Some(_) => Mode::Combine,
         }
     }
@@ -201,7 +215,7 @@ impl Kind for Scatter {
         let mode = self.mode(launch);
         let split = Split::of(mode, launch, false);
         let targets = targets(launch, &split.outer);
-        let few = matches!(mode, Mode::Add | Mode::Sum) && targets <= FEW;
+        let few = matches!(mode, Mode::Add | Mode::Sum | Mode::Extreme) && targets <= FEW;
         let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
         signature(far || count >= 1 << 31, targets >= 1 << 31, few, mode, false, ranks)
     }
@@ -251,6 +265,7 @@ impl Kind for Scatter {
         };
         let combine = self.f.map_or("a", |f| f.cuda.of(class));
         let mode_number = (mode as usize).to_string();
+        let extreme = mode == Mode::Extreme;
         let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
@@ -259,14 +274,24 @@ impl Kind for Scatter {
             ("SIZE", size.as_str()),
             ("LOAD", load.as_str()),
             ("STORE", store.as_str()),
-            ("DTYPE", if mode == Mode::Sum { dtype.name() } else { "" }),
-            ("ACC", if mode.sorts() { class_type(class) } else { "" }),
+            ("DTYPE", if mode == Mode::Sum || extreme { dtype.name() } else { "" }),
+            ("ACC", if mode.sorts() || extreme { class_type(class) } else { "" }),
+            ("CLASS", if extreme { class_name(class) } else { "" }),
+            ("FLOAT", if extreme && dtype.is_float() { "true" } else { "false" }),
+            ("LEAST", if extreme && self.extreme() == Some(true) { "true" } else { "false" }),
             ("COMBINE", combine),
             // Many divisions of 64 bits make a long kernel.
             ("QUALIFIER", if any { "static __device__ __noinline__" } else { "INLINE" }),
             ("MODE", mode_number.as_str()),
             ("FEW", few_sums.as_str()),
-            ("UNSIGNED", if dtype.size() == 8 && mode == Mode::Add { "unsigned long long" } else { "u32" }),
+            (
+                "UNSIGNED",
+                if dtype.size() == 8 && (mode == Mode::Add || extreme) {
+                    "unsigned long long"
+                } else {
+                    "u32"
+                },
+            ),
             ("COORDINATES", coordinates.as_str()),
             ("AT_SOURCE", source.as_str()),
             ("AT_INDEX", at.as_str()),
@@ -283,6 +308,7 @@ impl Kind for Scatter {
             Mode::Last => return unsorted(&[PRELUDE, &body], &["claim", "settle"]),
             Mode::Add => return unsorted(&[PRELUDE, &body], &["add"]),
             Mode::Sum => return unsorted(&[PRELUDE, sums, &body], &["tops", "begin", "add", "finish"]),
+            Mode::Extreme => return unsorted(&[PRELUDE, &body], &["extremes", "finish"]),
             Mode::SumRuns | Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
@@ -367,6 +393,14 @@ impl Kind for Scatter {
                 queue.run(1, blocks(targets, 256), 256, &words)?;
                 queue.run(2, most, 256, &words)?;
                 return queue.run(3, blocks(targets, 256), 256, &words);
+            }
+            Mode::Extreme => {
+                let bytes = targets * (self.dtype.size() as u64).max(4);
+                words[12] = queue.scratch(bytes)?;
+                queue.clear(words[12], bytes)?;
+                let blocks_of = blocks(count, 1024);
+                queue.run(0, if few == 1 { blocks_of.min(1024) } else { blocks_of }, 256, &words)?;
+                return queue.run(1, blocks(targets, 256), 256, &words);
             }
             Mode::SumRuns | Mode::Combine => {}
         }

@@ -46,7 +46,15 @@ pub fn units(a: f32, top: u32, room: u32) -> i64 {
     if top >= PLUS_INFINITY {
         return 0;
     }
-    (f64::from(a) * power_of_two(room as i32 + 126 - top as i32)).round_ties_even() as i64
+    rounded(f64::from(a) * power_of_two(room as i32 + 126 - top as i32)) as i64
+}
+
+/// A number of at most 24 bits, rounded to an integer, ties to even. `round_ties_even` is a call on processors
+/// without an instruction for it.
+fn rounded(a: f64) -> f64 {
+    // Sums with this number have no fraction. Numbers that are too large for that have none either.
+    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+    if a.abs() < (1u64 << 51) as f64 { a + WHOLE - WHOLE } else { a }
 }
 
 /// The sum of the numbers.
@@ -83,6 +91,20 @@ mod tests {
                 let numbers = (1..1000).map(|i| i as f32 * scale);
                 let exact = numbers.clone().map(f64::from).sum::<f64>();
                 assert_eq!(sum(numbers, room), exact as f32, "{scale}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_even() {
+        let tails = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 3.5, 0.499_999_97, 0.500_000_06];
+        for power in 0..63 {
+            for tail in tails {
+                let a = f64::from((tail + 2f64.powi(power)) as f32);
+                for a in [a, -a, a - 0.5, a / 3.0, tail] {
+                    let a = f64::from(a as f32);
+                    assert_eq!(rounded(a), a.round_ties_even(), "{a}");
+                }
             }
         }
     }

@@ -47,15 +47,7 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
     if length == 0 || count == 0 {
         return;
     }
-    let row = |number: usize| {
-        let mut at: Dims = smallvec![0; launch.shape.len()];
-        let mut rest = number;
-        for d in (0..outer.len()).rev() {
-            at[d] = rest % outer[d];
-            rest /= outer[d];
-        }
-        Row::<M>::of(sort, launch, &at)
-    };
+    let row = |number: usize| Row::<M>::of(sort, launch, &place_of_row(launch, number));
     let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
     if count > 1 && length <= NETWORK && key_bits::<M>() == 32 {
         let space = || vec![[0; TOGETHER]; length];
@@ -84,6 +76,64 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe { row(number).sort(length, threads) };
     });
+}
+
+/// Runs a [`Top`](super::Top) of a sort.
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn run_top(sort: &Sort, launch: &Launch) {
+    // SAFETY: guaranteed by the caller.
+    dispatch!(sort.dtype, M => unsafe { tops::<M>(sort, launch) });
+}
+
+unsafe fn tops<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
+    let Some((&kept, outer)) = launch.shape.split_last() else { return };
+    let (count, length) = (outer.iter().product::<usize>(), launch.limit);
+    if kept == 0 || count == 0 {
+        return;
+    }
+    let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
+    tasks::each(count, shared, |number| {
+        let threads = if count == 1 && length >= LONG { rayon::current_num_threads() } else { 1 };
+        // SAFETY: guaranteed by the caller; rows differ.
+        unsafe { Row::<M>::of(sort, launch, &place_of_row(launch, number)).top(length, kept, threads) };
+    });
+}
+
+/// The first elements so far of a part of a row, and others.
+struct Best {
+    kept: usize,
+    /// Keys and positions.
+    all: Vec<(u64, usize)>,
+    /// The key of the last element to keep, once there are enough.
+    bound: Option<u64>,
+}
+
+impl Best {
+    #[inline(always)]
+    fn offer(&mut self, key: u64, at: usize) {
+        if self.bound.is_some_and(|bound| key >= bound) {
+            return;
+        }
+        self.all.push((key, at));
+        if self.all.len() == 4 * self.kept.max(256) {
+            let (_, last, _) = self.all.select_nth_unstable(self.kept - 1);
+            self.bound = Some(last.0);
+            self.all.truncate(self.kept);
+        }
+    }
+}
+
+/// The coordinates of a row's first element.
+fn place_of_row(launch: &Launch, number: usize) -> Dims {
+    let mut at: Dims = smallvec![0; launch.shape.len()];
+    let mut rest = number;
+    for d in (0..launch.shape.len().saturating_sub(1)).rev() {
+        at[d] = rest % launch.shape[d];
+        rest /= launch.shape[d];
+    }
+    at
 }
 
 /// A row of the input and of both results.
@@ -155,6 +205,27 @@ impl<M: Element<Lane: Ordered>> Row<M> {
                 _ => self.by_radix::<(u64, u32)>(&parts, 0),
             }
         }
+    }
+
+    /// Writes the first elements in sort order; ends early, with nothing written, when asked to.
+    unsafe fn top(&self, length: usize, kept: usize, threads: usize) -> Option<()> {
+        let parts = Parts { length, count: threads, until: Until::now() };
+        let best = parts.each(
+            |_| Best { kept, all: Vec::new(), bound: None },
+            |best, piece| {
+                for i in piece {
+                    // SAFETY: guaranteed by the caller.
+                    best.offer(unsafe { self.key(i) }, i);
+                }
+            },
+        )?;
+        let mut all: Vec<(u64, usize)> = best.into_iter().flat_map(|best| best.all).collect();
+        all.sort_unstable();
+        for (i, &(key, at)) in all.iter().take(kept).enumerate() {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.write(i, key, at) };
+        }
+        Some(())
     }
 
     /// Sorts the row by its keys less `base`.

@@ -1,6 +1,12 @@
-//! Sorts of rows: short ones in one block each, long ones by radix.
+//! Sorts of rows: those of few elements in one thread each ([`SortFew`]), short ones in one block each, long ones by radix.
+//! [`Top`] gives the first elements alone.
 
+mod few;
 mod host;
+mod top;
+
+pub use few::SortFew;
+pub use top::Top;
 
 use crate::array::Dtype;
 use crate::base::Result;

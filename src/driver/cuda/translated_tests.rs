@@ -1,0 +1,93 @@
+//! Translated programs go through NVIDIA's assembler (nvJitLink, which contains the one of the driver). No GPU needed.
+
+#![cfg(test)]
+
+use super::nvrtc::Arch;
+use super::ready;
+use crate::kernel::cuda::translate::samples::samples;
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+type Handle = *mut c_void;
+
+struct Assembler {
+    library: Library,
+}
+
+impl Assembler {
+    fn find() -> Option<Assembler> {
+        // SAFETY: NVIDIA's library has no initialisation that can fail.
+        let library = unsafe { Library::new("libnvJitLink.so.13") };
+        if library.is_err() {
+            super::skip("nvJitLink", "nvJitLink 13 is not on this machine");
+        }
+        Some(Assembler { library: library.ok()? })
+    }
+
+    /// The size of the machine code, or the assembler's message.
+    fn size(&self, ptx: &str, arch: &str) -> Result<usize, String> {
+        let (arch, text) = (CString::new(format!("-arch={arch}")).unwrap(), CString::new(ptx).unwrap());
+        let (mut handle, mut size, mut log) = (std::ptr::null_mut(), 0usize, vec![0u8; 1 << 16]);
+        // SAFETY: the signatures are those of nvJitLink.h; all texts end with a zero byte and outlive the calls.
+        unsafe {
+            let create = self
+                .library
+                .get::<unsafe extern "C" fn(*mut Handle, u32, *const *const c_char) -> c_int>(
+                    b"__nvJitLinkCreate_13_0",
+                )
+                .unwrap();
+            let add = self
+                .library
+                .get::<unsafe extern "C" fn(Handle, c_int, *const c_void, usize, *const c_char) -> c_int>(
+                    b"__nvJitLinkAddData_13_0",
+                )
+                .unwrap();
+            type Of<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
+            let complete = self
+                .library
+                .get::<unsafe extern "C" fn(Handle) -> c_int>(b"__nvJitLinkComplete_13_0")
+                .unwrap();
+            let cubin = self.library.get::<Of<usize>>(b"__nvJitLinkGetLinkedCubinSize_13_0").unwrap();
+            let message = self.library.get::<Of<u8>>(b"__nvJitLinkGetErrorLog_13_0").unwrap();
+            let destroy = self
+                .library
+                .get::<unsafe extern "C" fn(*mut Handle) -> c_int>(b"__nvJitLinkDestroy_13_0")
+                .unwrap();
+            assert_eq!(create(&mut handle, 1, &arch.as_ptr()), 0);
+            const PTX: c_int = 2;
+            let bytes = text.as_bytes_with_nul();
+            let mut result = add(handle, PTX, bytes.as_ptr().cast(), bytes.len(), c"ptx".as_ptr());
+            if result == 0 {
+                result = complete(handle);
+            }
+            if result == 0 {
+                result = cubin(handle, &mut size);
+            }
+            if result != 0 {
+                message(handle, log.as_mut_ptr());
+            }
+            destroy(&mut handle);
+            let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy().into_owned();
+            if result == 0 { Ok(size) } else { Err(log) }
+        }
+    }
+}
+
+/// Both libraries of functions, every function, every kind of view; the newest device for a part of them.
+#[test]
+fn translated_programs_assemble() {
+    let Some(assembler) = Assembler::find() else { return };
+    let samples = samples();
+    let mut copied = 0;
+    for (arch, name, part) in [(90, "sm_90", 1), (120, "sm_120", 8), (80, "sm_80", 8)] {
+        let bodies = ready::bodies(Arch { major: arch / 10, minor: arch % 10 }).unwrap();
+        for (what, program) in samples.iter().step_by(part) {
+            let ptx = program.translate(bodies).unwrap_or_else(|| panic!("{what} is not translated"));
+            copied += usize::from(!ptx.contains("call.uni (r), fn_"));
+            if let Err(problem) = assembler.size(&ptx, name) {
+                panic!("{what}, {name}: {problem}\n{ptx}");
+            }
+        }
+    }
+    assert!(copied > samples.len() / 4, "{copied}");
+}

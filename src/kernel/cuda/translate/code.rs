@@ -1,0 +1,735 @@
+//! Code under translation: registers, and the instructions of a phase.
+
+use super::bodies::{Bodies, Item};
+use super::{Moved, Phase, half, moved};
+use crate::array::{Class, Dtype};
+use crate::kernel::cuda::interpret::{Encoded, NUMBER, op};
+use foldhash::{HashMap, HashMapExt};
+use std::fmt::{self, Write};
+
+/// Loads that a phase begins with, so that they are in flight together.
+const MOST_AHEAD: usize = 8;
+
+/// Short functions are always copied.
+const SHORT: usize = 8;
+
+/// Most instructions in copies of other functions; above this they are called.
+const MOST_COPIED: usize = 800;
+
+/// A register of PTX.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reg(char, u32);
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}{}", self.0, self.1)
+    }
+}
+
+/// The four elements of a program's register: 32 bits each for `f32`, 64 for others.
+type Lanes = [Reg; 4];
+
+/// The elements that a phase computes.
+#[derive(Clone)]
+pub(super) struct Unit {
+    /// The first element of the shape; `None` where nothing asks for it.
+    first: Option<Reg>,
+    /// The same, counted from the beginning of its result's elements.
+    within: Option<Reg>,
+    /// Which of them exist.
+    has: Option<[Reg; 4]>,
+    /// All four exist, and the first one is a multiple of four.
+    whole: Option<Reg>,
+    /// The lanes away, while lanes are combined.
+    half: u32,
+    /// How many are computed.
+    most: usize,
+    /// Elements next to each other need not be so in memory.
+    pub apart: bool,
+}
+
+impl Unit {
+    /// No elements: registers that hold one value in all lanes.
+    pub fn none() -> Unit {
+        Unit { first: None, within: None, has: None, whole: None, half: 0, most: 4, apart: false }
+    }
+
+    /// One step of the combination of lanes.
+    pub fn half(half: u32) -> Unit {
+        Unit { half, most: half.min(4) as usize, ..Unit::none() }
+    }
+
+    /// One element.
+    pub fn one(first: Reg) -> Unit {
+        Unit { first: Some(first), most: 1, ..Unit::none() }
+    }
+
+    /// Four elements from `first` on, of which `rest` exist. `checked`: the first may be no multiple of four.
+    pub fn of(code: &mut Code<'_>, first: Reg, within: Option<Reg>, rest: Reg, checked: bool) -> Unit {
+        let has = [0, 1, 2, 3].map(|j| {
+            let has = code.flag();
+            code.line(&format!("setp.gt.u64 {has}, {rest}, {j};"));
+            has
+        });
+        let mut whole = has[3];
+        if checked {
+            let (low, even) = (code.long(), code.flag());
+            whole = code.flag();
+            code.line(&format!("and.b64 {low}, {first}, 3;"));
+            code.line(&format!("setp.eq.u64 {even}, {low}, 0;"));
+            code.line(&format!("and.pred {whole}, {even}, {};", has[3]));
+        }
+        Unit { first: Some(first), within, has: Some(has), whole: Some(whole), ..Unit::none() }
+    }
+}
+
+/// Where the elements of a view are.
+enum Place {
+    /// All at one address.
+    Same(Reg),
+    /// `size` bytes apart; four of them may be moved at once if the flag is set.
+    Adjacent(Reg, bool),
+    Each(Lanes),
+}
+
+pub(super) struct Code<'a> {
+    encoded: &'a Encoded,
+    bodies: &'a Bodies,
+    /// What precedes the code: numbers.
+    head: String,
+    text: String,
+    lines: usize,
+    /// Registers used of each kind: 32 bits, 64, 16, predicates.
+    counts: [u32; 4],
+    labels: u32,
+    /// Bytes of shared memory.
+    shared: usize,
+    /// Instructions in copied functions.
+    copied: usize,
+    /// The functions that are called, by name.
+    pub called: Vec<String>,
+    numbers: HashMap<(usize, bool), Reg>,
+    /// The program's registers in this phase, by slot and width.
+    places: HashMap<(usize, bool), Lanes>,
+    /// Where they are between phases.
+    kept: HashMap<(usize, bool), Lanes>,
+    /// Written in this phase.
+    written: Vec<(usize, bool)>,
+    /// The coordinates of each element of the unit, once they are needed.
+    coordinates: [Option<Vec<Reg>>; 4],
+}
+
+impl<'a> Code<'a> {
+    pub fn new(encoded: &'a Encoded, bodies: &'a Bodies) -> Code<'a> {
+        Code {
+            encoded,
+            bodies,
+            head: String::new(),
+            text: String::new(),
+            lines: 0,
+            counts: [0; 4],
+            labels: 0,
+            shared: 0,
+            copied: 0,
+            called: Vec::new(),
+            numbers: HashMap::new(),
+            places: HashMap::new(),
+            kept: HashMap::new(),
+            written: Vec::new(),
+            coordinates: Default::default(),
+        }
+    }
+
+    /// Appends an instruction or a label.
+    pub fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+        self.lines += 1;
+    }
+
+    pub fn lines(&self) -> usize {
+        self.lines
+    }
+
+    fn reg(&mut self, kind: usize) -> Reg {
+        self.counts[kind] += 1;
+        Reg(['w', 'q', 'h', 'k'][kind], self.counts[kind] - 1)
+    }
+
+    /// A register of 64 bits.
+    pub fn long(&mut self) -> Reg {
+        self.reg(1)
+    }
+
+    /// A predicate.
+    pub fn flag(&mut self) -> Reg {
+        self.reg(3)
+    }
+
+    fn word(&mut self) -> Reg {
+        self.reg(0)
+    }
+
+    fn lanes(&mut self, wide: bool) -> Lanes {
+        [(); 4].map(|()| self.reg(usize::from(wide)))
+    }
+
+    fn label(&mut self) -> u32 {
+        self.labels += 1;
+        self.labels
+    }
+
+    /// A register with the value of a parameter word.
+    fn param(&mut self, word: usize) -> Reg {
+        let value = self.long();
+        self.line(&format!("ld.param.u64 {value}, [p+{}];", 8 * word));
+        value
+    }
+
+    /// Writes declarations and code.
+    pub fn finish(&self, text: &mut String) {
+        for (kind, (bits, count)) in [".b32", ".b64", ".b16", ".pred"].iter().zip(self.counts).enumerate() {
+            let _ = writeln!(text, ".reg {bits} %{}<{}>;", ['w', 'q', 'h', 'k'][kind], count + 1);
+        }
+        text.push_str(".reg .b32 %t, %b, %n, %l;\n");
+        if self.shared > 0 {
+            let _ = writeln!(text, ".shared .align 16 .b8 s[{}];", self.shared);
+        }
+        text.push_str(&self.head);
+        text.push_str(&self.text);
+    }
+
+    // --- Phases ------------------------------------------------------------------------------------
+
+    /// Translates a phase; `None` for code that it does not know.
+    pub fn phase(&mut self, phase: &Phase, unit: &Unit) -> Option<()> {
+        self.places = self.kept.clone();
+        self.written.clear();
+        self.coordinates = Default::default();
+        let encoded = self.encoded;
+        let code = encoded.words.get(phase.code.clone())?;
+        // No load follows a store of another view.
+        let mut ahead: HashMap<usize, Lanes> = HashMap::new();
+        for (at, &word) in code.iter().enumerate() {
+            if ahead.len() < MOST_AHEAD
+                && let Some(load) = moved(word).filter(|moved| !moved.is_store)
+            {
+                let lanes = self.load(&load, phase, unit)?;
+                ahead.insert(at, lanes);
+            }
+        }
+        for (at, &word) in code.iter().enumerate() {
+            let operand = |shift: u32| (word >> shift) as usize & 0x3ff;
+            let to = operand(14);
+            if let Some(moved) = moved(word) {
+                let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
+                if moved.is_store {
+                    let value = self.value(to, wide)?;
+                    self.store(&moved, value, phase, unit)?;
+                    continue;
+                }
+                let lanes = match ahead.get(&at) {
+                    Some(lanes) => *lanes,
+                    None => self.load(&moved, phase, unit)?,
+                };
+                self.set(to, wide, lanes);
+                continue;
+            }
+            let (a, b) = (operand(24), operand(34));
+            match word & 0x3fff {
+                position @ (op::POSITION | op::WITHIN) => {
+                    let first = if position == op::POSITION { unit.first } else { unit.within }?;
+                    let lanes = self.lanes(true);
+                    for (j, lane) in lanes.iter().enumerate() {
+                        self.line(&format!("add.s64 {lane}, {first}, {j};"));
+                    }
+                    self.set(to, true, lanes);
+                }
+                code if code == op::EXISTING || code == op::EXISTING + 1 => {
+                    let wide = code > op::EXISTING;
+                    let (old, new, has) = (self.value(a, wide)?, self.value(b, wide)?, unit.has?);
+                    let lanes = self.lanes(wide);
+                    for j in 0..4 {
+                        let bits = if wide { 64 } else { 32 };
+                        self.line(&format!("selp.b{bits} {}, {}, {}, {};", lanes[j], new[j], old[j], has[j]));
+                    }
+                    self.set(to, wide, lanes);
+                }
+                code if code == op::LANES_AWAY || code == op::LANES_AWAY + 1 => {
+                    let wide = code > op::LANES_AWAY;
+                    let from = self.value(a, wide)?;
+                    let lanes = self.away(from, wide, unit.half)?;
+                    self.set(to, wide, lanes);
+                }
+                code if code == op::COPY || code == op::COPY + 1 => {
+                    let lanes = self.value(a, code > op::COPY)?;
+                    self.set(to, code > op::COPY, lanes);
+                }
+                code => {
+                    let function =
+                        *self.bodies.functions.get(usize::try_from(code.checked_sub(op::FUNCTION)?).ok()?)?;
+                    let mut values = Vec::new();
+                    for (class, shift) in function.arguments().into_iter().zip([24, 34, 44, 54]) {
+                        values.push((self.value(operand(shift), is_wide(class))?, is_wide(class)));
+                    }
+                    let wide = is_wide(function.result);
+                    let lanes = self.function(&format!("fn_{code}"), &values, wide, unit.most)?;
+                    self.set(to, wide, lanes);
+                }
+            }
+        }
+        self.keep();
+        Some(())
+    }
+
+    /// Moves what the phase wrote to where the next one looks for it.
+    fn keep(&mut self) {
+        if self.encoded.words[6] == 0 {
+            return;
+        }
+        // All reads, then all writes: a register may be another one's place.
+        let written = std::mem::take(&mut self.written);
+        let copies: Vec<Lanes> = written
+            .iter()
+            .map(|key| {
+                let (from, to) = (self.places[key], self.lanes(key.1));
+                self.copy(from, to, key.1);
+                to
+            })
+            .collect();
+        for (key, from) in written.into_iter().zip(copies) {
+            let to = match self.kept.get(&key) {
+                Some(to) => *to,
+                None => self.lanes(key.1),
+            };
+            self.kept.insert(key, to);
+            self.copy(from, to, key.1);
+        }
+    }
+
+    fn copy(&mut self, from: Lanes, to: Lanes, wide: bool) {
+        for (from, to) in from.into_iter().zip(to) {
+            self.line(&format!("mov.b{} {to}, {from};", if wide { 64 } else { 32 }));
+        }
+    }
+
+    fn set(&mut self, slot: usize, wide: bool, lanes: Lanes) {
+        self.places.insert((slot, wide), lanes);
+        if !self.written.contains(&(slot, wide)) {
+            self.written.push((slot, wide));
+        }
+    }
+
+    /// A register or a number.
+    fn value(&mut self, operand: usize, wide: bool) -> Option<Lanes> {
+        if operand & NUMBER as usize == 0 {
+            return self.places.get(&(operand, wide)).copied();
+        }
+        let index = operand & (NUMBER as usize - 1);
+        if let Some(reg) = self.numbers.get(&(index, wide)) {
+            return Some([*reg; 4]);
+        }
+        let reg = self.reg(usize::from(wide));
+        let (bits, at) = (if wide { 64 } else { 32 }, 8 * (half(self.encoded.words[1], 0) + index));
+        let _ = writeln!(self.head, "ld.param.b{bits} {reg}, [p+{at}];");
+        self.numbers.insert((index, wide), reg);
+        Some([reg; 4])
+    }
+
+    // --- Lanes ---------------------------------------------------------------------------------------
+
+    /// The lanes `half` away, where lane l is element l % 4 of thread l / 4.
+    fn away(&mut self, from: Lanes, wide: bool, half: u32) -> Option<Lanes> {
+        if half < 4 {
+            return Some([0, 1, 2, 3].map(|j| from[(j + half as usize) & 3]));
+        }
+        let distance = half / 4;
+        let to = self.lanes(wide);
+        match distance {
+            1..32 => {
+                for (from, to) in from.into_iter().zip(to) {
+                    if !wide {
+                        self.line(&format!("shfl.sync.down.b32 {to}, {from}, {distance}, 31, -1;"));
+                        continue;
+                    }
+                    let [low, high] = [self.word(), self.word()];
+                    self.line(&format!("mov.b64 {{{low}, {high}}}, {from};"));
+                    for part in [low, high] {
+                        self.line(&format!("shfl.sync.down.b32 {part}, {part}, {distance}, 31, -1;"));
+                    }
+                    self.line(&format!("mov.b64 {to}, {{{low}, {high}}};"));
+                }
+            }
+            32 => {
+                // To another warp, through shared memory.
+                let size = if wide { 32 } else { 16 };
+                let (begin, own) = (self.shared, self.word());
+                self.shared += size * self.encoded.threads;
+                self.line(&format!("mov.u32 {own}, s;"));
+                self.line(&format!("mad.lo.u32 {own}, %t, {size}, {own};"));
+                for (form, registers, at) in vectors(from, wide) {
+                    self.line(&format!("st.shared.{form} [{own}+{}], {registers};", begin + at));
+                }
+                self.line("bar.sync 0;");
+                let (theirs, exists) = (self.word(), self.flag());
+                // The last lanes have no other; what they compute is not used.
+                self.line(&format!("setp.lt.u32 {exists}, %t, {};", self.encoded.threads.saturating_sub(32)));
+                self.line(&format!("selp.u32 {theirs}, {}, 0, {exists};", 32 * size));
+                self.line(&format!("add.u32 {theirs}, {theirs}, {own};"));
+                for (form, registers, at) in vectors(to, wide) {
+                    self.line(&format!("ld.shared.{form} {registers}, [{theirs}+{}];", begin + at));
+                }
+            }
+            _ => return None,
+        }
+        Some(to)
+    }
+
+    // --- Functions -----------------------------------------------------------------------------------
+
+    /// The results of a function for the first `most` lanes.
+    fn function(&mut self, name: &str, values: &[(Lanes, bool)], wide: bool, most: usize) -> Option<Lanes> {
+        let item = self.bodies.get(name)?;
+        // One value in all lanes is computed once.
+        let alike = values.iter().all(|(lanes, _)| lanes.iter().all(|lane| *lane == lanes[0]));
+        let most = if alike { 1 } else { most };
+        let cost = item.weight * most;
+        let copies = item.plain && (item.weight <= SHORT || self.copied + cost <= MOST_COPIED);
+        self.copied += if copies { cost } else { 0 };
+        let mut lanes = self.lanes(wide);
+        for (j, lane) in lanes.iter().enumerate().take(most) {
+            let arguments: Vec<(Reg, bool)> = values.iter().map(|(lanes, wide)| (lanes[j], *wide)).collect();
+            match copies {
+                true => self.inline(item, &arguments, (*lane, wide))?,
+                false => self.call(name, &arguments, (*lane, wide)),
+            }
+        }
+        let first = lanes[0];
+        lanes[most..].fill(first);
+        if !copies && !self.called.iter().any(|known| known == name) {
+            self.called.push(name.to_string());
+        }
+        Some(lanes)
+    }
+
+    fn call(&mut self, name: &str, arguments: &[(Reg, bool)], (result, wide): (Reg, bool)) {
+        let bits = |wide: bool| if wide { 64 } else { 32 };
+        self.line("{");
+        for (i, (argument, wide)) in arguments.iter().enumerate() {
+            self.line(&format!(".param .b{} a{i};", bits(*wide)));
+            self.line(&format!("st.param.b{} [a{i}], {argument};", bits(*wide)));
+        }
+        self.line(&format!(".param .b{} r;", bits(wide)));
+        let names: Vec<String> = (0..arguments.len()).map(|i| format!("a{i}")).collect();
+        self.line(&format!("call.uni (r), {name}, ({});", names.join(", ")));
+        self.line(&format!("ld.param.b{} {result}, [r];", bits(wide)));
+        self.line("}");
+    }
+
+    /// Copies a function's body into a block.
+    fn inline(&mut self, item: &Item, arguments: &[(Reg, bool)], (result, wide): (Reg, bool)) -> Option<()> {
+        let label = self.label();
+        let mut leaves = false;
+        self.line("{");
+        for (at, line) in item.body.iter().enumerate() {
+            if let Some(rest) = line.strip_prefix("ld.param.") {
+                // `f32 %f1, [fn_8_param_0];`
+                let (form, rest) = rest.split_once(char::is_whitespace)?;
+                let (to, from) = rest.trim().split_once(',')?;
+                // Or `[fn_8_param_0+2];`, for bytes from the second on.
+                let from = from.trim().trim_end_matches("];");
+                let (from, offset) = from.split_once('+').unwrap_or((from, "0"));
+                let number: usize = from.rsplit('_').next()?.parse().ok()?;
+                let (mut argument, wide) = *arguments.get(number)?;
+                let offset: usize = offset.parse().ok()?;
+                if offset > 0 {
+                    let all = argument;
+                    argument = self.reg(usize::from(wide));
+                    self.line(&format!(
+                        "shr.u{} {argument}, {all}, {};",
+                        if wide { 64 } else { 32 },
+                        8 * offset
+                    ));
+                }
+                self.line(&taken(form, to.trim(), argument, wide)?);
+            } else if let Some(rest) = line.strip_prefix("st.param.") {
+                let value = rest.rsplit(',').next()?.trim();
+                self.line(&format!("mov.b{} {result}, {value}", if wide { 64 } else { 32 }));
+            } else if line == "ret;" {
+                if at + 1 < item.body.len() {
+                    leaves = true;
+                    self.line(&format!("bra.uni D{label};"));
+                }
+            } else {
+                let line = line.replace("$L__", &format!("$L{label}_"));
+                self.line(&line);
+            }
+        }
+        self.line("}");
+        if leaves {
+            self.line(&format!("D{label}:"));
+        }
+        Some(())
+    }
+}
+
+/// True for registers of 64 bits.
+fn is_wide(class: Class) -> bool {
+    class != Class::F32
+}
+
+/// Four registers as vectors of 16 bytes: the type, the list, and the offset in bytes.
+fn vectors([a, b, c, d]: Lanes, wide: bool) -> Vec<(&'static str, String, usize)> {
+    match wide {
+        true => vec![("v2.b64", format!("{{{a}, {b}}}"), 0), ("v2.b64", format!("{{{c}, {d}}}"), 16)],
+        false => vec![("v4.b32", format!("{{{a}, {b}, {c}, {d}}}"), 0)],
+    }
+}
+
+/// Reads an argument as `ld.param` of a form would: all of it, or its lowest bits.
+fn taken(form: &str, to: &str, argument: Reg, wide: bool) -> Option<String> {
+    let bits = if wide { 64 } else { 32 };
+    let read: u32 = form.get(1..)?.parse().ok()?;
+    let target = match to.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "%rd" | "%fd" => 64,
+        "%r" | "%f" => 32,
+        "%rs" => 16,
+        _ => return None,
+    };
+    if read == bits && read == target {
+        return Some(format!("mov.b{bits} {to}, {argument};"));
+    }
+    let sign = if form.starts_with('s') { 's' } else { 'u' };
+    Some(format!("cvt.{sign}{target}.{sign}{read} {to}, {argument};"))
+}
+
+// --- Memory ------------------------------------------------------------------------------------------
+
+impl Code<'_> {
+    fn place(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Place> {
+        let (shift, mode) = (moved.shift, self.encoded.words[moved.at + 1]);
+        let base = self.param(moved.at);
+        match mode & 3 {
+            0 => {
+                let at = self.long();
+                self.line(&format!("shl.b64 {at}, {}, {shift};", unit.first?));
+                self.line(&format!("add.s64 {at}, {at}, {base};"));
+                Some(Place::Adjacent(at, mode & 4 != 0))
+            }
+            1 => Some(Place::Same(base)),
+            _ => {
+                let units = mode & 8 != 0 && !unit.apart;
+                let computed = if units { 1 } else { unit.most };
+                let mut each = [base; 4];
+                for (j, at) in each.iter_mut().enumerate().take(computed) {
+                    *at = self.address(base, moved, phase, unit, j)?;
+                }
+                if !units {
+                    return Some(Place::Each(each));
+                }
+                if mode & 4 != 0 {
+                    return Some(Place::Adjacent(each[0], true));
+                }
+                let step = self.param(moved.at + 1 + phase.rank);
+                self.line(&format!("shl.b64 {step}, {step}, {shift};"));
+                for j in 1..unit.most {
+                    let (at, before) = (self.long(), each[j - 1]);
+                    self.line(&format!("add.s64 {at}, {before}, {step};"));
+                    each[j] = at;
+                }
+                Some(Place::Each(each))
+            }
+        }
+    }
+
+    /// The address of element `j` of the unit in a view with strides.
+    fn address(&mut self, base: Reg, moved: &Moved, phase: &Phase, unit: &Unit, j: usize) -> Option<Reg> {
+        if self.coordinates[j].is_none() {
+            self.coordinates[j] = Some(self.split(phase, unit.first?, j));
+        }
+        let coordinates = self.coordinates[j].clone()?;
+        let offset = self.long();
+        self.line(&format!("mov.u64 {offset}, 0;"));
+        for (d, coordinate) in coordinates.into_iter().enumerate() {
+            let stride = self.param(moved.at + 2 + d);
+            self.line(&format!("mad.lo.s64 {offset}, {coordinate}, {stride}, {offset};"));
+        }
+        self.line(&format!("shl.b64 {offset}, {offset}, {};", moved.shift));
+        self.line(&format!("add.s64 {offset}, {offset}, {base};"));
+        Some(offset)
+    }
+
+    /// The coordinates of an element.
+    fn split(&mut self, phase: &Phase, first: Reg, j: usize) -> Vec<Reg> {
+        let position = self.long();
+        self.line(&format!("add.s64 {position}, {first}, {j};"));
+        let wide = self.encoded.words[10] & 1 == 1;
+        let mut all = vec![position; phase.rank];
+        let mut rest = position;
+        if !wide {
+            rest = self.word();
+            self.line(&format!("cvt.u32.u64 {rest}, {position};"));
+        }
+        for d in (0..phase.rank).rev() {
+            let word = phase.space + 2 * d;
+            let coordinate = self.long();
+            all[d] = coordinate;
+            if wide {
+                if d == 0 {
+                    self.line(&format!("mov.b64 {coordinate}, {rest};"));
+                    break;
+                }
+                let (extent, quotient) = (self.param(word), self.long());
+                self.line(&format!("div.u64 {quotient}, {rest}, {extent};"));
+                self.line(&format!("mul.lo.s64 {coordinate}, {quotient}, {extent};"));
+                self.line(&format!("sub.s64 {coordinate}, {rest}, {coordinate};"));
+                rest = quotient;
+                continue;
+            }
+            if d == 0 {
+                self.line(&format!("cvt.u64.u32 {coordinate}, {rest};"));
+                break;
+            }
+            // `quotient` of the prelude.
+            let [extent, magic, shift, quotient, remainder] = [(); 5].map(|()| self.word());
+            for (register, at) in [(extent, 8 * word), (magic, 8 * word + 8), (shift, 8 * word + 12)] {
+                self.line(&format!("ld.param.u32 {register}, [p+{at}];"));
+            }
+            self.line(&format!("mul.hi.u32 {quotient}, {rest}, {magic};"));
+            self.line(&format!("add.u32 {quotient}, {quotient}, {rest};"));
+            self.line(&format!("shr.u32 {quotient}, {quotient}, {shift};"));
+            self.line(&format!("mul.lo.u32 {remainder}, {quotient}, {extent};"));
+            self.line(&format!("sub.u32 {remainder}, {rest}, {remainder};"));
+            self.line(&format!("cvt.u64.u32 {coordinate}, {remainder};"));
+            rest = quotient;
+        }
+        all
+    }
+
+    fn load(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Lanes> {
+        let size = 1usize << moved.shift;
+        let place = self.place(moved, phase, unit)?;
+        let form = format!("u{}", 8 * size);
+        if let Place::Same(at) = place {
+            let raw = self.reg(usize::from(size == 8));
+            self.line(&format!("ld.global.{form} {raw}, [{at}];"));
+            return self.open(moved, [raw; 4], 1);
+        }
+        let raw = self.lanes(size == 8);
+        let address = |j: usize| match &place {
+            Place::Each(each) => format!("[{}]", each[j]),
+            Place::Adjacent(at, _) | Place::Same(at) => format!("[{at}+{}]", j * size),
+        };
+        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
+        let label = self.label();
+        if let Some(whole) = vector {
+            self.line(&format!("@{whole} bra V{label};"));
+        }
+        for (j, raw) in raw.iter().enumerate().take(unit.most) {
+            match unit.has {
+                Some(has) => {
+                    self.line(&format!("mov.b{} {raw}, 0;", if size == 8 { 64 } else { 32 }));
+                    self.line(&format!("@{} ld.global.{form} {raw}, {};", has[j], address(j)));
+                }
+                None => self.line(&format!("ld.global.{form} {raw}, {};", address(j))),
+            }
+        }
+        if vector.is_some() {
+            self.line(&format!("bra.uni W{label};"));
+            self.line(&format!("V{label}:"));
+            let Place::Adjacent(at, _) = place else { return None };
+            self.load_four(raw, at, size);
+            self.line(&format!("W{label}:"));
+        }
+        self.open(moved, raw, unit.most)
+    }
+
+    /// Loads four adjacent elements.
+    fn load_four(&mut self, [a, b, c, d]: Lanes, at: Reg, size: usize) {
+        match size {
+            1 => {
+                let all = self.word();
+                self.line(&format!("ld.global.u32 {all}, [{at}];"));
+                for (j, raw) in [a, b, c, d].iter().enumerate() {
+                    self.line(&format!("bfe.u32 {raw}, {all}, {}, 8;", 8 * j));
+                }
+            }
+            2 => {
+                let (low, high) = (self.word(), self.word());
+                self.line(&format!("ld.global.v2.u32 {{{low}, {high}}}, [{at}];"));
+                for (pair, [even, odd]) in [(low, [a, b]), (high, [c, d])] {
+                    self.line(&format!("and.b32 {even}, {pair}, 65535;"));
+                    self.line(&format!("shr.u32 {odd}, {pair}, 16;"));
+                }
+            }
+            4 => self.line(&format!("ld.global.v4.u32 {{{a}, {b}, {c}, {d}}}, [{at}];")),
+            _ => {
+                self.line(&format!("ld.global.v2.u64 {{{a}, {b}}}, [{at}];"));
+                self.line(&format!("ld.global.v2.u64 {{{c}, {d}}}, [{at}+16];"));
+            }
+        }
+    }
+
+    fn store(&mut self, moved: &Moved, value: Lanes, phase: &Phase, unit: &Unit) -> Option<()> {
+        let size = 1usize << moved.shift;
+        let raw = self.close(moved, value, unit.most)?;
+        let place = self.place(moved, phase, unit)?;
+        let address = |j: usize| match &place {
+            Place::Each(each) => format!("[{}]", each[j]),
+            Place::Adjacent(at, _) => format!("[{at}+{}]", j * size),
+            Place::Same(at) => format!("[{at}]"),
+        };
+        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
+        let label = self.label();
+        if let Some(whole) = vector {
+            self.line(&format!("@{whole} bra V{label};"));
+        }
+        for (j, raw) in raw.iter().enumerate().take(unit.most) {
+            let guard = unit.has.map_or(String::new(), |has| format!("@{} ", has[j]));
+            self.line(&format!("{guard}st.global.u{} {}, {raw};", 8 * size, address(j)));
+        }
+        if vector.is_some() {
+            self.line(&format!("bra.uni W{label};"));
+            self.line(&format!("V{label}:"));
+            let Place::Adjacent(at, _) = place else { return None };
+            self.store_four(raw, at, size);
+            self.line(&format!("W{label}:"));
+        }
+        Some(())
+    }
+
+    fn store_four(&mut self, [a, b, c, d]: Lanes, at: Reg, size: usize) {
+        match size {
+            1 => {
+                let (low, high) = (self.word(), self.word());
+                self.line(&format!("prmt.b32 {low}, {a}, {b}, 0x0040;"));
+                self.line(&format!("prmt.b32 {high}, {c}, {d}, 0x0040;"));
+                self.line(&format!("prmt.b32 {low}, {low}, {high}, 0x5410;"));
+                self.line(&format!("st.global.u32 [{at}], {low};"));
+            }
+            2 => {
+                let (low, high) = (self.word(), self.word());
+                self.line(&format!("prmt.b32 {low}, {a}, {b}, 0x5410;"));
+                self.line(&format!("prmt.b32 {high}, {c}, {d}, 0x5410;"));
+                self.line(&format!("st.global.v2.u32 [{at}], {{{low}, {high}}};"));
+            }
+            4 => self.line(&format!("st.global.v4.u32 [{at}], {{{a}, {b}, {c}, {d}}};")),
+            _ => {
+                self.line(&format!("st.global.v2.u64 [{at}], {{{a}, {b}}};"));
+                self.line(&format!("st.global.v2.u64 [{at}+16], {{{c}, {d}}};"));
+            }
+        }
+    }
+
+    /// The values of elements' bits.
+    fn open(&mut self, moved: &Moved, raw: Lanes, most: usize) -> Option<Lanes> {
+        let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
+        self.function(&format!("load_{}", moved.dtype), &[(raw, moved.shift == 3)], wide, most)
+    }
+
+    /// The bits of rounded values.
+    fn close(&mut self, moved: &Moved, value: Lanes, most: usize) -> Option<Lanes> {
+        let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
+        self.function(&format!("store_{}", moved.dtype), &[(value, wide)], moved.shift == 3, most)
+    }
+}

@@ -1,0 +1,80 @@
+//! Programs that together contain every function, every kind of view and every shape of reduction.
+
+use crate::array::{Class, Dtype};
+use crate::kernel::View;
+use crate::kernel::cuda::interpret::{Coder, Encoded, FUNCTIONS, Function, HEAD, Phase, op};
+
+fn native(class: Class) -> Dtype {
+    match class {
+        Class::F32 => Dtype::F32,
+        Class::F64 => Dtype::F64,
+        _ => Dtype::I64,
+    }
+}
+
+/// `f(f(...), ...)` over linear views, `times` deep.
+fn function(code: u64, function: &Function<'_>, times: usize) -> Option<Encoded> {
+    let mut coder = Coder::new();
+    let dims = coder.dims(&[1 << 20]);
+    let view = |coder: &mut Coder, class| {
+        coder.view(&[1 << 20], &[1], &View::new(1 << 20, native(class), [1].as_slice().into()))
+    };
+    let mut arguments = Vec::new();
+    for class in function.arguments() {
+        let (view, place) = (view(&mut coder, class), coder.take(class));
+        coder.emit_move(native(class), view, place, false)?;
+        arguments.push(place);
+    }
+    let result = coder.take(function.result);
+    for time in 0..times {
+        coder.emit(code, result, &arguments);
+        if time + 1 < times && function.arguments().first() == Some(&function.result) {
+            arguments[0] = result;
+        }
+    }
+    let out = view(&mut coder, function.result);
+    coder.emit_move(native(function.result), out, result, true)?;
+    let main = Phase { code: [0, coder.at()], dims };
+    let mut head = [0; HEAD];
+    head[0] = 1 << 20;
+    coder.finish(head, main, Default::default(), 128)
+}
+
+/// A copy between views of a kind.
+fn copy(dtype: Dtype, strides: &[isize], ptr: u64, wide: bool) -> Option<Encoded> {
+    let mut coder = Coder::new();
+    let shape = [6, 40, 64];
+    let dims = coder.dims(&shape);
+    let from = coder.view(&shape, strides, &View::new(ptr, dtype, strides.into()));
+    let to: &[isize] = if strides.contains(&0) { &[2560, 64, 1] } else { strides };
+    let to = coder.view(&shape, to, &View::new(ptr, dtype, to.into()));
+    let place = coder.take(dtype.class());
+    coder.emit_move(dtype, from, place, false)?;
+    coder.emit_move(dtype, to, place, true)?;
+    let main = Phase { code: [0, coder.at()], dims };
+    let mut head = [0; HEAD];
+    (head[0], head[10]) = (6 * 40 * 64, u64::from(wide));
+    coder.finish(head, main, Default::default(), 128)
+}
+
+/// Every function, copied and called; every dtype through every kind of view.
+pub(crate) fn samples() -> Vec<(String, Encoded)> {
+    let mut all = Vec::new();
+    for (line, code) in FUNCTIONS.lines().zip(op::FUNCTION..) {
+        let Some(known) = Function::read(line) else { continue };
+        for times in [1, 30] {
+            all.extend(function(code, &known, times).map(|encoded| (format!("{times} of {line}"), encoded)));
+        }
+    }
+    let strides: [&[isize]; 6] =
+        [&[2560, 64, 1], &[1, 1, 1], &[0, 0, 0], &[64, 0, 1], &[0, 64, 0], &[1, 6, 240]];
+    for dtype in Dtype::REAL {
+        for strides in strides {
+            for (ptr, wide) in [(1 << 20, false), ((1 << 20) + 8, true)] {
+                let name = format!("copy of {dtype} by {strides:?}, {wide}");
+                all.extend(copy(dtype, strides, ptr, wide).map(|encoded| (name, encoded)));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,124 @@
+//! The first elements of rows in sort order, without sorting the rows. On CUDA devices blocks choose among parts of rows, then
+//! among what these chose.
+
+use super::{Sort, host};
+use crate::array::{Dims, Dtype};
+use crate::base::Result;
+use crate::kernel::cuda::operand::{copy, packed, row_stride};
+use crate::kernel::cuda::order::{SORTABLE_ANY, order};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, View};
+
+/// What [`Sort`] puts first in each row.
+///
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., the number of elements to keep, at most
+/// [`Top::MOST`]. `Launch::limit` is the length of the input's rows; its last stride steps through them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Top(pub Sort);
+
+/// Blocks that keep a large device busy.
+const BLOCKS: u64 = 1024;
+/// Fewest elements of a part of a row.
+const PART: u64 = 1 << 14;
+
+impl Top {
+    /// The most elements of a row to keep, so that most of what a block collects is cut.
+    pub const MOST: usize = 512;
+}
+
+/// The shape of the input.
+fn whole(launch: &Launch) -> Dims {
+    let mut shape = launch.shape.clone();
+    if let Some(last) = shape.last_mut() {
+        *last = launch.limit;
+    }
+    shape
+}
+
+impl Kind for Top {
+    fn label(&self) -> String {
+        "top".into()
+    }
+
+    fn ordered(&self) -> Option<Dtype> {
+        self.0.ordered()
+    }
+
+    fn elements(&self, launch: &Launch) -> u64 {
+        whole(launch).iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64))
+    }
+
+    fn bytes(&self, launch: &Launch) -> u64 {
+        let kept =
+            launch.shape.iter().fold(8 + self.0.dtype.size() as u64, |n, &e| n.saturating_mul(e as u64));
+        self.elements(launch).saturating_mul(self.0.dtype.size() as u64).saturating_add(kept)
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { host::run_top(&self.0, launch) }
+    }
+
+    fn ships(&self) -> bool {
+        true
+    }
+
+    fn source(&self, _: Signature) -> CudaSource {
+        let values = [("KEY", bits_type(self.0.dtype)), ("SORTABLE", SORTABLE_ANY)];
+        let text = assemble(include_str!("../../../../kernels/top.cu"), &values);
+        CudaSource { text, entries: &["top"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, _: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let dtype = self.0.dtype;
+        let Some((&kept, outer)) = launch.shape.split_last() else { return Ok(()) };
+        let (rows, kept, length) =
+            (outer.iter().map(|&n| n as u64).product::<u64>(), kept as u64, launch.limit as u64);
+        let from = whole(launch);
+        let mut input = launch.views[0].clone();
+        if row_stride(&from, &input).is_none() {
+            let place = packed(queue, &from, dtype)?;
+            copy(queue, &from, &input, &place)?;
+            input = place;
+        }
+        let mut targets = [launch.views[1].clone(), launch.views[2].clone()];
+        for target in &mut targets {
+            if row_stride(&launch.shape, target).is_none() {
+                *target = packed(queue, &launch.shape, target.dtype)?;
+            }
+        }
+        let stride = |shape: &[usize], view: &View| row_stride(shape, view).unwrap_or(0);
+        let [to_values, to_positions] = [0, 1].map(|t| stride(&launch.shape, &targets[t]));
+        let order = order(dtype, self.0.descending);
+        let (mut values, mut positions, mut row, mut length) = (input.ptr, 0, stride(&from, &input), length);
+        let parts = (BLOCKS / rows).min(length / PART).max(1);
+        if parts > 1 {
+            let chosen = rows * parts * kept;
+            let (best, at) = (queue.scratch(chosen * dtype.size() as u64)?, queue.scratch(chosen * 8)?);
+            let words = [values, 0, best, at, length, parts, kept, row, kept, kept, order];
+            queue.run(0, (rows * parts) as u32, 256, &words)?;
+            (values, positions, row, length) = (best, at, parts * kept, parts * kept);
+        }
+        let words = [
+            values,
+            positions,
+            targets[0].ptr,
+            targets[1].ptr,
+            length,
+            1,
+            kept,
+            row,
+            to_values,
+            to_positions,
+            order,
+        ];
+        queue.run(0, rows as u32, 256, &words)?;
+        for (target, view) in targets.iter().zip(&launch.views[1..]) {
+            if target.ptr != view.ptr {
+                copy(queue, &launch.shape, target, view)?;
+            }
+        }
+        Ok(())
+    }
+}
