@@ -308,7 +308,7 @@ pub(super) static WHERE: ComplexFn = ComplexFn {
     to_real: false,
 };
 
-static POLAR: MapFn = MapFn {
+pub(super) static POLAR: MapFn = MapFn {
     name: "polar",
     arity: 2,
     select: false,
@@ -320,7 +320,7 @@ static POLAR: MapFn = MapFn {
     complex: None,
 };
 
-static CONJ: MapFn = MapFn {
+pub(super) static CONJ: MapFn = MapFn {
     name: "conj",
     arity: 1,
     select: false,

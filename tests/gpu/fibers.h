@@ -16,6 +16,7 @@
 #define __shared__ static
 #define __grid_constant__
 #define __restrict__
+#define __noinline__
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 

@@ -13,7 +13,7 @@ mod links;
 mod mapping;
 mod maps;
 mod moves;
-mod on_cpu;
+pub(super) mod on_cpu;
 mod peers;
 mod products;
 mod profiling;

@@ -5,8 +5,9 @@
 
 use super::*;
 use crate::base::Result;
+use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
-use crate::kernel::cuda::interpret::Encoded;
+use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
 use crate::kernel::cuda::{CudaSource, PRELUDE, Planned, Product, Queue};
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
@@ -92,6 +93,8 @@ impl Translated {
 
     fn translate(source: &CudaSource) -> Translated {
         let own = source.text.strip_prefix(PRELUDE).expect("sources begin with the prelude");
+        // Memory whose size the launch says.
+        let own = &own.replace("extern __shared__ uint4 slots[];", "static uint4 slots[4096];");
         let mut text = format!("#include \"prelude.h\"\n{}\n", without_assembly(own));
         // Entries may be in a namespace.
         let spaces: BTreeSet<&str> = own.lines().filter_map(|line| line.strip_prefix("namespace ")).collect();
@@ -189,6 +192,27 @@ impl Side for OnCpu {
             .for_each(|(_, word)| word.store(0, Relaxed));
         any
     }
+}
+
+/// Runs an encoded program by the interpreter that knows complex numbers, `kernels/interpret.cu`; false without a C++
+/// compiler.
+pub(crate) fn interpret(program: &Encoded) -> bool {
+    static KERNEL: OnceLock<Option<Translated>> = OnceLock::new();
+    let make = || {
+        let text = table::complex_source(table::FUNCTIONS, table::COMPLEX_FUNCTIONS);
+        let source = CudaSource { text, entries: &ready::COMPLEX_ENTRIES };
+        find().map(|_| Translated::translate(&source))
+    };
+    let Some(kernel) = KERNEL.get_or_init(make) else { return false };
+    assert!(program.shared <= MOST_SHARED);
+    let (library, grid) = (kernel.0.lock(), [program.blocks as u32, 1, 1]);
+    // SAFETY: `translate` defines the function; the launch's memory is live.
+    let ran = unsafe {
+        let run = library.get::<Run>(b"run\0").unwrap();
+        run(0, grid.as_ptr(), program.threads as u32, program.words.as_ptr(), program.words.len() as u64)
+    };
+    assert!(ran, "the parameter has {} words", program.words.len());
+    true
 }
 
 struct OnCpuQueue<'a> {

@@ -55,8 +55,7 @@ pub(super) static NVRTC: Toolkit = Toolkit::new(
         File { cuda: 12, unix: "libnvrtc.so.12", windows: "nvrtc64_120_0.dll" },
     ],
     "the CUDA toolkit, or the package `nvidia-cuda-nvrtc` (`nvidia-cuda-nvrtc-cu12` for CUDA 12)",
-    "the kernels that ship with Runnel do all work, some of it slower; elementwise work of complex numbers, \
-     and functions defined at run time, fail",
+    "the kernels that ship with Runnel do all work, some of it slower",
 );
 
 pub(super) static CUBLAS: Toolkit = Toolkit::new(

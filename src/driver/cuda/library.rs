@@ -76,6 +76,8 @@ pub(super) struct Library {
     changed: Condvar,
     /// The ready-made kernels, once they are needed.
     ready: OnceLock<Option<Arc<Loaded>>>,
+    /// The interpreter of programs with complex numbers.
+    complex: OnceLock<Option<Arc<Loaded>>>,
     /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
     shipped: Mutex<HashMap<Wanted, Option<Arc<Loaded>>>>,
     /// Translated programs by their structure; `None` while one is not loaded, or cannot be translated.
@@ -150,6 +152,7 @@ impl Library {
             tables,
             changed: Condvar::new(),
             ready: OnceLock::new(),
+            complex: OnceLock::new(),
             shipped: Mutex::default(),
             translated: Mutex::default(),
             counts: Counts::default(),
@@ -274,15 +277,23 @@ impl Library {
 
     /// The ready-made kernels ([`ready::ENTRIES`]); `None` if there are none for this device.
     pub fn ready(&self) -> Option<Arc<Loaded>> {
-        let load = || {
-            let loaded = self.load(&ready::image(self.arch)?, &ready::ENTRIES).ok()?;
-            let function = *loaded.functions.get(ready::INTERPRET)?;
-            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the kernel is loaded; every device that Runnel supports has this much shared memory.
-            let result = unsafe { sys::cuFuncSetAttribute(function, attribute, MOST_SHARED as i32) };
-            check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
-        };
+        let load = || self.load_interpreter(&ready::image(self.arch)?, &ready::ENTRIES, ready::INTERPRET);
         self.ready.get_or_init(load).clone()
+    }
+
+    /// The interpreter of programs with complex numbers ([`ready::COMPLEX_ENTRIES`]), as [`Library::ready`].
+    pub fn complex(&self) -> Option<Arc<Loaded>> {
+        let load = || self.load_interpreter(&ready::complex_image(self.arch)?, &ready::COMPLEX_ENTRIES, 0);
+        self.complex.get_or_init(load).clone()
+    }
+
+    fn load_interpreter(&self, image: &[u8], entries: &[&str], at: usize) -> Option<Arc<Loaded>> {
+        let loaded = self.load(image, entries).ok()?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the kernel is loaded; every device that Runnel supports has this much shared memory.
+        let result =
+            unsafe { sys::cuFuncSetAttribute(*loaded.functions.get(at)?, attribute, MOST_SHARED as i32) };
+        check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
     }
 
     /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the
@@ -292,7 +303,7 @@ impl Library {
         if let Some(known) = self.translated.lock().get(&structure) {
             return Ok(known.clone());
         }
-        let Some(bodies) = ready::bodies(self.arch) else { return Ok(None) };
+        let Some(bodies) = ready::bodies(self.arch, program.complex) else { return Ok(None) };
         self.translated.lock().insert(structure.clone(), None);
         let translate = move |library: &Library, program: &Encoded| {
             let loaded = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
@@ -405,9 +416,11 @@ impl Library {
     pub fn release(&self) {
         let mut tables = self.tables.lock();
         tables.recent.clear();
-        if let Some(Some(ready)) = self.ready.get() {
-            // SAFETY: as below.
-            let _ = unsafe { sys::cuModuleUnload(ready.module) };
+        for ready in [&self.ready, &self.complex] {
+            if let Some(Some(ready)) = ready.get() {
+                // SAFETY: as below.
+                let _ = unsafe { sys::cuModuleUnload(ready.module) };
+            }
         }
         let translated = self.translated.lock().drain().filter_map(|(_, loaded)| loaded).collect::<Vec<_>>();
         for loaded in self.shipped.lock().drain().filter_map(|(_, loaded)| loaded).chain(translated) {

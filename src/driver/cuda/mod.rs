@@ -51,10 +51,19 @@ pub fn expect_products(halves: bool) {
 #[path = "../../../tests/gpu/mod.rs"]
 mod gpu;
 
+#[cfg(test)]
+pub(crate) use gpu::on_cpu::interpret as interpret_on_cpu;
+
 /// The functions that translated programs contain.
 #[cfg(test)]
 pub(crate) fn shipped_functions() -> crate::kernel::cuda::translate::bodies::Bodies {
-    ready::read_bodies(1).unwrap()
+    ready::read_bodies(1, true).unwrap()
+}
+
+/// True when the kernels of a source ship.
+#[cfg(test)]
+pub(crate) fn ships(text: &str) -> bool {
+    shipped::has(text, nvrtc::Arch { major: 9, minor: 0 })
 }
 
 /// Says that a test is skipped, and adds a line to the file that `RUNNEL_SKIPPED` names: what is missing, and the

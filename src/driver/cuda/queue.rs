@@ -123,8 +123,14 @@ impl cuda::Queue for Queue<'_> {
             self.with(translated, |queue| queue.start(0, (blocks, 1, 1), threads, 0, words))?;
             return Ok(true);
         }
-        let (grid, block) = ((program.blocks as u32, 1, 1), program.threads as u32);
-        self.start(ready::INTERPRET, grid, block, program.shared as u32, &program.words)?;
+        let (grid, block, shared) =
+            ((program.blocks as u32, 1, 1), program.threads as u32, program.shared as u32);
+        if program.complex {
+            let Some(complex) = self.driver.library.complex() else { return Ok(false) };
+            self.with(complex, |queue| queue.start(0, grid, block, shared, &program.words))?;
+        } else {
+            self.start(ready::INTERPRET, grid, block, shared, &program.words)?;
+        }
         Ok(true)
     }
 

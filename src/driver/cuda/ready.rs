@@ -1,11 +1,11 @@
 //! The kernels that ship with Runnel as machine code: the interpreter of programs (`kernels/interpret.cu`), and
-//! those of `kernels/device.cu`.
+//! those of `kernels/device.cu`. Programs with complex numbers have an interpreter in an image of its own.
 //!
 //! An image of `kernels/ready` is for the devices of one major version from one minor version on. A file holds a
 //! hash of the source, then the compressed image. One whose source is not that of this build is not used.
 
 use super::nvrtc::{self, Arch};
-use crate::kernel::cuda::interpret::{FUNCTIONS, source};
+use crate::kernel::cuda::interpret::table::{COMPLEX_FUNCTIONS, FUNCTIONS, complex_source, source};
 use crate::kernel::cuda::translate::bodies::{self, Bodies};
 use std::io::Read;
 use std::sync::OnceLock;
@@ -16,12 +16,17 @@ pub(super) const ENTRIES: [&str; 3] = ["fill64", "pause", "interpret"];
 /// The interpreter among them.
 pub(super) const INTERPRET: usize = 2;
 
+/// The kernel of the image for complex numbers.
+pub(super) const COMPLEX_ENTRIES: [&str; 1] = ["interpret"];
+
 /// An image.
 pub(super) struct File {
     pub arch: Arch,
     /// The version of NVRTC that made it.
     pub compiler: &'static str,
     pub bytes: &'static [u8],
+    /// The interpreter of programs with complex numbers.
+    pub complex: &'static [u8],
     /// The images of `shipped`.
     pub kinds: &'static [u8],
 }
@@ -32,6 +37,7 @@ macro_rules! files {
             arch: Arch { major: $major, minor: $minor },
             compiler: $compiler,
             bytes: include_bytes!(concat!("../../../kernels/ready/sm_", $arch, "-", $compiler, ".bin")),
+            complex: include_bytes!(concat!("../../../kernels/ready/complex_", $arch, "-", $compiler, ".bin")),
             kinds: include_bytes!(concat!("../../../kernels/ready/kinds_", $arch, "-", $compiler, ".bin")),
         }),+),+]
     };
@@ -43,26 +49,47 @@ pub(super) static FILES: &[File] = files! {
     "13.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0), "100" = (10, 0), "120" = (12, 0);
 };
 
-/// The functions as PTX, by the version of NVRTC that made them.
-pub(super) static FUNCTIONS_PTX: [(&str, &[u8]); 2] = [
-    ("12.0", include_bytes!("../../../kernels/ready/functions-12.0.bin")),
-    ("13.0", include_bytes!("../../../kernels/ready/functions-13.0.bin")),
+/// The functions as PTX, by the version of NVRTC that made them: those of real numbers, and those of complex ones.
+pub(super) static FUNCTIONS_PTX: [(&str, [&[u8]; 2]); 2] = [
+    (
+        "12.0",
+        [
+            include_bytes!("../../../kernels/ready/functions-12.0.bin"),
+            include_bytes!("../../../kernels/ready/complex-12.0.bin"),
+        ],
+    ),
+    (
+        "13.0",
+        [
+            include_bytes!("../../../kernels/ready/functions-13.0.bin"),
+            include_bytes!("../../../kernels/ready/complex-13.0.bin"),
+        ],
+    ),
 ];
 
-/// The functions with the bits of the image for this device. `None` for devices that the PTX is not for.
-pub(super) fn bodies(arch: Arch) -> Option<&'static Bodies> {
-    static READ: [OnceLock<Option<Bodies>>; 2] = [const { OnceLock::new() }; 2];
+/// The sources of the two files of a version.
+pub(super) fn functions_sources() -> [String; 2] {
+    [bodies::source(FUNCTIONS), bodies::complex_source(COMPLEX_FUNCTIONS)]
+}
+
+/// The functions with the bits of the image for this device. `None` for devices that the PTX is not for. Without
+/// `complex`, those of complex numbers are left out.
+pub(super) fn bodies(arch: Arch, complex: bool) -> Option<&'static Bodies> {
+    static READ: [[OnceLock<Option<Bodies>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
     if arch < (Arch { major: 8, minor: 0 }) {
         return None;
     }
     let compiler = find(arch)?.compiler;
     let at = FUNCTIONS_PTX.iter().position(|(version, _)| *version == compiler)?;
-    READ[at].get_or_init(|| read_bodies(at)).as_ref()
+    READ[at][usize::from(complex)].get_or_init(|| read_bodies(at, complex)).as_ref()
 }
 
 /// The functions of one of [`FUNCTIONS_PTX`].
-pub(super) fn read_bodies(at: usize) -> Option<Bodies> {
-    Bodies::read(&String::from_utf8(unpack(FUNCTIONS_PTX[at].1, &bodies::source(FUNCTIONS))?).ok()?)
+pub(super) fn read_bodies(at: usize, complex: bool) -> Option<Bodies> {
+    let files = FUNCTIONS_PTX[at].1.iter().zip(functions_sources()).take(1 + usize::from(complex));
+    let texts: Option<Vec<_>> =
+        files.map(|(file, source)| String::from_utf8(unpack(file, &source)?).ok()).collect();
+    Bodies::read(&texts?.concat(), complex)
 }
 
 /// The image for a device: of the same major version as the NVRTC that is here, so that functions have the same
@@ -103,6 +130,11 @@ pub(super) fn wanted() -> Wanted {
 /// The image for a device; `None` if there is none of this build.
 pub(super) fn image(arch: Arch) -> Option<Vec<u8>> {
     unpack(find(arch)?.bytes, &source(FUNCTIONS))
+}
+
+/// The image for programs with complex numbers.
+pub(super) fn complex_image(arch: Arch) -> Option<Vec<u8>> {
+    unpack(find(arch)?.complex, &complex_source(FUNCTIONS, COMPLEX_FUNCTIONS))
 }
 
 /// What a file holds; `None` if it was not made of this source.

@@ -9,8 +9,8 @@ use super::ready;
 use super::sources::nvrtc_is_here;
 use crate::array::Class;
 use crate::kernel::cuda::PRELUDE;
-use crate::kernel::cuda::interpret::{self, FUNCTIONS, Form, Function};
-use crate::kernel::cuda::translate::bodies;
+use crate::kernel::cuda::interpret::table::{self, COMPLEX_FUNCTIONS, FUNCTIONS};
+use crate::kernel::cuda::interpret::{self, Form, Function};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -81,39 +81,53 @@ fn texts() -> BTreeSet<(usize, String)> {
                 texts.extend((0..3).map(|class| (class, text.clone())));
             }
         }
+        // Functions of complex numbers: the first or the second text after the name.
+        for (name, skipped) in [("CudaText::complex(", 0), ("twin(", 1), ("to_real(", 1)] {
+            for (at, name) in source.match_indices(name) {
+                let rest = &source[at + name.len()..];
+                let rest = match literal(rest) {
+                    Some(_) if skipped == 1 => {
+                        let others = rest.splitn(3, '"').nth(2).unwrap_or_default();
+                        others.find('"').map_or("", |at| &others[at..])
+                    }
+                    _ => rest,
+                };
+                if let Some(text) = literal(rest) {
+                    texts.extend([3, 4].map(|class| (class, text.clone())));
+                }
+            }
+        }
     }
     texts
 }
 
-const CLASSES: [Class; 3] = [Class::F32, Class::F64, Class::I64];
-const NAMES: [&str; 3] = ["float", "double", "i64"];
+const CLASSES: [Class; 5] = [Class::F32, Class::F64, Class::I64, Class::C64, Class::C128];
+const NAMES: [&str; 5] = ["float", "double", "i64", "c64", "c128"];
 
-/// The lines of the table; the compiler says what class a text has.
-fn lines() -> String {
+/// The lines of both tables; the compiler says what class a text has.
+fn lines() -> [String; 2] {
     let mut functions: Vec<(Form, usize, String)> = Vec::new();
     for (class, text) in texts() {
-        // Complex functions, and constants that are not functions.
-        if text.starts_with("complex") {
-            continue;
-        }
         match text.as_str() {
+            // The mark of a function of complex numbers.
+            "complex" => {}
             "b > a" | "b < a" => functions.push((Form::Wins, class, text)),
-            "(a ? b : c)" => functions.push((Form::Select, class, text)),
+            "(a ? b : c)" | "(a != 0 ? b : c)" => functions.push((Form::Select, class, text)),
             _ => functions.push((Form::Plain, class, text)),
         }
     }
-    for (from, text) in interpret::conversions() {
+    for (from, text) in table::conversions() {
         let class = CLASSES.iter().position(|c| *c == from).unwrap();
         functions.push((Form::Plain, class, text));
     }
+    functions.extend([3, 4].map(|class| (Form::Plain, class, "to_bool(a)".to_string())));
     functions.sort();
     functions.dedup();
-    let mut source = format!(
-        "{PRELUDE}\ntemplate <class T> struct Kind {{ static const u8 value = 2; }};\n\
-         template <> struct Kind<float> {{ static const u8 value = 0; }};\n\
-         template <> struct Kind<double> {{ static const u8 value = 1; }};\n\
-         template <class T> struct Kind<T&> {{ static const u8 value = Kind<T>::value; }};\n"
-    );
+    let mut source = format!("{PRELUDE}\ntemplate <class T> struct Kind {{ static const u8 value = 2; }};\n");
+    for (kind, name) in NAMES.iter().enumerate().filter(|(kind, _)| *kind != 2) {
+        let _ = writeln!(source, "template <> struct Kind<{name}> {{ static const u8 value = {kind}; }};");
+    }
+    source.push_str("template <class T> struct Kind<T&> { static const u8 value = Kind<T>::value; };\n");
     let mut kinds = String::new();
     for (at, (form, class, text)) in functions.iter().enumerate() {
         let class = NAMES[*class];
@@ -122,7 +136,7 @@ fn lines() -> String {
             source,
             "INLINE constexpr u8 kind_{at}({first} a, {class} b, {class} c, {class} d) {{ return Kind<decltype({text})>::value; }}"
         );
-        let _ = write!(kinds, "kind_{at}(0, 0, 0, 0), ");
+        let _ = write!(kinds, "kind_{at}({{}}, {{}}, {{}}, {{}}), ");
     }
     let _ = writeln!(source, "extern \"C\" __device__ const u8 kinds[] = {{ {kinds} 9 }};");
     let ptx = nvrtc::compile_now(&source, "compute_80", "kinds").unwrap();
@@ -130,9 +144,10 @@ fn lines() -> String {
     let values = ptx.split("kinds[").nth(1).and_then(|rest| rest.split(['{', '}']).nth(1)).unwrap();
     let values: Vec<usize> = values.split(',').map(|value| value.trim().parse().unwrap()).collect();
     assert_eq!(values.len(), functions.len() + 1);
-    let mut lines = String::new();
+    let mut lines = [String::new(), String::new()];
     for ((form, class, text), result) in functions.iter().zip(values) {
         let function = Function { form: *form, class: CLASSES[*class], result: CLASSES[result], text };
+        let lines = &mut lines[usize::from(*class > 2 || result > 2)];
         lines.push_str(&function.line());
         lines.push('\n');
     }
@@ -140,15 +155,17 @@ fn lines() -> String {
 }
 
 #[test]
-fn the_table_of_functions_is_fresh() {
+fn the_tables_of_functions_are_fresh() {
     if !nvrtc_is_here() {
         return;
     }
-    let lines = lines();
-    if updates() {
-        std::fs::write(folder().join("functions.txt"), &lines).unwrap();
-    } else {
-        assert_eq!(lines, FUNCTIONS, "run `.ci/ready`");
+    let files = [("functions.txt", FUNCTIONS), ("complex.txt", COMPLEX_FUNCTIONS)];
+    for (lines, (name, known)) in lines().into_iter().zip(files) {
+        if updates() {
+            std::fs::write(folder().join(name), &lines).unwrap();
+        } else {
+            assert_eq!(lines, known, "run `.ci/ready`");
+        }
     }
 }
 
@@ -168,16 +185,20 @@ fn write(name: &str, source: &str, content: &[u8]) {
 /// Rewrites the functions as PTX, if they are old.
 #[test]
 fn functions_as_ptx_are_fresh() {
-    for (compiler, file) in ready::FUNCTIONS_PTX {
-        let (name, source) = (format!("functions-{compiler}.bin"), bodies::source(FUNCTIONS));
+    for (compiler, files) in ready::FUNCTIONS_PTX {
         let builds = updates() && nvrtc_is_here() && nvrtc::version().unwrap() == compiler;
-        if builds && !is_fresh(file, &source) {
-            let options = ["--relocatable-device-code=true"];
-            let mut ptx = nvrtc::compile_with(&source, "compute_80", "functions", &options).unwrap();
-            ptx.retain(|byte| *byte != 0);
-            write(&name, &source, &ptx);
-        } else if !updates() {
-            assert!(is_fresh(file, &source), "kernels/ready/{name} is old: run `.ci/ready`");
+        for ((file, source), kind) in
+            files.iter().zip(ready::functions_sources()).zip(["functions", "complex"])
+        {
+            let name = format!("{kind}-{compiler}.bin");
+            if builds && !is_fresh(file, &source) {
+                let options = ["--relocatable-device-code=true"];
+                let mut ptx = nvrtc::compile_with(&source, "compute_80", "functions", &options).unwrap();
+                ptx.retain(|byte| *byte != 0);
+                write(&name, &source, &ptx);
+            } else if !updates() {
+                assert!(is_fresh(file, &source), "kernels/ready/{name} is old: run `.ci/ready`");
+            }
         }
     }
 }
@@ -185,15 +206,45 @@ fn functions_as_ptx_are_fresh() {
 /// Rewrites the files that this machine's NVRTC is meant for, if they are old.
 #[test]
 fn ready_kernels_are_fresh() {
-    let text = interpret::source(FUNCTIONS);
+    let texts = [table::source(FUNCTIONS), table::complex_source(FUNCTIONS, COMPLEX_FUNCTIONS)];
     for file in ready::FILES {
-        let name = format!("sm_{}{}", file.arch.major, file.arch.minor);
-        let path = format!("{name}-{}.bin", file.compiler);
+        let arch = format!("{}{}", file.arch.major, file.arch.minor);
         let builds = updates() && nvrtc_is_here() && nvrtc::version().unwrap() == file.compiler;
-        if builds && !is_fresh(file.bytes, &text) {
-            write(&path, &text, &nvrtc::compile_now(&text, &name, "ready").unwrap());
-        } else if !updates() {
-            assert!(is_fresh(file.bytes, &text), "kernels/ready/{path} is old: run `.ci/ready`");
+        for ((kind, bytes), text) in [("sm", file.bytes), ("complex", file.complex)].into_iter().zip(&texts) {
+            let path = format!("{kind}_{arch}-{}.bin", file.compiler);
+            if builds && !is_fresh(bytes, text) {
+                write(&path, text, &nvrtc::compile_now(text, &format!("sm_{arch}"), "ready").unwrap());
+            } else if !updates() {
+                assert!(is_fresh(bytes, text), "kernels/ready/{path} is old: run `.ci/ready`");
+            }
         }
     }
+}
+
+/// The functions that different versions of NVRTC compute with other last digits are those that call some.
+#[test]
+fn functions_of_complex_numbers_that_vary_are_known() {
+    let text = include_str!("../../../kernels/complex.cuh");
+    let bodies: Vec<(&str, &str)> = text
+        .split("INLINE ")
+        .skip(1)
+        .map(|definition| {
+            let (head, body) = definition.split_once('{').unwrap();
+            (head.split('(').next().unwrap().split(' ').next_back().unwrap(), body)
+        })
+        .collect();
+    let mut varying: Vec<&str> = interpret::VARYING.to_vec();
+    let words = |text: &str, name: &str| table::words(text).any(|word| word == name);
+    while let Some((name, _)) = bodies
+        .iter()
+        .find(|(name, body)| !varying.contains(name) && varying.iter().any(|known| words(body, known)))
+    {
+        varying.push(name);
+    }
+    let missing: Vec<&&str> = varying
+        .iter()
+        .filter(|name| name.starts_with("complex_") && !interpret::VARYING.contains(name))
+        .filter(|name| COMPLEX_FUNCTIONS.lines().any(|line| words(line, name)))
+        .collect();
+    assert_eq!(missing, Vec::<&&str>::new(), "add them to `VARYING`");
 }

@@ -84,6 +84,14 @@ pub(super) fn group(hashes: &[[u8; HEAD]], images: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// True when the image of a source for a device ships.
+#[cfg(test)]
+pub(super) fn has(text: &str, arch: Arch) -> bool {
+    let hash = ready::hash(text);
+    let groups = ready::find(arch).and_then(|file| groups(file.kinds)).unwrap_or_default();
+    groups.iter().any(|group| group.entries.iter().any(|(own, _)| *own == hash))
+}
+
 /// The image of a source for a device, if it ships.
 pub(super) fn image(text: &str, arch: Arch) -> Option<Vec<u8>> {
     let hash = ready::hash(text);

@@ -80,9 +80,11 @@ fn translated_programs_assemble() {
     let samples = samples();
     let mut copied = 0;
     for (arch, name, part) in [(90, "sm_90", 1), (120, "sm_120", 8), (80, "sm_80", 8)] {
-        let bodies = ready::bodies(Arch { major: arch / 10, minor: arch % 10 }).unwrap();
+        let bodies = |complex| ready::bodies(Arch { major: arch / 10, minor: arch % 10 }, complex).unwrap();
         for (what, program) in samples.iter().step_by(part) {
-            let ptx = program.translate(bodies).unwrap_or_else(|| panic!("{what} is not translated"));
+            let ptx = program
+                .translate(bodies(program.complex))
+                .unwrap_or_else(|| panic!("{what} is not translated"));
             copied += usize::from(!ptx.contains("call.uni (r), fn_"));
             if let Err(problem) = assembler.size(&ptx, name) {
                 panic!("{what}, {name}: {problem}\n{ptx}");

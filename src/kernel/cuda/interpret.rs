@@ -1,23 +1,25 @@
 //! Programs as data for the ready-made kernel `kernels/interpret.cu`, which runs them while their own kernels
 //! compile, and where NVRTC is missing.
 //!
-//! The kernel knows the functions of `kernels/ready/functions.txt`: every text of the operations' tables, with
-//! its classes. The number of a line is the opcode. A function that is not listed, such as one defined at run
-//! time, is not interpreted. So are complex numbers.
+//! The kernel knows the functions of `kernels/ready/functions.txt` and `complex.txt` ([`table`]): every text of the
+//! operations' tables, with its classes. The number of a line is the opcode. A function that is not listed, such as one
+//! defined at run time, is not interpreted.
+//!
+//! A complex number is two registers of real numbers, one after the other.
 
-use super::element::weight;
+pub(crate) mod table;
+
+use super::MAX_WORDS;
 use super::index::{divisor, is_linear, is_uniform};
-use super::{MAX_WORDS, assemble, bits_type, class_type, convert};
 use crate::array::{Class, Dtype};
 use crate::kernel::{CAST, Instr, Launch, Map, Source, View};
 use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
-use std::fmt::Write;
-use std::sync::OnceLock;
-
-/// The functions that the kernel knows, one per line: a mark and the class of its arguments, the class of its
-/// result, and the text.
-pub(crate) const FUNCTIONS: &str = include_str!("../../../kernels/ready/functions.txt");
+pub(crate) use table::Form;
+#[cfg(test)]
+pub(crate) use table::Function;
+pub(in crate::kernel) use table::opcode;
+use table::{conversion, words};
 
 /// Fixed opcodes, as in the template.
 pub(in crate::kernel) mod op {
@@ -30,6 +32,8 @@ pub(in crate::kernel) mod op {
     pub const WITHIN: u64 = 7;
     /// The first function of the table.
     pub const FUNCTION: u64 = 8;
+    /// The first function of the table of complex numbers.
+    pub const COMPLEX: u64 = 0x1000;
     /// Loads and stores: two opcodes for each dtype.
     pub const MOVE: u64 = 0x2000;
 }
@@ -46,199 +50,46 @@ pub(crate) const MOST_SHARED: usize = 64 << 10;
 const MOST_BLOCKS: u64 = 1 << 12;
 
 /// Functions whose last digits differ between NVRTC 12.0 and 13.0 (measured), and others like them.
-const VARYING: &[&str] = &[
-    "acos", "acosf", "acosh", "acoshf", "asin", "asinf", "asinh", "asinhf", "atan", "atan2", "atan2f",
-    "atanf", "atanh", "atanhf", "erf", "erfc", "erfcf", "erff", "gelu_of", "lgamma", "lgammaf", "pow",
-    "power_of", "powf",
+pub(crate) const VARYING: &[&str] = &[
+    "acos",
+    "acosf",
+    "acosh",
+    "acoshf",
+    "asin",
+    "asinf",
+    "asinh",
+    "asinhf",
+    "atan",
+    "atan2",
+    "atan2f",
+    "atanf",
+    "atanh",
+    "atanhf",
+    "erf",
+    "erfc",
+    "erfcf",
+    "erff",
+    "gelu_of",
+    "lgamma",
+    "lgammaf",
+    "pow",
+    "power_of",
+    "powf",
+    // These call some of the others; a test finds them.
+    "complex_acos",
+    "complex_acosh",
+    "complex_angle",
+    "complex_asin",
+    "complex_asinh",
+    "complex_atan",
+    "complex_atanh",
+    "complex_log",
+    "complex_log10",
+    "complex_log1p",
+    "complex_log2",
+    "complex_log_add_exp",
+    "complex_pow",
 ];
-
-/// What a function of the table computes with.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Form {
-    /// All arguments have the class.
-    Plain,
-    /// The first argument is `i64`.
-    Select,
-    /// Whether (b, d) replaces (a, c) in an indexed reduction; c and d are positions.
-    Wins,
-}
-
-/// A row of the table.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Function<'a> {
-    pub form: Form,
-    pub class: Class,
-    pub result: Class,
-    pub text: &'a str,
-}
-
-const CLASSES: [(char, Class); 3] = [('f', Class::F32), ('d', Class::F64), ('i', Class::I64)];
-const FORMS: [(char, Form); 3] = [(' ', Form::Plain), ('?', Form::Select), ('!', Form::Wins)];
-
-impl<'a> Function<'a> {
-    /// Reads a line.
-    pub fn read(line: &'a str) -> Option<Function<'a>> {
-        let mut chars = line.chars();
-        let form = chars.next().and_then(|c| FORMS.iter().find(|(letter, _)| *letter == c))?.1;
-        let mut class = || chars.next().and_then(|c| CLASSES.iter().find(|(letter, _)| *letter == c));
-        let (class, result) = (class()?.1, class()?.1);
-        Some(Function { form, class, result, text: line.get(4..)? })
-    }
-
-    /// The line.
-    #[cfg(test)]
-    pub fn line(&self) -> String {
-        let form = FORMS.iter().find(|(_, form)| *form == self.form).unwrap().0;
-        let letter = |class| CLASSES.iter().find(|(_, c)| *c == class).unwrap().0;
-        format!("{form}{}{} {}", letter(self.class), letter(self.result), self.text)
-    }
-
-    /// The classes of the arguments that the text uses.
-    pub fn arguments(&self) -> Vec<Class> {
-        let used = |name: &str| words(self.text).any(|word| word == name);
-        let count = match self.form {
-            Form::Wins => 4,
-            _ => (0..4).rev().find(|&i| used(["a", "b", "c", "d"][i])).map_or(0, |last| last + 1),
-        };
-        let class = |i: usize| match self.form {
-            Form::Select if i == 0 => Class::I64,
-            Form::Wins if i > 1 => Class::I64,
-            _ => self.class,
-        };
-        (0..count).map(class).collect()
-    }
-
-    /// The expression over a, b, c and d.
-    pub(in crate::kernel) fn expression(&self) -> String {
-        match self.form {
-            Form::Wins => format!("wins(is_nan(a), is_nan(b), (i64)({}) != 0, a == b, d < c)", self.text),
-            _ => self.text.to_string(),
-        }
-    }
-}
-
-/// The words of a text.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-}
-
-/// The opcodes of the table.
-fn opcodes() -> &'static HashMap<Function<'static>, u64> {
-    static KNOWN: OnceLock<HashMap<Function<'static>, u64>> = OnceLock::new();
-    KNOWN.get_or_init(|| {
-        let known = FUNCTIONS.lines().zip(op::FUNCTION..);
-        known.filter_map(|(line, code)| Some((Function::read(line)?, code))).collect()
-    })
-}
-
-/// The opcode of a function.
-pub(in crate::kernel) fn opcode(form: Form, class: Class, result: Class, text: &'static str) -> Option<u64> {
-    opcodes().get(&Function { form, class, result, text }).copied()
-}
-
-/// The text of every conversion between dtypes.
-#[cfg(test)]
-pub(crate) fn conversions() -> impl Iterator<Item = (Class, String)> {
-    let all = CLASSES.iter().flat_map(|(_, from)| Dtype::REAL.into_iter().map(move |to| (*from, to)));
-    all.filter(|(from, to)| !is_same(*from, *to)).map(|(from, to)| (from, convert("a", from, to)))
-}
-
-/// True when a register of the class already has the dtype's values.
-fn is_same(from: Class, to: Dtype) -> bool {
-    from == to.class() && to.is_native() && (from != Class::I64 || to == Dtype::I64)
-}
-
-/// The conversion of a register; `None` for one that changes nothing.
-fn conversion(from: Class, to: Dtype) -> Option<Option<u64>> {
-    static KNOWN: OnceLock<HashMap<(Class, Dtype), u64>> = OnceLock::new();
-    if is_same(from, to) {
-        return Some(None);
-    }
-    let known = KNOWN.get_or_init(|| {
-        let all = CLASSES.iter().flat_map(|(_, from)| Dtype::REAL.into_iter().map(move |to| (*from, to)));
-        all.filter_map(|(from, to)| {
-            let text = convert("a", from, to);
-            let function = Function { form: Form::Plain, class: from, result: to.class(), text: &text };
-            let at = opcodes().iter().find(|(known, _)| **known == function)?;
-            Some(((from, to), *at.1))
-        })
-        .collect()
-    });
-    known.get(&(from, to)).map(|code| Some(*code))
-}
-
-fn dtype_index(dtype: Dtype) -> Option<u64> {
-    Dtype::REAL.iter().position(|&d| d == dtype).map(|at| at as u64)
-}
-
-/// Slots of a register.
-fn slots(class: Class) -> usize {
-    if class == Class::F32 { 1 } else { 2 }
-}
-
-/// The source of the kernel over these functions, and of the kernels of `kernels/device.cu`.
-pub(crate) fn source(functions: &str) -> String {
-    let (mut called, mut cases, mut moves) = (String::new(), String::new(), String::new());
-    for (line, code) in functions.lines().zip(op::FUNCTION..) {
-        let Some(function) = Function::read(line) else { continue };
-        let (arguments, result) = (function.arguments(), class_type(function.result));
-        let names = ["a", "b", "c", "d"].iter().zip(["pa", "pb", "pk", "pe"]).zip(&arguments);
-        let heavy = weight(function.text) != [0, 0];
-        let _ = write!(cases, "case {code}: {{ ");
-        if heavy {
-            let list = |each: &dyn Fn(&str, &str, &str) -> String| {
-                let all = names.clone().map(|((name, place), class)| each(name, place, class_type(*class)));
-                all.collect::<Vec<_>>().join(", ")
-            };
-            let _ = writeln!(
-                called,
-                "static __device__ __noinline__ {result} called_{code}({}) {{ return {}; }}",
-                list(&|name, _, class| format!("const {class} {name}")),
-                function.expression()
-            );
-            let _ = writeln!(
-                cases,
-                "\n#pragma unroll 1\nfor (int j = 0; j < 4; j++) set_element(pd, j, called_{code}({})); }} break;",
-                list(&|_, place, class| format!("element_of({place}, j, ({class})0)"))
-            );
-            continue;
-        }
-        for ((name, place), class) in names.clone() {
-            let _ = write!(cases, "{} x{name}[4]; get(x{name}, {place}); ", class_type(*class));
-        }
-        let _ = write!(cases, "{result} x[4];\n#pragma unroll\nfor (int j = 0; j < 4; j++) {{ ");
-        for ((name, _), class) in names {
-            let _ = write!(cases, "const {} {name} = x{name}[j]; ", class_type(*class));
-        }
-        let _ = writeln!(cases, "x[j] = {}; }} set(pd, x); }} break;", function.expression());
-    }
-    for (dtype, at) in Dtype::REAL.into_iter().zip(0..) {
-        let (bits, class) = (bits_type(dtype), class_type(dtype.class()));
-        let _ = writeln!(
-            moves,
-            "case {}: {{ {bits} b[4]; read(b, place); {class} x[4];\n#pragma unroll\n\
-             for (int j = 0; j < 4; j++) x[j] = load_{dtype}(b[j]);\nset(pd, x); }} break;\n\
-             case {}: {{ {class} x[4]; get(x, pd); {bits} b[4];\n#pragma unroll\n\
-             for (int j = 0; j < 4; j++) b[j] = store_{dtype}(x[j]);\nwrite(b, place, unit.count); }} break;",
-            op::MOVE + 2 * at,
-            op::MOVE + 2 * at + 1,
-        );
-    }
-    let values = [
-        ("WORDS", MAX_WORDS.to_string()),
-        ("MOST_THREADS", MOST_THREADS.to_string()),
-        ("FIRST_MOVE", op::MOVE.to_string()),
-        ("FUNCTIONS", called),
-        ("MOVES", moves),
-        ("CASES", cases),
-    ];
-    let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-    let own = include_str!("../../../kernels/device.cu");
-    format!(
-        "{}\nnamespace own {{\n{own}}}\n",
-        assemble(include_str!("../../../kernels/interpret.cu"), &values)
-    )
-}
 
 /// An encoded launch.
 #[derive(Clone, Debug)]
@@ -253,6 +104,8 @@ pub struct Encoded {
     pub shared: usize,
     /// True when it calls a function that versions of NVRTC compute with other last digits.
     pub varies: bool,
+    /// True for the kernel that knows complex numbers.
+    pub complex: bool,
 }
 
 /// A range of instructions and the dimensions of its views.
@@ -269,11 +122,46 @@ impl Phase {
     }
 }
 
+/// The class of the parts of complex numbers.
+pub(crate) fn part_class(class: Class) -> Class {
+    match class {
+        Class::C64 => Class::F32,
+        Class::C128 => Class::F64,
+        real => real,
+    }
+}
+
+/// Slots of a register.
+pub(crate) fn slots(class: Class) -> usize {
+    match class {
+        Class::F32 => 1,
+        Class::F64 | Class::I64 | Class::C64 => 2,
+        Class::C128 => 4,
+    }
+}
+
 /// Where a register is.
 #[derive(Clone, Copy)]
 pub(in crate::kernel) struct Location {
     operand: u64,
-    slots: usize,
+    class: Class,
+}
+
+impl Location {
+    fn slots(&self) -> usize {
+        slots(self.class)
+    }
+
+    /// True when elements of both lie at the same bytes of their slots.
+    fn is_like(&self, class: Class) -> bool {
+        self.slots() == slots(class) && self.class.is_complex() == class.is_complex()
+    }
+
+    /// The real and the imaginary part of a complex register.
+    fn parts(&self) -> [Location; 2] {
+        let class = part_class(self.class);
+        [0, slots(class) as u64].map(|offset| Location { operand: self.operand + offset, class })
+    }
 }
 
 /// Code under construction. `None` from a method: this cannot be interpreted.
@@ -285,11 +173,19 @@ pub(in crate::kernel) struct Coder {
     /// Registers' slots in use.
     used: Vec<bool>,
     varies: bool,
+    complex: bool,
 }
 
 impl Coder {
     pub fn new() -> Coder {
-        Coder { words: vec![0; HEAD], code: Vec::new(), numbers: Vec::new(), used: Vec::new(), varies: false }
+        Coder {
+            words: vec![0; HEAD],
+            code: Vec::new(),
+            numbers: Vec::new(),
+            used: Vec::new(),
+            varies: false,
+            complex: false,
+        }
     }
 
     /// Appends dimensions.
@@ -320,17 +216,17 @@ impl Coder {
         at
     }
 
-    /// A number as an operand.
+    /// A real number as an operand.
     pub fn number(&mut self, class: Class, bits: u64) -> Location {
         let word = if class == Class::F32 { (bits & 0xffff_ffff) | bits << 32 } else { bits };
         let at = self.numbers.iter().position(|&known| known == word).unwrap_or_else(|| {
             self.numbers.push(word);
             self.numbers.len() - 1
         });
-        Location { operand: NUMBER | at as u64, slots: slots(class) }
+        Location { operand: NUMBER | at as u64, class }
     }
 
-    /// Free slots. Registers of two slots begin at even ones, so that two of them are one or apart.
+    /// Free slots. A register begins at a multiple of its size, so that two of a size are one or apart.
     pub fn take(&mut self, class: Class) -> Location {
         let slots = slots(class);
         let mut at = 0;
@@ -341,13 +237,13 @@ impl Coder {
             self.used.resize(at + slots, false);
         }
         self.used[at..at + slots].fill(true);
-        Location { operand: at as u64, slots }
+        Location { operand: at as u64, class }
     }
 
     pub fn free(&mut self, place: Location) {
         if place.operand & NUMBER == 0 {
             let at = place.operand as usize;
-            self.used[at..at + place.slots].fill(false);
+            self.used[at..at + place.slots()].fill(false);
         }
     }
 
@@ -355,26 +251,56 @@ impl Coder {
     pub fn emit(&mut self, code: u64, to: Location, from: &[Location]) {
         let operands = from.iter().zip([24, 34, 44, 54]);
         let operands = operands.fold(0, |word, (place, shift)| word | place.operand << shift);
+        self.complex |= code >= op::COMPLEX;
         self.code.push(code | to.operand << 14 | operands);
     }
 
-    /// [`Coder::emit`] of the first opcode of a pair, or the second for registers of two slots.
+    /// [`Coder::emit`] of the first opcode of a pair, or the second for registers of two slots. Not for complex ones.
     pub fn emit_sized(&mut self, code: u64, to: Location, from: &[Location]) {
-        self.emit(code + (to.slots as u64 - 1), to, from);
+        self.emit(code + (to.slots() as u64 - 1), to, from);
     }
 
     /// Appends a load from a view, or a store to it.
-    pub fn emit_move(&mut self, dtype: Dtype, view: u64, place: Location, is_store: bool) -> Option<()> {
-        let code = op::MOVE + 2 * dtype_index(dtype)? + u64::from(is_store);
+    pub fn emit_move(&mut self, dtype: Dtype, view: u64, place: Location, is_store: bool) {
+        let code = op::MOVE + 2 * dtype as u64 + u64::from(is_store);
         let size = u64::from(dtype.size().ilog2());
+        self.complex |= dtype.is_complex();
         self.code.push(code | place.operand << 14 | view << 24 | size << 34);
+    }
+
+    /// Appends a conversion to a register of the dtype's class.
+    fn cast(&mut self, to: Location, value: Location, dtype: Dtype) -> Option<()> {
+        let from = value.class;
+        if dtype.is_complex() {
+            let ([re, im], part) = (to.parts(), dtype.real());
+            if from.is_complex() {
+                let values = value.parts();
+                self.cast(re, values[0], part)?;
+                return self.cast(im, values[1], part);
+            }
+            self.cast(re, value, part)?;
+            let zero = self.number(part.class(), 0);
+            self.emit_sized(op::COPY, im, &[zero]);
+        } else if from.is_complex() && dtype == Dtype::Bool {
+            self.emit(opcode(Form::Plain, from, Class::I64, "to_bool(a)")?, to, &[value]);
+        } else if from.is_complex() {
+            self.cast(to, value.parts()[0], dtype)?;
+        } else {
+            match conversion(from, dtype)? {
+                Some(code) => self.emit(code, to, &[value]),
+                None => self.emit_sized(op::COPY, to, &[value]),
+            }
+        }
         Some(())
     }
 
-    /// Appends a conversion in place.
+    /// Appends a conversion of real numbers in place.
     pub fn convert(&mut self, place: Location, from: Class, to: Dtype) -> Option<Location> {
         let Some(code) = conversion(from, to)? else { return Some(place) };
-        let result = if slots(from) == slots(to.class()) { place } else { self.take(to.class()) };
+        let result = match slots(from) == slots(to.class()) {
+            true => Location { class: to.class(), ..place },
+            false => self.take(to.class()),
+        };
         self.emit(code, result, &[place]);
         Some(result)
     }
@@ -417,7 +343,7 @@ impl Coder {
         others: [Phase; 3],
         threads: usize,
     ) -> Option<Encoded> {
-        let Coder { mut words, code, numbers, used, varies } = self;
+        let Coder { mut words, code, numbers, used, varies, complex } = self;
         let base = words.len();
         words.extend(code);
         let first = words.len();
@@ -442,6 +368,7 @@ impl Coder {
             threads,
             shared: shared(threads),
             varies,
+            complex,
         })
     }
 }
@@ -467,7 +394,7 @@ impl Coding<'_> {
             match map.sources.get(usize::from(store.reg)) {
                 Some(Source::Load { view, dtype: Dtype::F16 }) if !self.copies.contains_key(&store.reg) => {
                     let place = self.coder.take(Class::I64);
-                    self.coder.emit_move(Dtype::I16, self.views[usize::from(*view)], place, false)?;
+                    self.coder.emit_move(Dtype::I16, self.views[usize::from(*view)], place, false);
                     self.copies.insert(store.reg, place);
                 }
                 Some(_) => drop(self.place(store.reg)?),
@@ -481,35 +408,34 @@ impl Coding<'_> {
             let ahead = (0..self.uses.len())
                 .any(|reg| is_load(reg) && self.uses[reg] > 0 && self.places[reg].is_none());
             if !ahead {
-                self.stores(&mut stored)?;
+                self.stores(&mut stored);
             }
         }
         let value = match value {
             Some(reg) => Some(self.place(reg)?),
             None => None,
         };
-        self.stores(&mut stored)?;
+        self.stores(&mut stored);
         Some(value)
     }
 
     /// Stores what has been computed.
-    fn stores(&mut self, done: &mut [bool]) -> Option<()> {
+    fn stores(&mut self, done: &mut [bool]) {
         for (store, done) in self.map.stores.iter().zip(done) {
             let view = self.views[usize::from(store.view)];
             if *done {
                 continue;
             }
             if let Some(&copy) = self.copies.get(&store.reg) {
-                self.coder.emit_move(Dtype::I16, view, copy, true)?;
+                self.coder.emit_move(Dtype::I16, view, copy, true);
             } else if let Some(place) = self.places[usize::from(store.reg)] {
-                self.coder.emit_move(self.map.dtype(store.reg), view, place, true)?;
+                self.coder.emit_move(self.map.dtype(store.reg), view, place, true);
             } else {
                 continue;
             }
             *done = true;
             self.used(store.reg);
         }
-        Some(())
     }
 
     fn instruction(&mut self, at: usize, instr: &Instr) -> Option<()> {
@@ -518,10 +444,7 @@ impl Coding<'_> {
             args.push(self.place(arg)?);
         }
         let (class, result) = (instr.class, instr.dtype.class());
-        if class.is_complex() || result.is_complex() {
-            return None;
-        }
-        let same = args.iter().all(|arg| arg.slots == slots(result));
+        let same = args.iter().all(|arg| arg.is_like(result));
         let free = |coding: &mut Self| instr.args.iter().for_each(|&arg| coding.used(arg));
         // Elements are read before they are written, so a result may take the place of an argument.
         if same {
@@ -529,18 +452,16 @@ impl Coding<'_> {
         }
         let to = self.coder.take(result);
         if std::ptr::eq(instr.f, &CAST) {
-            let from = self.map.dtype(*instr.args.first()?).class();
-            match conversion(from, instr.dtype)? {
-                Some(code) => self.coder.emit(code, to, &args),
-                None => self.coder.emit_sized(op::COPY, to, &args),
-            }
+            self.coder.cast(to, *args.first()?, instr.dtype)?;
         } else {
             let form = if instr.f.select { Form::Select } else { Form::Plain };
             let text = instr.f.cuda.of(class);
             let code = opcode(form, class, result, text)?;
             self.coder.varies |= words(text).any(|word| VARYING.contains(&word));
             self.coder.emit(code, to, &args);
-            self.coder.convert(to, result, instr.dtype)?;
+            if !result.is_complex() {
+                self.coder.convert(to, result, instr.dtype)?;
+            }
         }
         if !same {
             free(self);
@@ -570,18 +491,22 @@ impl Coding<'_> {
         }
         let place = match *self.map.sources.get(usize::from(reg))? {
             Source::Load { view, dtype } => {
-                if dtype.class().is_complex() {
-                    return None;
-                }
                 let place = self.coder.take(dtype.class());
-                self.coder.emit_move(dtype, self.views[usize::from(view)], place, false)?;
+                self.coder.emit_move(dtype, self.views[usize::from(view)], place, false);
                 place
             }
             Source::Number { slot, dtype } => {
-                if dtype.class().is_complex() {
-                    return None;
+                let (class, bits) = (dtype.class(), self.launch.numbers[usize::from(slot)]);
+                if class.is_complex() {
+                    let place = self.coder.take(class);
+                    for (part, bits) in place.parts().into_iter().zip([bits, 0]) {
+                        let number = self.coder.number(part.class, bits);
+                        self.coder.emit_sized(op::COPY, part, &[number]);
+                    }
+                    place
+                } else {
+                    self.coder.number(class, bits)
                 }
-                self.coder.number(dtype.class(), self.launch.numbers[usize::from(slot)])
             }
             Source::Position => {
                 let place = self.coder.take(Class::I64);

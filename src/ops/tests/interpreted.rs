@@ -4,14 +4,18 @@
 use super::translated;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
-use crate::kernel::cuda::interpret::{Encoded, FUNCTIONS, Form, Function};
+use crate::kernel::cuda::interpret::table;
+use crate::kernel::cuda::interpret::{Encoded, Form, Function, part_class, slots};
 use crate::kernel::cuda::{Planned, Product, Queue};
 use crate::kernel::host::{self, FaultSlot};
 use crate::kernel::{
-    CAST, Instr, Kind, Launch, Map, MapFn, Program, Ptr, Reduce, ReduceFn, Reg, RegMut, Source, Store, View,
+    CAST, COMPLEX, Instr, Kind, Launch, Map, MapFn, Program, Ptr, Reduce, ReduceFn, Reg, RegMut, Source,
+    Store, View,
 };
-use crate::ops::{arith, compare, logic, make, reduce, select};
+use crate::ops::{arith, compare, complex, logic, make, reduce, select};
+use foldhash::HashMap;
 use half::{bf16, f16};
+use num_complex::Complex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -42,6 +46,46 @@ static FUNCTIONS_USED: &[&MapFn] = &[
     &select::WHERE,
     &select::CLAMP,
 ];
+
+/// Functions of complex numbers that the model of translations can run: a few instructions each.
+static COMPLEX_USED: &[&MapFn] = &[
+    &complex::ADD.f,
+    &complex::SUB.f,
+    &complex::MUL.f,
+    &complex::DIV.f,
+    &complex::NEG.f,
+    &complex::SQUARE.f,
+    &complex::CUBE.f,
+    &complex::RECIPROCAL.f,
+    &complex::ADD_SCALED.f,
+    &complex::COMBINED.f,
+    &complex::ADDCDIV.f,
+    &complex::WHERE.f,
+    &complex::EQ.f,
+    &complex::NE.f,
+    &complex::ISNAN.f,
+    &complex::CONJ,
+    &COMPLEX,
+];
+
+/// Others, which translations call.
+static COMPLEX_CALLED: &[&MapFn] = &[
+    &complex::EXP.f,
+    &complex::LOG.f,
+    &complex::SQRT.f,
+    &complex::POW.f,
+    &complex::TANH.f,
+    &complex::ACOS.f,
+    &complex::ABS.f,
+    &complex::LERP.f,
+    &complex::NAN_TO_NUM.f,
+    &complex::ISCLOSE.f,
+    &complex::ISFINITE.f,
+    &complex::POLAR,
+];
+
+/// The bits of a register's element: of both parts if it is complex.
+pub(super) type Bits = [u64; 2];
 
 /// The register of an element's bits.
 pub(super) fn load(dtype: Dtype, bits: u64) -> u64 {
@@ -92,46 +136,60 @@ fn convert(from: Class, to: Dtype, bits: u64) -> u64 {
     }
 }
 
-fn call(f: &MapFn, classes: &[Class], arguments: &[u64], result: Class) -> u64 {
-    let (mut f32s, mut f64s, mut i64s) = ([0f32; 4], [0f64; 4], [0i64; 4]);
-    for (i, &bits) in arguments.iter().enumerate() {
-        (f32s[i], f64s[i], i64s[i]) = (f32::from_bits(bits as u32), f64::from_bits(bits), bits as i64);
-    }
+fn call(f: &MapFn, classes: &[Class], arguments: &[Bits], result: Class) -> Bits {
+    let pair = |[re, im]: Bits| Complex::new(f32::from_bits(re as u32), f32::from_bits(im as u32));
+    let wide_pair = |[re, im]: Bits| Complex::new(f64::from_bits(re), f64::from_bits(im));
+    let f32s: Vec<f32> = arguments.iter().map(|x| pair(*x).re).collect();
+    let f64s: Vec<f64> = arguments.iter().map(|x| wide_pair(*x).re).collect();
+    let i64s: Vec<i64> = arguments.iter().map(|x| x[0] as i64).collect();
+    let c64s: Vec<_> = arguments.iter().map(|x| pair(*x)).collect();
+    let c128s: Vec<_> = arguments.iter().map(|x| wide_pair(*x)).collect();
     let register = |(i, class): (usize, &Class)| match class {
         Class::F32 => Reg::F32(&f32s[i..=i]),
         Class::F64 => Reg::F64(&f64s[i..=i]),
-        _ => Reg::I64(&i64s[i..=i]),
+        Class::I64 => Reg::I64(&i64s[i..=i]),
+        Class::C64 => Reg::C64(&c64s[i..=i]),
+        Class::C128 => Reg::C128(&c128s[i..=i]),
     };
     let registers: Vec<Reg<'_>> = classes.iter().enumerate().map(register).collect();
     let (mut x, mut y, mut z) = ([0f32], [0f64], [0i64]);
-    match result {
+    let (mut v, mut w) = ([Complex::new(0f32, 0.0)], [Complex::new(0f64, 0.0)]);
+    assert!(match result {
         Class::F32 => (f.host)(&registers, RegMut::F32(&mut x)),
         Class::F64 => (f.host)(&registers, RegMut::F64(&mut y)),
-        _ => (f.host)(&registers, RegMut::I64(&mut z)),
-    };
+        Class::I64 => (f.host)(&registers, RegMut::I64(&mut z)),
+        Class::C64 => (f.host)(&registers, RegMut::C64(&mut v)),
+        Class::C128 => (f.host)(&registers, RegMut::C128(&mut w)),
+    });
     match result {
-        Class::F32 => u64::from(x[0].to_bits()),
-        Class::F64 => y[0].to_bits(),
-        _ => z[0] as u64,
+        Class::F32 => [u64::from(x[0].to_bits()), 0],
+        Class::F64 => [y[0].to_bits(), 0],
+        Class::I64 => [z[0] as u64, 0],
+        Class::C64 => [v[0].re, v[0].im].map(|part| u64::from(part.to_bits())),
+        Class::C128 => [w[0].re, w[0].im].map(f64::to_bits),
     }
 }
 
 /// A function of the kernel over registers.
-pub(super) fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
+pub(super) fn function(function: &Function<'_>, arguments: &[Bits]) -> Bits {
     let Function { form, class, result, text } = *function;
-    let number = |bits: u64| match class {
+    let number = |bits: u64| match part_class(class) {
         Class::F32 => f64::from(f32::from_bits(bits as u32)),
         _ => f64::from_bits(bits),
     };
     if form == Form::Wins {
-        let [x, y] = [arguments[0], arguments[1]];
-        let earlier = (arguments[3] as i64) < arguments[2] as i64;
+        let [x, y] = [arguments[0][0], arguments[1][0]];
+        let earlier = (arguments[3][0] as i64) < arguments[2][0] as i64;
         let (nan, better, equal) = match class {
             Class::I64 => ([false; 2], y as i64 > x as i64, x == y),
             _ => ([number(x).is_nan(), number(y).is_nan()], number(y) > number(x), number(x) == number(y)),
         };
         assert_eq!(text, "b > a");
-        return u64::from(if nan[1] { !nan[0] || earlier } else { !nan[0] && (better || equal && earlier) });
+        let wins = if nan[1] { !nan[0] || earlier } else { !nan[0] && (better || equal && earlier) };
+        return [u64::from(wins), 0];
+    }
+    if class.is_complex() && text == "to_bool(a)" {
+        return [u64::from(arguments[0].iter().any(|part| number(*part) != 0.0)), 0];
     }
     let conversion = Dtype::REAL.into_iter().find(|&to| {
         to.class() == result
@@ -146,8 +204,8 @@ pub(super) fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
                     format!("round_{to}(to_{name}(a))")
                 }
     });
-    if let Some(to) = conversion {
-        return convert(class, to, arguments[0]);
+    if let Some(to) = conversion.filter(|_| !class.is_complex()) {
+        return [convert(class, to, arguments[0][0]), 0];
     }
     let add = text == "a + b" || text == "(i64)((u64)a + (u64)b)";
     let is = |f: &&&MapFn| f.cuda.of(class) == text && f.select == (form == Form::Select);
@@ -156,7 +214,8 @@ pub(super) fn function(function: &Function<'_>, arguments: &[u64]) -> u64 {
     } else if text == "a * b" {
         &arith::MUL
     } else {
-        FUNCTIONS_USED.iter().find(is).unwrap_or_else(|| panic!("{text}"))
+        let all = || FUNCTIONS_USED.iter().chain(COMPLEX_USED).chain(COMPLEX_CALLED);
+        all().find(is).unwrap_or_else(|| panic!("{text}"))
     };
     let mut classes = function.arguments();
     classes.resize(usize::from(f.arity), class);
@@ -170,10 +229,30 @@ struct Unit {
     count: u64,
 }
 
+/// The register of an element in memory.
+fn opened(dtype: Dtype, bytes: [u8; 16]) -> Bits {
+    let all = u128::from_le_bytes(bytes);
+    match dtype {
+        Dtype::C64 => [all as u64 & 0xffff_ffff, all as u64 >> 32],
+        Dtype::C128 => [all as u64, (all >> 64) as u64],
+        _ => [load(dtype, all as u64), 0],
+    }
+}
+
+/// The bytes of a register that is rounded to the dtype.
+fn closed(dtype: Dtype, bits: Bits) -> [u8; 16] {
+    let all = match dtype {
+        Dtype::C64 => u128::from(bits[0] | bits[1] << 32),
+        Dtype::C128 => u128::from(bits[0]) | u128::from(bits[1]) << 64,
+        _ => u128::from(store(dtype, bits[0])),
+    };
+    all.to_le_bytes()
+}
+
 /// One block of the kernel.
 struct Block<'a> {
     words: &'a [u64],
-    functions: &'a [Function<'static>],
+    functions: &'a HashMap<u64, Function<'static>>,
     threads: usize,
     shared: Vec<u8>,
 }
@@ -193,18 +272,30 @@ impl Block<'_> {
         if size == 4 { 16 * slot + 4 * j } else { 16 * (slot + (j >> 1) * step) + 8 * (j & 1) }
     }
 
-    fn get(&self, operand: u64, thread: usize, j: usize, class: Class) -> u64 {
-        let size = if class == Class::F32 { 4 } else { 8 };
-        let at = self.at(operand, thread, j, size);
-        let mut bytes = [0; 8];
-        bytes[..size].copy_from_slice(&self.shared[at..at + size]);
-        u64::from_le_bytes(bytes)
+    /// The places of the parts of an element, and their size.
+    fn parts(&self, operand: u64, thread: usize, j: usize, class: Class) -> ([usize; 2], usize) {
+        let size = if part_class(class) == Class::F32 { 4 } else { 8 };
+        let next = operand + slots(part_class(class)) as u64;
+        ([operand, next].map(|operand| self.at(operand, thread, j, size)), size)
     }
 
-    fn set(&mut self, operand: u64, thread: usize, j: usize, class: Class, bits: u64) {
-        let size = if class == Class::F32 { 4 } else { 8 };
-        let at = self.at(operand, thread, j, size);
-        self.shared[at..at + size].copy_from_slice(&bits.to_le_bytes()[..size]);
+    fn get(&self, operand: u64, thread: usize, j: usize, class: Class) -> Bits {
+        assert!(!class.is_complex() || operand & 0x200 == 0, "numbers are copied to registers first");
+        let (places, size) = self.parts(operand, thread, j, class);
+        let mut bits = [0; 2];
+        for (bits, at) in bits.iter_mut().zip(places).take(1 + usize::from(class.is_complex())) {
+            let mut bytes = [0; 8];
+            bytes[..size].copy_from_slice(&self.shared[at..at + size]);
+            *bits = u64::from_le_bytes(bytes);
+        }
+        bits
+    }
+
+    fn set(&mut self, operand: u64, thread: usize, j: usize, class: Class, bits: Bits) {
+        let (places, size) = self.parts(operand, thread, j, class);
+        for (bits, at) in bits.iter().zip(places).take(1 + usize::from(class.is_complex())) {
+            self.shared[at..at + size].copy_from_slice(&bits.to_le_bytes()[..size]);
+        }
     }
 
     fn address(&self, dims: [usize; 2], view: usize, size: u64, position: u64) -> u64 {
@@ -234,58 +325,46 @@ impl Block<'_> {
             let (op, d) = (word & 0x3fff, word >> 14 & 0x3ff);
             let operands = [24, 34, 44, 54].map(|shift| word >> shift & 0x3ff);
             if op >= 0x2000 {
-                let dtype = Dtype::REAL[(op - 0x2000) as usize / 2];
+                let dtype = Dtype::ALL[(op - 0x2000) as usize / 2];
                 let size = dtype.size();
                 assert_eq!(1 << (operands[1] & 7), size);
                 for j in 0..4u64 {
                     let there = j < unit.count;
                     let position = if unit.count == 0 { 0 } else { unit.first + if there { j } else { 0 } };
                     let address = self.address(dims, operands[0] as usize, size as u64, position);
+                    let mut bytes = [0u8; 16];
                     if op & 1 == 0 {
-                        let mut bytes = [0u8; 8];
                         // SAFETY: the test's views.
                         unsafe {
                             std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), size)
                         };
-                        self.set(
-                            d,
-                            thread,
-                            j as usize,
-                            dtype.class(),
-                            load(dtype, u64::from_le_bytes(bytes)),
-                        );
+                        self.set(d, thread, j as usize, dtype.class(), opened(dtype, bytes));
                     } else if there {
-                        let bits = store(dtype, self.get(d, thread, j as usize, dtype.class()));
+                        bytes = closed(dtype, self.get(d, thread, j as usize, dtype.class()));
                         // SAFETY: as above.
-                        unsafe {
-                            std::ptr::copy_nonoverlapping(
-                                bits.to_le_bytes().as_ptr(),
-                                address as *mut u8,
-                                size,
-                            )
-                        };
+                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, size) };
                     }
                 }
                 continue;
             }
             let wide = if matches!(op, 1 | 3 | 5) { Class::F32 } else { Class::I64 };
             let away = (unit.count as usize, thread + unit.count as usize / 4);
-            let values: [u64; 4] = std::array::from_fn(|j| match op {
-                0 => unit.first + j as u64,
+            let values: [Bits; 4] = std::array::from_fn(|j| match op {
+                0 => [unit.first + j as u64, 0],
                 1 | 2 => self.get(operands[usize::from((j as u64) < unit.count)], thread, j, wide),
                 3 | 4 if away.0 >= 4 => self.get(operands[0], away.1, j, wide),
                 3 | 4 => self.get(operands[0], thread, (j + away.0) & 3, wide),
                 5 | 6 => self.get(operands[0], thread, j, wide),
-                7 => unit.within + j as u64,
+                7 => [unit.within + j as u64, 0],
                 _ => {
-                    let f = &self.functions[op as usize - 8];
-                    let classes = [f.arguments(), vec![f.class; 4]].concat();
-                    let arguments: [u64; 4] =
-                        std::array::from_fn(|i| self.get(operands[i] & 0x3ff, thread, j, classes[i]));
+                    let f = &self.functions[&op];
+                    let arguments = operands.into_iter().zip(f.arguments());
+                    let arguments: Vec<Bits> =
+                        arguments.map(|(operand, class)| self.get(operand, thread, j, class)).collect();
                     function(f, &arguments)
                 }
             });
-            let class = if op < 8 { wide } else { self.functions[op as usize - 8].result };
+            let class = if op < 8 { wide } else { self.functions[&op].result };
             values.iter().enumerate().for_each(|(j, &bits)| self.set(d, thread, j, class, bits));
         }
     }
@@ -346,11 +425,21 @@ impl Block<'_> {
     }
 }
 
+/// How a program is run.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// By the model of the interpreter.
+    Model,
+    /// By the interpreter's CUDA C, if there is a compiler for it.
+    CudaC,
+    /// Translated to PTX, with functions that are copied, or called.
+    Translated(bool),
+}
+
 /// Runs what is queued at once.
 struct Model {
-    functions: Vec<Function<'static>>,
-    /// Programs are translated to PTX, with functions that are copied, or called.
-    translates: Option<bool>,
+    functions: HashMap<u64, Function<'static>>,
+    way: Way,
     scratch: Vec<Vec<u64>>,
 }
 
@@ -359,9 +448,13 @@ impl Queue for Model {
         unreachable!()
     }
     fn interpret(&mut self, program: &Encoded) -> Result<bool> {
-        if let Some(calls) = self.translates {
-            translated::run(program, &self.functions, calls);
-            return Ok(true);
+        match self.way {
+            Way::Translated(calls) => {
+                translated::run(program, &self.functions, calls);
+                return Ok(true);
+            }
+            Way::CudaC if crate::driver::cuda::interpret_on_cpu(program) => return Ok(true),
+            Way::CudaC | Way::Model => {}
         }
         for block in 0..program.blocks {
             let shared = vec![0xee; program.shared];
@@ -418,9 +511,13 @@ impl Memory {
         let count = (reach + offset + 4) * dtype.size();
         let mut memory = Memory { dtype, strides, offset, bytes: vec![0; count / 16 + 1] };
         for at in 0..count / dtype.size() {
-            let value = dice.pick(&[0.0, -0.0, 1.0, 0.5, -3.0, 7.25, f64::NAN, f64::INFINITY, 100.0, -2.0]);
-            let value = if dice.roll(3) == 0 { value } else { dice.roll(2000) as f64 / 64.0 - 10.0 };
-            let bits = store(dtype, convert(Class::F64, dtype, value.to_bits())).to_le_bytes();
+            let bits: Bits = std::array::from_fn(|_| {
+                let value =
+                    dice.pick(&[0.0, -0.0, 1.0, 0.5, -3.0, 7.25, f64::NAN, f64::INFINITY, 100.0, -2.0]);
+                let value = if dice.roll(3) == 0 { value } else { dice.roll(2000) as f64 / 64.0 - 10.0 };
+                convert(Class::F64, if dtype.is_complex() { dtype.real() } else { dtype }, value.to_bits())
+            });
+            let bits = closed(dtype, bits);
             let start = memory.bytes.as_mut_ptr().cast::<u8>();
             // SAFETY: within the memory.
             unsafe {
@@ -453,35 +550,47 @@ fn strides(dice: &mut Dice, shape: &[usize], broadcast: bool) -> Strides {
     strides
 }
 
-fn program(dice: &mut Dice, loads: &[Dtype]) -> Map {
+fn program(dice: &mut Dice, loads: &[Dtype], calls: bool) -> Map {
     let source = |(view, &dtype): (usize, &Dtype)| Source::Load { view: view as u16, dtype };
     let mut map = Map { sources: loads.iter().enumerate().map(source).collect(), ..Map::default() };
     map.sources.push(Source::Number { slot: 0, dtype: Dtype::F32 });
     map.sources.push(Source::Number { slot: 1, dtype: Dtype::I64 });
     map.sources.push(Source::Position);
+    let complex = loads.iter().any(|dtype| dtype.is_complex());
+    if complex {
+        map.sources.push(Source::Number { slot: 0, dtype: Dtype::C64 });
+    }
+    let functions: Vec<&MapFn> = match (complex, calls) {
+        (false, _) => FUNCTIONS_USED.to_vec(),
+        (true, false) => [FUNCTIONS_USED, COMPLEX_USED, COMPLEX_USED].concat(),
+        (true, true) => [FUNCTIONS_USED, COMPLEX_USED, COMPLEX_CALLED, COMPLEX_CALLED].concat(),
+    };
+    let dtypes = if complex { &Dtype::ALL[..] } else { &Dtype::REAL };
     for _ in 0..dice.roll(14) {
         let total = map.sources.len() + map.instrs.len();
         let mut reg = || dice.roll(total) as u16;
-        let args = [reg(), reg(), reg()];
+        let args = [reg(), reg(), reg(), reg()];
         let class = map.dtype(args[0]).class();
-        let f = dice.pick(FUNCTIONS_USED);
+        let f = dice.pick(&functions);
         let condition = (0..total as u16).find(|&r| map.dtype(r).class() == Class::I64);
         let like: Vec<u16> =
             args.iter().map(|&r| if map.dtype(r).class() == class { r } else { args[0] }).collect();
         let dtype = map.dtype(args[0]);
         let instr = match condition {
-            _ if f.cuda.of(class).is_empty() || dice.roll(4) == 0 => Instr {
-                f: &CAST,
-                args: [args[0]].into_iter().collect(),
-                class,
-                dtype: dice.pick(&Dtype::REAL),
-            },
+            _ if f.cuda.of(class).is_empty() || dice.roll(4) == 0 => {
+                Instr { f: &CAST, args: [args[0]].into_iter().collect(), class, dtype: dice.pick(dtypes) }
+            }
             Some(condition) if f.select => {
                 Instr { f, args: [condition, like[1], like[2]].into_iter().collect(), class, dtype }
             }
             _ => {
-                let args = like.into_iter().chain([args[0]]).take(usize::from(f.arity)).collect();
-                let dtype = if std::ptr::eq(f, &compare::EQ) { Dtype::Bool } else { dtype };
+                let args = like.into_iter().take(usize::from(f.arity)).collect();
+                let dtype = match f.name.trim_start_matches("complex_") {
+                    "eq" | "ne" | "isnan" | "isfinite" | "isclose" => Dtype::Bool,
+                    "abs" => dtype.real(),
+                    "complex" | "polar" => class.dtype().complex(),
+                    _ => dtype,
+                };
                 Instr { f, args, class, dtype }
             }
         };
@@ -493,27 +602,27 @@ fn program(dice: &mut Dice, loads: &[Dtype]) -> Map {
 fn same(a: &Memory, b: &Memory) -> bool {
     let count = 16 * a.bytes.len() / a.dtype.size();
     let bits = |m: &Memory, at: usize| {
-        let mut bytes = [0u8; 8];
+        let mut bytes = [0u8; 16];
         let start = m.bytes.as_ptr().cast::<u8>();
         // SAFETY: within the memory.
         unsafe {
             std::ptr::copy_nonoverlapping(start.add(at * m.dtype.size()), bytes.as_mut_ptr(), m.dtype.size())
         };
-        u64::from_le_bytes(bytes)
+        opened(m.dtype, bytes)
     };
     // A nan's payload is not part of the semantics.
-    let is_nan = |bits| match a.dtype.class() {
-        Class::F32 => f32::from_bits(load(a.dtype, bits) as u32).is_nan(),
+    let is_nan = |bits| match part_class(a.dtype.class()) {
+        Class::F32 => f32::from_bits(bits as u32).is_nan(),
         Class::F64 => f64::from_bits(bits).is_nan(),
         _ => false,
     };
     (0..count).all(|at| {
         let (x, y) = (bits(a, at), bits(b, at));
-        x == y || is_nan(x) && is_nan(y)
+        (0..2).all(|part| x[part] == y[part] || is_nan(x[part]) && is_nan(y[part]))
     })
 }
 
-fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory], seed: u64) {
+fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory], seed: u64, calls: bool) {
     let mut copies = memory.to_vec();
     let launch = |memory: &mut [Memory]| Launch {
         program: Arc::new(Program::new(kind)),
@@ -529,49 +638,67 @@ fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory]
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
     let before = memory.to_vec();
     // Calls differ from copies in little: a part of the programs is enough.
-    for translates in
-        [None, Some(false), Some(true)].into_iter().take(2 + usize::from(seed.is_multiple_of(4)))
-    {
+    let ways = match calls {
+        // The host's functions are not those of the C++ compiler.
+        true => vec![Way::Model, Way::Translated(true)],
+        false if seed.is_multiple_of(4) => {
+            vec![Way::Model, Way::CudaC, Way::Translated(false), Way::Translated(true)]
+        }
+        false => vec![Way::Model, Way::CudaC, Way::Translated(false)],
+    };
+    for way in ways {
         memory.clone_from_slice(&before);
-        let functions = FUNCTIONS.lines().map(|line| Function::read(line).unwrap()).collect();
-        let mut model = Model { functions, translates, scratch: Vec::new() };
+        let functions = table::all().map(|(function, code)| (code, function)).collect();
+        let mut model = Model { functions, way, scratch: Vec::new() };
         assert!(kind.interpret(&launch(memory), &mut model).unwrap(), "{kind:?}");
         for (at, (got, want)) in memory.iter().zip(&copies).enumerate() {
             let dtype = got.dtype;
-            assert!(
-                same(got, want),
-                "seed {seed}, {translates:?}, view {at} ({dtype}), shape {shape:?}: {kind:?}"
-            );
+            assert!(same(got, want), "seed {seed}, {way:?}, view {at} ({dtype}), shape {shape:?}: {kind:?}");
         }
     }
+}
+
+fn check_map(seed: u64, dtypes: &[Dtype], calls: bool) {
+    let mut dice = Dice(seed);
+    let shapes: [&[usize]; 8] = [&[], &[1], &[7], &[520], &[3, 8], &[5, 1, 6], &[2, 3, 4, 5], &[30, 44]];
+    let shape = dice.pick(&shapes);
+    let loads: Vec<Dtype> = (0..1 + dice.roll(3)).map(|_| dice.pick(dtypes)).collect();
+    let mut map = program(&mut dice, &loads, calls);
+    let mut memory: Vec<Memory> = Vec::new();
+    for &dtype in &loads {
+        let strides = strides(&mut dice, shape, true);
+        memory.push(Memory::new(&mut dice, dtype, shape, strides));
+    }
+    let total = map.sources.len() + map.instrs.len();
+    for _ in 0..1 + dice.roll(3) {
+        let reg = dice.roll(total) as u16;
+        map.stores.push(Store { reg, view: memory.len() as u16 });
+        let strides = strides(&mut dice, shape, false);
+        memory.push(Memory::new(&mut dice, map.dtype(reg), shape, strides));
+    }
+    check(&map, shape, 0, &mut memory, seed, calls);
 }
 
 #[test]
 fn interpreted_maps_have_the_bits_of_the_host() {
-    for seed in 0..300 {
-        let mut dice = Dice(seed);
-        let shapes: [&[usize]; 8] = [&[], &[1], &[7], &[520], &[3, 8], &[5, 1, 6], &[2, 3, 4, 5], &[30, 44]];
-        let shape = dice.pick(&shapes);
-        let loads: Vec<Dtype> = (0..1 + dice.roll(3)).map(|_| dice.pick(&Dtype::REAL)).collect();
-        let mut map = program(&mut dice, &loads);
-        let mut memory: Vec<Memory> = Vec::new();
-        for &dtype in &loads {
-            let strides = strides(&mut dice, shape, true);
-            memory.push(Memory::new(&mut dice, dtype, shape, strides));
-        }
-        let total = map.sources.len() + map.instrs.len();
-        for _ in 0..1 + dice.roll(3) {
-            let reg = dice.roll(total) as u16;
-            map.stores.push(Store { reg, view: memory.len() as u16 });
-            let strides = strides(&mut dice, shape, false);
-            memory.push(Memory::new(&mut dice, map.dtype(reg), shape, strides));
-        }
-        check(&map, shape, 0, &mut memory, seed);
-    }
+    (0..300).for_each(|seed| check_map(seed, &Dtype::REAL, false));
+}
+
+/// Real and complex numbers in one program.
+const MIXED: [Dtype; 6] = [Dtype::C64, Dtype::C128, Dtype::F32, Dtype::C64, Dtype::F64, Dtype::I32];
+
+#[test]
+fn interpreted_maps_of_complex_numbers_have_the_bits_of_the_host() {
+    (0..300).for_each(|seed| check_map(seed ^ 0x1234, &MIXED, seed % 2 == 1));
 }
 
 #[test]
 fn interpreted_reductions_have_the_bits_of_the_host() {
+    (0..60).for_each(|seed| check_reduction(seed, &Dtype::REAL));
+    (0..60).for_each(|seed| check_reduction(seed ^ 0x77, &MIXED));
+}
+
+fn check_reduction(seed: u64, dtypes: &[Dtype]) {
     let folds: [&'static ReduceFn; 5] = [
         &crate::ops::folds::SUM,
         &crate::ops::folds::MEAN,
@@ -579,49 +706,50 @@ fn interpreted_reductions_have_the_bits_of_the_host() {
         &reduce::PROD,
         &reduce::ARGMAX,
     ];
-    for seed in 0..60 {
-        let mut dice = Dice(seed ^ 0xabcd);
-        let shapes: [(&[usize], usize); 9] = [
-            (&[7], 1),
-            (&[5, 3], 1),
-            (&[4, 0], 1),
-            (&[3, 70], 1),
-            (&[2, 6, 3, 9], 2),
-            (&[2, 1000], 1),
-            (&[9000], 1),
-            (&[2, 5001], 1),
-            (&[40, 2], 1),
-        ];
-        let (shape, reduced) = dice.pick(&shapes);
-        let loads: Vec<Dtype> = (0..1 + dice.roll(2)).map(|_| dice.pick(&Dtype::REAL)).collect();
-        let f = dice.pick(&folds);
-        let mut map = program(&mut dice, &loads);
-        let total = map.sources.len() + map.instrs.len();
-        let known = |reg: &u16| map.dtype(*reg).class() != Class::I64 || !f.mean;
-        let value = (0..total as u16).rev().find(known).unwrap_or(loads.len() as u16);
-        let dtype = map.dtype(value);
-        let extents: Vec<usize> = shape.iter().map(|&n| n.max(1)).collect();
-        let mut memory: Vec<Memory> = Vec::new();
-        for &load in &loads {
-            let strides = strides(&mut dice, shape, true);
-            memory.push(Memory::new(&mut dice, load, &extents, strides));
-        }
-        if dice.roll(2) == 0 {
-            map.stores.push(Store { reg: value, view: memory.len() as u16 });
-            let strides = strides(&mut dice, shape, false);
-            memory.push(Memory::new(&mut dice, dtype, &extents, strides));
-        }
-        let kept = &extents[..shape.len() - reduced];
-        let out = memory.len() as u16;
-        // Products and sums of small integers may have any whole dtype, like those of operations.
-        let to = if dtype.class() == Class::I64 && !f.indexed { Dtype::I64 } else { dtype };
-        for dtype in [to, Dtype::I64] {
-            let strides = strides(&mut dice, kept, false);
-            memory.push(Memory::new(&mut dice, dtype, kept, strides));
-        }
-        let out_index = f.indexed.then_some(out + 1);
-        let fold =
-            Reduce { map, value, f, dtype: to, out, out_index, store_value: dice.roll(3) > 0 || !f.indexed };
-        check(&fold, shape, reduced, &mut memory, seed);
+    let mut dice = Dice(seed ^ 0xabcd);
+    let shapes: [(&[usize], usize); 9] = [
+        (&[7], 1),
+        (&[5, 3], 1),
+        (&[4, 0], 1),
+        (&[3, 70], 1),
+        (&[2, 6, 3, 9], 2),
+        (&[2, 1000], 1),
+        (&[9000], 1),
+        (&[2, 5001], 1),
+        (&[40, 2], 1),
+    ];
+    let (shape, reduced) = dice.pick(&shapes);
+    let loads: Vec<Dtype> = (0..1 + dice.roll(2)).map(|_| dice.pick(dtypes)).collect();
+    let f = dice.pick(&folds);
+    let mut map = program(&mut dice, &loads, false);
+    let total = map.sources.len() + map.instrs.len();
+    let known = |reg: &u16| {
+        let class = map.dtype(*reg).class();
+        !class.is_complex() && (class != Class::I64 || !f.mean)
+    };
+    let value = (0..total as u16).rev().find(known).unwrap_or(loads.len() as u16);
+    let dtype = map.dtype(value);
+    let extents: Vec<usize> = shape.iter().map(|&n| n.max(1)).collect();
+    let mut memory: Vec<Memory> = Vec::new();
+    for &load in &loads {
+        let strides = strides(&mut dice, shape, true);
+        memory.push(Memory::new(&mut dice, load, &extents, strides));
     }
+    if dice.roll(2) == 0 {
+        map.stores.push(Store { reg: value, view: memory.len() as u16 });
+        let strides = strides(&mut dice, shape, false);
+        memory.push(Memory::new(&mut dice, dtype, &extents, strides));
+    }
+    let kept = &extents[..shape.len() - reduced];
+    let out = memory.len() as u16;
+    // Products and sums of small integers may have any whole dtype, like those of operations.
+    let to = if dtype.class() == Class::I64 && !f.indexed { Dtype::I64 } else { dtype };
+    for dtype in [to, Dtype::I64] {
+        let strides = strides(&mut dice, kept, false);
+        memory.push(Memory::new(&mut dice, dtype, kept, strides));
+    }
+    let out_index = f.indexed.then_some(out + 1);
+    let fold =
+        Reduce { map, value, f, dtype: to, out, out_index, store_value: dice.roll(3) > 0 || !f.indexed };
+    check(&fold, shape, reduced, &mut memory, seed, false);
 }

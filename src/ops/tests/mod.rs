@@ -11,6 +11,7 @@ mod matmul;
 mod random;
 mod random_bounds;
 mod random_laws;
+mod ready;
 mod reduce;
 mod shape;
 mod sort;

@@ -1,8 +1,8 @@
 //! The PTX that programs are translated to, run by a small model of a device. Functions are those that ship, or are called
 //! ([`Bodies::named`]) and are those of the host.
 
-use super::interpreted::{function, load, store};
-use crate::array::Dtype;
+use super::interpreted::{Bits, function, load, store};
+use crate::array::{Class, Dtype};
 use crate::driver::cuda::shipped_functions;
 use crate::kernel::cuda::interpret::{Encoded, Function};
 use crate::kernel::cuda::translate::bodies::Bodies;
@@ -108,12 +108,12 @@ struct Device<'a> {
     labels: HashMap<&'a str, usize>,
     names: Names<'a>,
     words: &'a [u64],
-    functions: &'a [Function<'static>],
+    functions: &'a HashMap<u64, Function<'static>>,
     shared: Vec<u8>,
 }
 
 /// Runs a translated program; `calls`: with functions of the host.
-pub(super) fn run(program: &Encoded, functions: &[Function<'static>], calls: bool) {
+pub(super) fn run(program: &Encoded, functions: &HashMap<u64, Function<'static>>, calls: bool) {
     static BODIES: [OnceLock<Bodies>; 2] = [const { OnceLock::new() }; 2];
     let bodies = || if calls { Bodies::named() } else { shipped_functions() };
     let text = program.translate(BODIES[usize::from(calls)].get_or_init(bodies)).unwrap();
@@ -217,12 +217,21 @@ impl Device<'_> {
                 let arguments: Vec<u64> =
                     list(&args[2]).into_iter().map(|at: usize| thread.values[at]).collect();
                 let Arg::Name(name) = args[1] else { panic!() };
-                let (kind, number) = name.split_once('_').unwrap();
+                // `fn_4096_im` is the second part of the result.
+                let mut words = name.split('_');
+                let (kind, number) = (words.next().unwrap(), words.next().unwrap());
                 let number: usize = number.parse().unwrap();
+                let part = usize::from(words.next() == Some("im"));
                 let result = match kind {
                     "load" => load(Dtype::REAL[number], arguments[0]),
                     "store" => store(Dtype::REAL[number], arguments[0]),
-                    _ => function(&self.functions[number - 8], &arguments),
+                    _ => {
+                        let f = &self.functions[&(number as u64)];
+                        let mut rest = arguments.into_iter();
+                        let mut next = || rest.next().unwrap();
+                        let whole = |class: Class| [next(), if class.is_complex() { next() } else { 0 }];
+                        function(f, &f.arguments().into_iter().map(whole).collect::<Vec<Bits>>())[part]
+                    }
                 };
                 thread.values[list(&args[0])[0]] = result;
                 return true;
@@ -281,6 +290,9 @@ impl Device<'_> {
                 let (a, b) = (number(1), number(2));
                 match name {
                     "setp" => compared(parts[1], a.partial_cmp(&b)),
+                    "neg" => u64::from((-a).to_bits()),
+                    "abs" => u64::from(a.abs().to_bits()),
+                    "rcp" => u64::from((1.0 / a).to_bits()),
                     _ => u64::from(computed(name, a, b).to_bits()),
                 }
             }
@@ -289,6 +301,9 @@ impl Device<'_> {
                 let (a, b) = (number(1), number(2));
                 match name {
                     "setp" => compared(parts[1], a.partial_cmp(&b)),
+                    "neg" => (-a).to_bits(),
+                    "abs" => a.abs().to_bits(),
+                    "rcp" => (1.0 / a).to_bits(),
                     _ => computed(name, a, b).to_bits(),
                 }
             }
@@ -305,6 +320,7 @@ impl Device<'_> {
             "and" => arg(1) & arg(2),
             "or" => arg(1) | arg(2),
             "xor" => arg(1) ^ arg(2),
+            "not" if form == "pred" => arg(1) ^ 1,
             "shl" => arg(1) << arg(2),
             "shr" => arg(1) >> arg(2),
             "bfe" => arg(1) >> arg(2) & ((1 << arg(3)) - 1),
@@ -333,7 +349,7 @@ impl Device<'_> {
 }
 
 /// Instructions over floats.
-const FLOATS: [&str; 5] = ["add", "sub", "mul", "div", "setp"];
+const FLOATS: [&str; 8] = ["add", "sub", "mul", "div", "setp", "neg", "abs", "rcp"];
 
 fn computed<T>(name: &str, a: T, b: T) -> T
 where

@@ -2,8 +2,9 @@
 //!
 //! A body is copied into the kernel, in a block whose registers are its own, or called.
 
-use crate::array::Dtype;
-use crate::kernel::cuda::interpret::{FUNCTIONS, Function, op};
+use crate::array::{Class, Dtype};
+use crate::kernel::cuda::interpret::table::{self, Function};
+use crate::kernel::cuda::interpret::{op, part_class};
 use crate::kernel::cuda::{PRELUDE, bits_type, class_type};
 use foldhash::{HashMap, HashMapExt};
 use std::fmt::Write;
@@ -40,6 +41,39 @@ pub(crate) fn source(functions: &str) -> String {
     text
 }
 
+/// The same for functions of complex numbers. Their arguments are the parts; one with a complex result is two functions,
+/// `fn_4096_re` and `fn_4096_im`.
+pub(crate) fn complex_source(functions: &str) -> String {
+    let mut text = format!("{PRELUDE}\n");
+    for (line, code) in functions.lines().zip(op::COMPLEX..) {
+        let Some(function) = Function::read(line) else { continue };
+        let (mut params, mut values) = (Vec::new(), String::new());
+        for (class, name) in function.arguments().into_iter().zip(["a", "b", "c", "d"]) {
+            let (whole, part) = (class_type(class), class_type(part_class(class)));
+            if class.is_complex() {
+                params.extend([format!("{part} {name}_re"), format!("{part} {name}_im")]);
+                let _ = write!(values, "const {whole} {name} = {whole}{{{name}_re, {name}_im}}; ");
+            } else {
+                params.push(format!("const {part} {name}"));
+            }
+        }
+        let (result, params) = (class_type(part_class(function.result)), params.join(", "));
+        for (ending, part) in results(function.result) {
+            let _ = writeln!(
+                text,
+                "extern \"C\" __device__ {result} fn_{code}{ending}({params}) {{ {values}return ({}){part}; }}",
+                function.expression()
+            );
+        }
+    }
+    text
+}
+
+/// The functions that together compute a result: the end of the name, and the part.
+pub(super) fn results(class: Class) -> &'static [(&'static str, &'static str)] {
+    if class.is_complex() { &[("_re", ".re"), ("_im", ".im")] } else { &[("", "")] }
+}
+
 /// A function or an array of the library.
 pub(super) struct Item {
     /// The whole text.
@@ -58,7 +92,7 @@ pub(super) struct Item {
 pub(crate) struct Bodies {
     items: HashMap<String, Item>,
     /// The functions by opcode.
-    pub(super) functions: Vec<Function<'static>>,
+    functions: HashMap<u64, Function<'static>>,
 }
 
 /// Instructions that the assembler expands to about this many.
@@ -73,10 +107,22 @@ const EXPANDED: [(&str, usize); 8] = [
     ("div.u32", 20),
 ];
 
+/// The functions of the table, with their opcodes.
+fn functions(complex: bool) -> impl Iterator<Item = (u64, Function<'static>)> {
+    table::all()
+        .filter(move |(_, code)| complex || *code < op::COMPLEX)
+        .map(|(function, code)| (code, function))
+}
+
+/// The functions of the library that compute a function's result.
+fn names_of(code: u64, function: &Function<'_>) -> Vec<String> {
+    results(function.result).iter().map(|(ending, _)| format!("fn_{code}{ending}")).collect()
+}
+
 impl Bodies {
-    /// Reads the PTX of [`source`]; `None` if it is not of the expected form.
-    pub fn read(ptx: &str) -> Option<Bodies> {
-        let functions = FUNCTIONS.lines().map(Function::read).collect::<Option<Vec<_>>>()?;
+    /// Reads the PTX of [`source`], or of both; `None` if it is not of the expected form.
+    pub fn read(ptx: &str, complex: bool) -> Option<Bodies> {
+        let functions: HashMap<_, _> = functions(complex).collect();
         let mut items = HashMap::new();
         let mut lines = ptx.lines();
         while let Some(line) = lines.next() {
@@ -115,20 +161,24 @@ impl Bodies {
             item.uses = names.iter().filter(is_used).cloned().collect();
             item.plain &= item.uses.is_empty();
         }
-        let all =
-            (0..functions.len()).all(|at| items.contains_key(&format!("fn_{}", at as u64 + op::FUNCTION)));
-        all.then_some(Bodies { items, functions })
+        let all = functions.iter().flat_map(|(code, function)| names_of(*code, function));
+        all.into_iter().all(|name| items.contains_key(&name)).then_some(Bodies { items, functions })
     }
 
     /// Only the names: all functions are called.
     #[cfg(test)]
     pub(crate) fn named() -> Bodies {
-        let functions: Vec<_> = FUNCTIONS.lines().filter_map(Function::read).collect();
-        let names = (0..functions.len()).map(|at| format!("fn_{}", at as u64 + op::FUNCTION));
+        let functions: HashMap<_, _> = functions(true).collect();
+        let names: Vec<_> = functions.iter().flat_map(|(code, f)| names_of(*code, f)).collect();
         let moves =
             (0..Dtype::REAL.len()).flat_map(|number| [format!("load_{number}"), format!("store_{number}")]);
         let item = || Item { plain: false, ..Item::new(String::new(), Vec::new()) };
-        Bodies { items: names.chain(moves).map(|name| (name, item())).collect(), functions }
+        Bodies { items: names.into_iter().chain(moves).map(|name| (name, item())).collect(), functions }
+    }
+
+    /// The function of an opcode.
+    pub(super) fn function(&self, code: u64) -> Option<Function<'static>> {
+        self.functions.get(&code).copied()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Item> {

@@ -1,10 +1,13 @@
 //! Code under translation: registers, and the instructions of a phase.
 
-use super::bodies::{Bodies, Item};
-use super::{Moved, Phase, half, moved};
+mod memory;
+
+use super::bodies::{self, Bodies, Item};
+use super::{Phase, half, moved};
 use crate::array::{Class, Dtype};
-use crate::kernel::cuda::interpret::{Encoded, NUMBER, op};
+use crate::kernel::cuda::interpret::{Encoded, NUMBER, op, part_class, slots};
 use foldhash::{HashMap, HashMapExt};
+use smallvec::SmallVec;
 use std::fmt::{self, Write};
 
 /// Loads that a phase begins with, so that they are in flight together.
@@ -28,6 +31,16 @@ impl fmt::Display for Reg {
 
 /// The four elements of a program's register: 32 bits each for `f32`, 64 for others.
 type Lanes = [Reg; 4];
+
+/// A program's register: one of real numbers, or the two parts of a complex one.
+type Value = SmallVec<[Lanes; 2]>;
+
+/// The registers of real numbers that an operand of a class is: slot, and whether they have 64 bits.
+fn parts(operand: usize, class: Class) -> SmallVec<[(usize, bool); 2]> {
+    let (part, wide) = (part_class(class), is_wide(part_class(class)));
+    let count = if class.is_complex() { 2 } else { 1 };
+    (0..count).map(|at| (operand + at * slots(part), wide)).collect()
+}
 
 /// The elements that a phase computes.
 #[derive(Clone)]
@@ -81,15 +94,6 @@ impl Unit {
         }
         Unit { first: Some(first), within, has: Some(has), whole: Some(whole), ..Unit::none() }
     }
-}
-
-/// Where the elements of a view are.
-enum Place {
-    /// All at one address.
-    Same(Reg),
-    /// `size` bytes apart; four of them may be moved at once if the flag is set.
-    Adjacent(Reg, bool),
-    Each(Lanes),
 }
 
 pub(super) struct Code<'a> {
@@ -209,30 +213,33 @@ impl<'a> Code<'a> {
         let encoded = self.encoded;
         let code = encoded.words.get(phase.code.clone())?;
         // No load follows a store of another view.
-        let mut ahead: HashMap<usize, Lanes> = HashMap::new();
+        let mut ahead: HashMap<usize, Value> = HashMap::new();
         for (at, &word) in code.iter().enumerate() {
             if ahead.len() < MOST_AHEAD
                 && let Some(load) = moved(word).filter(|moved| !moved.is_store)
             {
-                let lanes = self.load(&load, phase, unit)?;
-                ahead.insert(at, lanes);
+                let value = self.load(&load, phase, unit)?;
+                ahead.insert(at, value);
             }
         }
         for (at, &word) in code.iter().enumerate() {
             let operand = |shift: u32| (word >> shift) as usize & 0x3ff;
             let to = operand(14);
             if let Some(moved) = moved(word) {
-                let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
+                let places = parts(to, Dtype::ALL.get(moved.dtype)?.class());
                 if moved.is_store {
-                    let value = self.value(to, wide)?;
-                    self.store(&moved, value, phase, unit)?;
+                    let values = places.iter().map(|(slot, wide)| self.value(*slot, *wide));
+                    let value = values.collect::<Option<Value>>()?;
+                    self.store(&moved, &value, phase, unit)?;
                     continue;
                 }
-                let lanes = match ahead.get(&at) {
-                    Some(lanes) => *lanes,
+                let value = match ahead.remove(&at) {
+                    Some(value) => value,
                     None => self.load(&moved, phase, unit)?,
                 };
-                self.set(to, wide, lanes);
+                for ((slot, wide), lanes) in places.into_iter().zip(value) {
+                    self.set(slot, wide, lanes);
+                }
                 continue;
             }
             let (a, b) = (operand(24), operand(34));
@@ -266,15 +273,26 @@ impl<'a> Code<'a> {
                     self.set(to, code > op::COPY, lanes);
                 }
                 code => {
-                    let function =
-                        *self.bodies.functions.get(usize::try_from(code.checked_sub(op::FUNCTION)?).ok()?)?;
+                    let function = self.bodies.function(code)?;
                     let mut values = Vec::new();
                     for (class, shift) in function.arguments().into_iter().zip([24, 34, 44, 54]) {
-                        values.push((self.value(operand(shift), is_wide(class))?, is_wide(class)));
+                        for (slot, wide) in parts(operand(shift), class) {
+                            values.push((self.value(slot, wide)?, wide));
+                        }
                     }
-                    let wide = is_wide(function.result);
-                    let lanes = self.function(&format!("fn_{code}"), &values, wide, unit.most)?;
-                    self.set(to, wide, lanes);
+                    let mut results = Value::new();
+                    let places = parts(to, function.result);
+                    for ((_, wide), (ending, _)) in places.iter().zip(bodies::results(function.result)) {
+                        results.push(self.function(
+                            &format!("fn_{code}{ending}"),
+                            &values,
+                            *wide,
+                            unit.most,
+                        )?);
+                    }
+                    for ((slot, wide), lanes) in places.into_iter().zip(results) {
+                        self.set(slot, wide, lanes);
+                    }
                 }
             }
         }
@@ -501,235 +519,4 @@ fn taken(form: &str, to: &str, argument: Reg, wide: bool) -> Option<String> {
     }
     let sign = if form.starts_with('s') { 's' } else { 'u' };
     Some(format!("cvt.{sign}{target}.{sign}{read} {to}, {argument};"))
-}
-
-// --- Memory ------------------------------------------------------------------------------------------
-
-impl Code<'_> {
-    fn place(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Place> {
-        let (shift, mode) = (moved.shift, self.encoded.words[moved.at + 1]);
-        let base = self.param(moved.at);
-        match mode & 3 {
-            0 => {
-                let at = self.long();
-                self.line(&format!("shl.b64 {at}, {}, {shift};", unit.first?));
-                self.line(&format!("add.s64 {at}, {at}, {base};"));
-                Some(Place::Adjacent(at, mode & 4 != 0))
-            }
-            1 => Some(Place::Same(base)),
-            _ => {
-                let units = mode & 8 != 0 && !unit.apart;
-                let computed = if units { 1 } else { unit.most };
-                let mut each = [base; 4];
-                for (j, at) in each.iter_mut().enumerate().take(computed) {
-                    *at = self.address(base, moved, phase, unit, j)?;
-                }
-                if !units {
-                    return Some(Place::Each(each));
-                }
-                if mode & 4 != 0 {
-                    return Some(Place::Adjacent(each[0], true));
-                }
-                let step = self.param(moved.at + 1 + phase.rank);
-                self.line(&format!("shl.b64 {step}, {step}, {shift};"));
-                for j in 1..unit.most {
-                    let (at, before) = (self.long(), each[j - 1]);
-                    self.line(&format!("add.s64 {at}, {before}, {step};"));
-                    each[j] = at;
-                }
-                Some(Place::Each(each))
-            }
-        }
-    }
-
-    /// The address of element `j` of the unit in a view with strides.
-    fn address(&mut self, base: Reg, moved: &Moved, phase: &Phase, unit: &Unit, j: usize) -> Option<Reg> {
-        if self.coordinates[j].is_none() {
-            self.coordinates[j] = Some(self.split(phase, unit.first?, j));
-        }
-        let coordinates = self.coordinates[j].clone()?;
-        let offset = self.long();
-        self.line(&format!("mov.u64 {offset}, 0;"));
-        for (d, coordinate) in coordinates.into_iter().enumerate() {
-            let stride = self.param(moved.at + 2 + d);
-            self.line(&format!("mad.lo.s64 {offset}, {coordinate}, {stride}, {offset};"));
-        }
-        self.line(&format!("shl.b64 {offset}, {offset}, {};", moved.shift));
-        self.line(&format!("add.s64 {offset}, {offset}, {base};"));
-        Some(offset)
-    }
-
-    /// The coordinates of an element.
-    fn split(&mut self, phase: &Phase, first: Reg, j: usize) -> Vec<Reg> {
-        let position = self.long();
-        self.line(&format!("add.s64 {position}, {first}, {j};"));
-        let wide = self.encoded.words[10] & 1 == 1;
-        let mut all = vec![position; phase.rank];
-        let mut rest = position;
-        if !wide {
-            rest = self.word();
-            self.line(&format!("cvt.u32.u64 {rest}, {position};"));
-        }
-        for d in (0..phase.rank).rev() {
-            let word = phase.space + 2 * d;
-            let coordinate = self.long();
-            all[d] = coordinate;
-            if wide {
-                if d == 0 {
-                    self.line(&format!("mov.b64 {coordinate}, {rest};"));
-                    break;
-                }
-                let (extent, quotient) = (self.param(word), self.long());
-                self.line(&format!("div.u64 {quotient}, {rest}, {extent};"));
-                self.line(&format!("mul.lo.s64 {coordinate}, {quotient}, {extent};"));
-                self.line(&format!("sub.s64 {coordinate}, {rest}, {coordinate};"));
-                rest = quotient;
-                continue;
-            }
-            if d == 0 {
-                self.line(&format!("cvt.u64.u32 {coordinate}, {rest};"));
-                break;
-            }
-            // `quotient` of the prelude.
-            let [extent, magic, shift, quotient, remainder] = [(); 5].map(|()| self.word());
-            for (register, at) in [(extent, 8 * word), (magic, 8 * word + 8), (shift, 8 * word + 12)] {
-                self.line(&format!("ld.param.u32 {register}, [p+{at}];"));
-            }
-            self.line(&format!("mul.hi.u32 {quotient}, {rest}, {magic};"));
-            self.line(&format!("add.u32 {quotient}, {quotient}, {rest};"));
-            self.line(&format!("shr.u32 {quotient}, {quotient}, {shift};"));
-            self.line(&format!("mul.lo.u32 {remainder}, {quotient}, {extent};"));
-            self.line(&format!("sub.u32 {remainder}, {rest}, {remainder};"));
-            self.line(&format!("cvt.u64.u32 {coordinate}, {remainder};"));
-            rest = quotient;
-        }
-        all
-    }
-
-    fn load(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Lanes> {
-        let size = 1usize << moved.shift;
-        let place = self.place(moved, phase, unit)?;
-        let form = format!("u{}", 8 * size);
-        if let Place::Same(at) = place {
-            let raw = self.reg(usize::from(size == 8));
-            self.line(&format!("ld.global.{form} {raw}, [{at}];"));
-            return self.open(moved, [raw; 4], 1);
-        }
-        let raw = self.lanes(size == 8);
-        let address = |j: usize| match &place {
-            Place::Each(each) => format!("[{}]", each[j]),
-            Place::Adjacent(at, _) | Place::Same(at) => format!("[{at}+{}]", j * size),
-        };
-        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
-        let label = self.label();
-        if let Some(whole) = vector {
-            self.line(&format!("@{whole} bra V{label};"));
-        }
-        for (j, raw) in raw.iter().enumerate().take(unit.most) {
-            match unit.has {
-                Some(has) => {
-                    self.line(&format!("mov.b{} {raw}, 0;", if size == 8 { 64 } else { 32 }));
-                    self.line(&format!("@{} ld.global.{form} {raw}, {};", has[j], address(j)));
-                }
-                None => self.line(&format!("ld.global.{form} {raw}, {};", address(j))),
-            }
-        }
-        if vector.is_some() {
-            self.line(&format!("bra.uni W{label};"));
-            self.line(&format!("V{label}:"));
-            let Place::Adjacent(at, _) = place else { return None };
-            self.load_four(raw, at, size);
-            self.line(&format!("W{label}:"));
-        }
-        self.open(moved, raw, unit.most)
-    }
-
-    /// Loads four adjacent elements.
-    fn load_four(&mut self, [a, b, c, d]: Lanes, at: Reg, size: usize) {
-        match size {
-            1 => {
-                let all = self.word();
-                self.line(&format!("ld.global.u32 {all}, [{at}];"));
-                for (j, raw) in [a, b, c, d].iter().enumerate() {
-                    self.line(&format!("bfe.u32 {raw}, {all}, {}, 8;", 8 * j));
-                }
-            }
-            2 => {
-                let (low, high) = (self.word(), self.word());
-                self.line(&format!("ld.global.v2.u32 {{{low}, {high}}}, [{at}];"));
-                for (pair, [even, odd]) in [(low, [a, b]), (high, [c, d])] {
-                    self.line(&format!("and.b32 {even}, {pair}, 65535;"));
-                    self.line(&format!("shr.u32 {odd}, {pair}, 16;"));
-                }
-            }
-            4 => self.line(&format!("ld.global.v4.u32 {{{a}, {b}, {c}, {d}}}, [{at}];")),
-            _ => {
-                self.line(&format!("ld.global.v2.u64 {{{a}, {b}}}, [{at}];"));
-                self.line(&format!("ld.global.v2.u64 {{{c}, {d}}}, [{at}+16];"));
-            }
-        }
-    }
-
-    fn store(&mut self, moved: &Moved, value: Lanes, phase: &Phase, unit: &Unit) -> Option<()> {
-        let size = 1usize << moved.shift;
-        let raw = self.close(moved, value, unit.most)?;
-        let place = self.place(moved, phase, unit)?;
-        let address = |j: usize| match &place {
-            Place::Each(each) => format!("[{}]", each[j]),
-            Place::Adjacent(at, _) => format!("[{at}+{}]", j * size),
-            Place::Same(at) => format!("[{at}]"),
-        };
-        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
-        let label = self.label();
-        if let Some(whole) = vector {
-            self.line(&format!("@{whole} bra V{label};"));
-        }
-        for (j, raw) in raw.iter().enumerate().take(unit.most) {
-            let guard = unit.has.map_or(String::new(), |has| format!("@{} ", has[j]));
-            self.line(&format!("{guard}st.global.u{} {}, {raw};", 8 * size, address(j)));
-        }
-        if vector.is_some() {
-            self.line(&format!("bra.uni W{label};"));
-            self.line(&format!("V{label}:"));
-            let Place::Adjacent(at, _) = place else { return None };
-            self.store_four(raw, at, size);
-            self.line(&format!("W{label}:"));
-        }
-        Some(())
-    }
-
-    fn store_four(&mut self, [a, b, c, d]: Lanes, at: Reg, size: usize) {
-        match size {
-            1 => {
-                let (low, high) = (self.word(), self.word());
-                self.line(&format!("prmt.b32 {low}, {a}, {b}, 0x0040;"));
-                self.line(&format!("prmt.b32 {high}, {c}, {d}, 0x0040;"));
-                self.line(&format!("prmt.b32 {low}, {low}, {high}, 0x5410;"));
-                self.line(&format!("st.global.u32 [{at}], {low};"));
-            }
-            2 => {
-                let (low, high) = (self.word(), self.word());
-                self.line(&format!("prmt.b32 {low}, {a}, {b}, 0x5410;"));
-                self.line(&format!("prmt.b32 {high}, {c}, {d}, 0x5410;"));
-                self.line(&format!("st.global.v2.u32 [{at}], {{{low}, {high}}};"));
-            }
-            4 => self.line(&format!("st.global.v4.u32 [{at}], {{{a}, {b}, {c}, {d}}};")),
-            _ => {
-                self.line(&format!("st.global.v2.u64 [{at}], {{{a}, {b}}};"));
-                self.line(&format!("st.global.v2.u64 [{at}+16], {{{c}, {d}}};"));
-            }
-        }
-    }
-
-    /// The values of elements' bits.
-    fn open(&mut self, moved: &Moved, raw: Lanes, most: usize) -> Option<Lanes> {
-        let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
-        self.function(&format!("load_{}", moved.dtype), &[(raw, moved.shift == 3)], wide, most)
-    }
-
-    /// The bits of rounded values.
-    fn close(&mut self, moved: &Moved, value: Lanes, most: usize) -> Option<Lanes> {
-        let wide = is_wide(Dtype::REAL.get(moved.dtype)?.class());
-        self.function(&format!("store_{}", moved.dtype), &[(value, wide)], moved.shift == 3, most)
-    }
 }

@@ -192,7 +192,7 @@ struct Phase {
 
 /// A load or a store.
 struct Moved {
-    /// Index of the dtype in `Dtype::REAL`.
+    /// Index of the dtype in `Dtype::ALL`.
     dtype: usize,
     is_store: bool,
     /// The word of the view.

@@ -2,13 +2,16 @@
 
 use crate::array::{Class, Dtype};
 use crate::kernel::View;
-use crate::kernel::cuda::interpret::{Coder, Encoded, FUNCTIONS, Function, HEAD, Phase, op};
+use crate::kernel::cuda::interpret::table::all;
+use crate::kernel::cuda::interpret::{Coder, Encoded, Function, HEAD, Phase};
 
 fn native(class: Class) -> Dtype {
     match class {
         Class::F32 => Dtype::F32,
         Class::F64 => Dtype::F64,
-        _ => Dtype::I64,
+        Class::I64 => Dtype::I64,
+        Class::C64 => Dtype::C64,
+        Class::C128 => Dtype::C128,
     }
 }
 
@@ -22,7 +25,7 @@ fn function(code: u64, function: &Function<'_>, times: usize) -> Option<Encoded>
     let mut arguments = Vec::new();
     for class in function.arguments() {
         let (view, place) = (view(&mut coder, class), coder.take(class));
-        coder.emit_move(native(class), view, place, false)?;
+        coder.emit_move(native(class), view, place, false);
         arguments.push(place);
     }
     let result = coder.take(function.result);
@@ -33,7 +36,7 @@ fn function(code: u64, function: &Function<'_>, times: usize) -> Option<Encoded>
         }
     }
     let out = view(&mut coder, function.result);
-    coder.emit_move(native(function.result), out, result, true)?;
+    coder.emit_move(native(function.result), out, result, true);
     let main = Phase { code: [0, coder.at()], dims };
     let mut head = [0; HEAD];
     head[0] = 1 << 20;
@@ -49,8 +52,8 @@ fn copy(dtype: Dtype, strides: &[isize], ptr: u64, wide: bool) -> Option<Encoded
     let to: &[isize] = if strides.contains(&0) { &[2560, 64, 1] } else { strides };
     let to = coder.view(&shape, to, &View::new(ptr, dtype, to.into()));
     let place = coder.take(dtype.class());
-    coder.emit_move(dtype, from, place, false)?;
-    coder.emit_move(dtype, to, place, true)?;
+    coder.emit_move(dtype, from, place, false);
+    coder.emit_move(dtype, to, place, true);
     let main = Phase { code: [0, coder.at()], dims };
     let mut head = [0; HEAD];
     (head[0], head[10]) = (6 * 40 * 64, u64::from(wide));
@@ -59,22 +62,22 @@ fn copy(dtype: Dtype, strides: &[isize], ptr: u64, wide: bool) -> Option<Encoded
 
 /// Every function, copied and called; every dtype through every kind of view.
 pub(crate) fn samples() -> Vec<(String, Encoded)> {
-    let mut all = Vec::new();
-    for (line, code) in FUNCTIONS.lines().zip(op::FUNCTION..) {
-        let Some(known) = Function::read(line) else { continue };
+    let mut samples = Vec::new();
+    for (known, code) in all() {
         for times in [1, 30] {
-            all.extend(function(code, &known, times).map(|encoded| (format!("{times} of {line}"), encoded)));
+            let name = format!("{times} of {}", known.line());
+            samples.extend(function(code, &known, times).map(|encoded| (name, encoded)));
         }
     }
     let strides: [&[isize]; 6] =
         [&[2560, 64, 1], &[1, 1, 1], &[0, 0, 0], &[64, 0, 1], &[0, 64, 0], &[1, 6, 240]];
-    for dtype in Dtype::REAL {
+    for dtype in Dtype::ALL {
         for strides in strides {
             for (ptr, wide) in [(1 << 20, false), ((1 << 20) + 8, true)] {
                 let name = format!("copy of {dtype} by {strides:?}, {wide}");
-                all.extend(copy(dtype, strides, ptr, wide).map(|encoded| (name, encoded)));
+                samples.extend(copy(dtype, strides, ptr, wide).map(|encoded| (name, encoded)));
             }
         }
     }
-    all
+    samples
 }

@@ -137,7 +137,7 @@ impl Stage<'_> {
     fn load(&self, coder: &mut Coder, dtype: Dtype, ptr: Ptr) -> Option<Location> {
         let view = self.partial(coder, dtype, ptr);
         let place = coder.take(dtype.class());
-        coder.emit_move(dtype, view, place, false)?;
+        coder.emit_move(dtype, view, place, false);
         Some(place)
     }
 
@@ -178,10 +178,10 @@ impl Stage<'_> {
         let reduce = self.reduce;
         if let Some([values, positions]) = self.stores {
             let view = self.partial(coder, self.native, values);
-            coder.emit_move(self.native, view, value, true)?;
+            coder.emit_move(self.native, view, value, true);
             if let Some(position) = position {
                 let view = self.partial(coder, Dtype::I64, positions);
-                coder.emit_move(Dtype::I64, view, position, true)?;
+                coder.emit_move(Dtype::I64, view, position, true);
             }
             return Some(());
         }
@@ -200,11 +200,11 @@ impl Stage<'_> {
             }
             let result = coder.convert(result, self.class, reduce.dtype)?;
             let view = kept.view(coder, &self.launch.views[usize::from(reduce.out)]);
-            coder.emit_move(reduce.dtype, view, result, true)?;
+            coder.emit_move(reduce.dtype, view, result, true);
         }
         if let (Some(view), Some(position)) = (reduce.out_index, position) {
             let view = kept.view(coder, &self.launch.views[usize::from(view)]);
-            coder.emit_move(Dtype::I64, view, position, true)?;
+            coder.emit_move(Dtype::I64, view, position, true);
         }
         Some(())
     }
