@@ -90,7 +90,7 @@ const LEFT_OUT: &[&str] = &[
 
 /// The example of everything that is documented: operations, functions, methods, attributes, modules.
 fn scripts() -> Vec<(String, String)> {
-    let entries = runnel::library::docs::entries().into_iter().map(|e| (e.name, e.example.into_owned()));
+    let entries = runnel::library::docs::entries().iter().map(|e| (e.name.clone(), e.example.to_string()));
     let others = OTHERS.iter().map(|(name, script)| (name.to_string(), script.to_string()));
     entries.filter(|(_, example)| !example.is_empty()).chain(others).collect()
 }
@@ -99,8 +99,8 @@ fn scripts() -> Vec<(String, String)> {
 fn everything_that_is_documented_is_run() {
     let scripts = scripts();
     let missing: Vec<String> = runnel::library::docs::entries()
-        .into_iter()
-        .map(|entry| entry.name)
+        .iter()
+        .map(|entry| entry.name.clone())
         .filter(|name| !LEFT_OUT.contains(&&**name))
         .filter(|name| {
             // An example must use what it is an example of: by its name, in place too, or by its operator.

@@ -184,7 +184,7 @@ fn filling(total: u64, order: &[usize], other_stream: bool) -> String {
 fn every_documented_example_runs_with_just_enough_memory() {
     let mut failures = Vec::new();
     let mut ran = 0;
-    for (number, entry) in entries().into_iter().enumerate() {
+    for (number, entry) in entries().iter().enumerate() {
         let about_memory = ["memory", "memory-pools", "files", "plots", "distributed", "progress"];
         if entry.example.is_empty() || about_memory.contains(&&*entry.page) {
             continue;

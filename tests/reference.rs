@@ -90,7 +90,7 @@ const GENERATED: &str = "<!-- Generated: RUNNEL_UPDATE=1 cargo test --test refer
 
 #[test]
 fn the_pages_of_names_are_fresh() {
-    let mut pages: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    let mut pages: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
     for entry in entries() {
         pages.entry(entry.page.to_string()).or_default().push(entry);
     }
@@ -195,12 +195,12 @@ fn without_temporary_names(line: &str) -> String {
     out
 }
 
-fn line_of_index(page: &str, title: &str, entries: &[Entry]) -> String {
+fn line_of_index(page: &str, title: &str, entries: &[&Entry]) -> String {
     let names: Vec<String> = entries.iter().map(|e| format!("`{}`", e.name)).collect();
     format!("- [{title}]({page}.md): {}\n", names.join(", "))
 }
 
-fn page_of(title: &str, about: &str, entries: &[Entry]) -> String {
+fn page_of(title: &str, about: &str, entries: &[&Entry]) -> String {
     let mut page = format!("{GENERATED}# {title}\n");
     if !about.is_empty() {
         page.push_str(&format!("\n{}\n", about.trim()));

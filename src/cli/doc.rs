@@ -11,7 +11,7 @@ use crate::library::docs::{Entry, entries};
 
 pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
     if names.is_empty() {
-        terminal.print(&listed(&entries()));
+        terminal.print(&listed(entries()));
         terminal.flush();
         return Outcome::Done;
     }
@@ -34,7 +34,7 @@ pub fn doc(terminal: &Terminal, names: &[String]) -> Outcome {
 /// E0954.
 pub fn page(name: &str) -> Result<String> {
     let entries = entries();
-    let own = own_name(name, &entries);
+    let own = own_name(name, entries);
     let of_space = |e: &&Entry| e.name.split_once('.').is_some_and(|(space, _)| space == own);
     let inside: Vec<&Entry> = entries.iter().filter(of_space).collect();
     // A library function and an operation may share a name: `sum` of a list, of a tensor.
@@ -90,7 +90,7 @@ fn listed<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
 
 /// All names with a page.
 pub fn names() -> Vec<String> {
-    entries().into_iter().map(|entry| entry.name).collect()
+    entries().iter().map(|entry| entry.name.clone()).collect()
 }
 
 /// The name without PyTorch's prefix, and with the type's name in Runnel: `Stream.wait_event` and

@@ -298,7 +298,7 @@ impl Engine {
         match found.map_or_else(|| self.lookup(name), Ok) {
             Ok(value) => Ok(crate::library::documentation(&value).trim_end().to_string()),
             Err(unknown) => {
-                let entry = crate::library::docs::entries().into_iter().find(|e| e.name == name);
+                let entry = crate::library::docs::entries().iter().find(|e| e.name == name);
                 let text = entry.map(|e| format!("{}{}\n\n{}", e.name, e.signature, e.doc));
                 text.ok_or(unknown)
             }

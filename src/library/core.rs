@@ -241,14 +241,17 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         Value::Str(text) => {
             let base = u32::try_from(base).ok().filter(|b| (2..=36).contains(b));
             let base = base.ok_or_else(|| error::bad_value(1, "a base goes from 2 to 36"))?;
-            let digits = text.as_str().trim().replace('_', "");
-            let digits = match (base, digits.get(..2)) {
-                (16, Some("0x")) | (2, Some("0b")) | (8, Some("0o")) => &digits[2..],
-                _ => digits.as_str(),
-            };
-            i64::from_str_radix(digits, base)
-                .map(Value::Int)
-                .map_err(|_| error::conversion(text.as_str(), "int"))
+            let value = without_marks(text.as_str()).and_then(|all| {
+                let (sign, digits) = all.split_at(usize::from(all.starts_with(['+', '-'])));
+                let digits = match (base, digits.get(..2)) {
+                    (16, Some("0x" | "0X")) | (2, Some("0b" | "0B")) | (8, Some("0o" | "0O")) => &digits[2..],
+                    _ => digits,
+                };
+                let is_digit = |c: char| c.is_digit(base);
+                let is_number = digits.starts_with(is_digit);
+                is_number.then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok()).flatten()
+            });
+            value.map(Value::Int).ok_or_else(|| error::conversion(text.as_str(), "int"))
         }
         Value::Tensor(tensor) if tensor.is_real_number() => match Value::scalar(vm.rt.item(tensor)?) {
             Value::Float(f) => whole(f.trunc()),
@@ -256,6 +259,15 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         },
         other => Err(error::argument_type("int", 0, "x", "a number or a str", other.type_name())),
     }
+}
+
+/// The text of a number without blanks around it and without `_`, which must be between digits.
+fn without_marks(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    let between = |at: usize| at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1));
+    text.match_indices('_').all(|(at, _)| between(at)).then(|| text.replace('_', ""))
 }
 
 /// An int from a float without a fractional part.
@@ -269,13 +281,9 @@ pub(super) fn whole(value: f64) -> Result<Value> {
 fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     match &args[0] {
         Value::Str(text) => {
-            let digits = text.as_str().trim().replace('_', "");
-            let plain = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
-            let named = matches!(digits.trim_start_matches(['+', '-']), "inf" | "nan");
-            match digits.parse() {
-                Ok(f) if named || digits.chars().all(plain) => Ok(Value::Float(f)),
-                _ => Err(error::conversion(text.as_str(), "float")),
-            }
+            // Rust also reads names in any case.
+            let value = without_marks(text.as_str()).and_then(|digits| digits.parse().ok());
+            value.map(Value::Float).ok_or_else(|| error::conversion(text.as_str(), "float"))
         }
         Value::Tensor(tensor) if tensor.is_real_number() => Ok(Value::Float(vm.rt.item(tensor)?.as_f64())),
         other => match other.as_float() {

@@ -10,6 +10,7 @@ use crate::ops::signature::Signature;
 use crate::ops::table;
 use crate::vm::{AttributeDef, NativeDef};
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 /// A documented name.
 pub struct Entry {
@@ -39,7 +40,12 @@ impl Entry {
 }
 
 /// All documented names, sorted.
-pub fn entries() -> Vec<Entry> {
+pub fn entries() -> &'static [Entry] {
+    static ALL: OnceLock<Vec<Entry>> = OnceLock::new();
+    ALL.get_or_init(collected)
+}
+
+fn collected() -> Vec<Entry> {
     let of_language = NATIVES.iter().copied().chain(device::tables());
     let natives = of_language.flat_map(|(page, table)| table.iter().map(move |def| native(page, def)));
     let of_types = [("tensor-attributes", tensor::ATTRIBUTES), ("types", attributes::TABLE)];

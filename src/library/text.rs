@@ -48,7 +48,8 @@ pub static TABLE: &[NativeDef] = &[
         "assert(\"aBC\".capitalize() == \"Abc\")",
         |vm, s| {
             let mut chars = s.chars();
-            let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+            let mut first = String::new();
+            chars.next().into_iter().for_each(|c| push_title(&mut first, c));
             lowered(vm, &first, chars.as_str())
         }
     ),
@@ -61,7 +62,7 @@ pub static TABLE: &[NativeDef] = &[
             mapped(vm, s, |piece, out| {
                 for c in piece.chars() {
                     if start {
-                        out.extend(c.to_uppercase())
+                        push_title(out, c)
                     } else {
                         out.extend(c.to_lowercase())
                     }
@@ -165,14 +166,11 @@ pub static TABLE: &[NativeDef] = &[
         name: "splitlines",
         receiver: "str",
         signature: SELF,
-        doc: "A list of the lines, without their ends.",
-        example: "assert(\"a\\nb\".splitlines() == [\"a\", \"b\"])",
+        doc: "A list of the lines, without their ends. A line ends where Python ends it: at `\\n`, `\\r`, `\\r\\n`, a form feed, and some other characters.",
+        example: "assert(\"a\\nb\\r\\nc\".splitlines() == [\"a\", \"b\", \"c\"])",
         run: |vm, args| {
-            let mut lines = parts(vm, text(args), "\n", usize::MAX)?;
-            // The last line may lack a line end; after a final line end there is no further line.
-            let last = lines.pop().filter(|last| !last.is_empty());
-            let whole = lines.into_iter().map(|line| line.strip_suffix('\r').unwrap_or(line));
-            texts(vm, whole.chain(last))
+            let lines = lines(vm, text(args))?;
+            texts(vm, lines.into_iter())
         },
     },
     NativeDef {
@@ -352,7 +350,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "How often a part occurs, without overlaps.",
         example: "assert(\"aaa\".count(\"aa\") == 1)",
         run: |vm, args| {
-            let ((_, s), mut count) = (within(args), 0);
+            let (Some((_, s)), mut count) = (within(args), 0) else { return Ok(Value::Int(0)) };
             search::matches(vm, s, part(args), usize::MAX, |_| {
                 count += 1;
                 Ok(())
@@ -366,7 +364,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, padded on the right to a width.",
         example: "assert(\"a\".ljust(3, \".\") == \"a..\")",
-        run: |vm, args| justify(vm, args, |missing| (0, missing)),
+        run: |vm, args| justify(vm, args, |missing, _| (0, missing)),
     },
     NativeDef {
         name: "rjust",
@@ -374,7 +372,7 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, padded on the left to a width.",
         example: "assert(\"a\".rjust(3) == \"  a\")",
-        run: |vm, args| justify(vm, args, |missing| (missing, 0)),
+        run: |vm, args| justify(vm, args, |missing, _| (missing, 0)),
     },
     NativeDef {
         name: "center",
@@ -382,7 +380,13 @@ pub static TABLE: &[NativeDef] = &[
         signature: WIDTH,
         doc: "The text, padded on both sides to a width.",
         example: "assert(\"a\".center(3, \"*\") == \"*a*\")",
-        run: |vm, args| justify(vm, args, |missing| (missing / 2, missing - missing / 2)),
+        // As in Python, an odd character goes to the left if the width is odd.
+        run: |vm, args| {
+            justify(vm, args, |missing, width| {
+                let left = missing / 2 + (missing & width & 1);
+                (left, missing - left)
+            })
+        },
     },
     NativeDef {
         name: "zfill",
@@ -466,6 +470,18 @@ fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
     Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
 }
 
+/// Appends a character as it begins a word.
+fn push_title(out: &mut String, c: char) {
+    // The letters of two letters.
+    if let Some(title) = "ǄǅǆǇǈǉǊǋǌǱǲǳ".chars().position(|letter| letter == c) {
+        out.extend("ǅǈǋǲ".chars().nth(title / 3));
+        return;
+    }
+    let mut upper = c.to_uppercase();
+    out.extend(upper.next());
+    upper.for_each(|rest| out.extend(rest.to_lowercase()));
+}
+
 /// Whether a letter has a case: those of many scripts have none.
 fn is_cased(c: char) -> bool {
     c.is_uppercase() || c.is_lowercase()
@@ -491,6 +507,30 @@ fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value>
         items.push(copied(vm, part)?);
     }
     Ok(Value::list(items))
+}
+
+/// The lines of a text without their ends. After a final line end there is no further line.
+fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
+    let (mut lines, mut from, mut base, mut after_return) = (Vec::new(), 0, 0, false);
+    vm.pieces(s, |piece| {
+        charge(16 * lines.len())?;
+        for (at, c) in piece.char_indices() {
+            let (at, end) = (base + at, base + at + c.len_utf8());
+            match c {
+                '\n' if after_return => from = end,
+                '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
+                    lines.push(&s[from..at]);
+                    from = end;
+                }
+                _ => {}
+            }
+            after_return = c == '\r';
+        }
+        base += piece.len();
+        Ok(())
+    })?;
+    lines.extend(Some(&s[from..]).filter(|last| !last.is_empty()));
+    Ok(lines)
 }
 
 /// The parts of a text between non-empty separators; `most` limits the number of splits.
@@ -645,22 +685,22 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
     Ok(Value::Bool(false))
 }
 
-/// The part of a text between `start` and `end`, and the position of its first character. Positions after the
-/// end give an empty part.
-fn within(args: &[Value]) -> (usize, &str) {
-    let Value::Str(s) = &args[0] else { return (0, "") };
+/// The part of a text between `start` and `end`, and the position of its first character. `None` when it begins after
+/// its end or after the text: not even an empty text occurs there.
+fn within(args: &[Value]) -> Option<(usize, &str)> {
+    let Value::Str(s) = &args[0] else { return None };
     let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
     if start == 0 && end.is_none() {
-        return (0, s.as_str());
+        return Some((0, s.as_str()));
     }
     let count = s.chars() as i64;
     let clamp = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at.min(count) } as usize;
     let (first, last) = (clamp(start), end.map_or(count as usize, clamp));
-    (first, s.part(first, last.max(first)))
+    (start <= count && first <= last).then(|| (first, s.part(first, last)))
 }
 
 fn position(vm: &mut Vm, args: &[Value], last: bool) -> Result<Option<i64>> {
-    let ((first, s), part) = (within(args), part(args));
+    let (Some((first, s)), part) = (within(args), part(args)) else { return Ok(None) };
     let at = if last { search::rfind(vm, s, part)? } else { search::find(vm, s, part)? };
     Ok(at.map(|at| match &args[0] {
         Value::Str(text) => text.position(text.offset(first) + at) as i64,
@@ -739,7 +779,8 @@ fn expand_tabs(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize) -> (usize, usize)) -> Result<Value> {
+/// Pads a text; `sides` gets the missing characters and the width.
+fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize, usize) -> (usize, usize)) -> Result<Value> {
     let (s, width) = (text(args), args[1].as_int().unwrap_or(0).max(0) as usize);
     let fill = args[2].as_str().unwrap_or(" ");
     let mut chars = fill.chars();
@@ -747,7 +788,7 @@ fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize) -> (usize, usize)) -> R
         return Err(error::bad_value(2, "`fill` is one character"));
     }
     charge(s.len().saturating_add(width.saturating_mul(fill.len())))?;
-    let (left, right) = sides(width.saturating_sub(length(args)));
+    let (left, right) = sides(width.saturating_sub(length(args)), width);
     let mut out = String::new();
     vm.push_repeated(&mut out, fill, left)?;
     vm.push_text(&mut out, s)?;

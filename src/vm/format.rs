@@ -158,13 +158,17 @@ fn int(value: i64, spec: &Spec, text: &str) -> Result<String> {
         Some('c') => {
             let c = u32::try_from(value).ok().and_then(char::from_u32);
             let c = c.ok_or_else(|| error::format_spec(text, format!("{value} is not a character")))?;
-            return Ok(pad("", &c.to_string(), spec, '<'));
+            if spec.sign.is_some() || spec.alternate || spec.group.is_some() {
+                return Err(error::format_spec(text, "a character takes no sign, `#`, `,` or `_`"));
+            }
+            return Ok(pad("", &c.to_string(), spec, '>'));
         }
         Some(kind) => return Err(error::format_spec(text, format!("`{kind}` does not take an int"))),
     };
     if spec.group == Some(',') && every == 4 {
         return Err(error::format_spec(text, "`,` is for decimal digits; `_` groups others"));
     }
+    check_group(spec, text)?;
     let prefix = if spec.alternate { prefix } else { "" };
     let lead = format!("{}{prefix}", sign_of(value < 0, spec));
     Ok(number(&lead, &digits, "", every, spec))
@@ -175,9 +179,10 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
     if let Some(kind) = kind.filter(|kind| !"eEfFgGn%".contains(*kind)) {
         return Err(error::format_spec(text, format!("`{kind}` does not take a float")));
     }
+    check_group(spec, text)?;
     let upper = matches!(kind, Some('E' | 'F' | 'G'));
     let negative = value.is_sign_negative() && !value.is_nan();
-    let size = value.abs();
+    let size = if kind == Some('%') { value.abs() * 100.0 } else { value.abs() };
     if !size.is_finite() {
         let name = if size.is_nan() { "nan" } else { "inf" };
         let name = if upper { name.to_uppercase() } else { name.to_string() };
@@ -186,8 +191,7 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
     }
     let precision = spec.precision.unwrap_or(6);
     let body = match kind {
-        Some('f' | 'F') => format!("{size:.precision$}"),
-        Some('%') => format!("{:.precision$}", size * 100.0),
+        Some('f' | 'F' | '%') => format!("{size:.precision$}"),
         Some('e' | 'E') => scientific(size, precision),
         Some(_) => general(size, precision.max(1), spec.alternate, false),
         None => match spec.precision {
@@ -200,17 +204,26 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
         Some(at) => body.split_at(at),
         None => (body.as_str(), ""),
     };
-    let point = if spec.alternate && !tail.starts_with('.') && matches!(kind, Some('f' | 'F' | '%')) {
-        "."
-    } else {
-        ""
-    };
+    let point = if spec.alternate && !tail.starts_with('.') { "." } else { "" };
     let percent = if kind == Some('%') { "%" } else { "" };
-    let is_zero =
-        digits.bytes().chain(tail.bytes()).take_while(|b| *b != b'e').all(|b| matches!(b, b'0' | b'.'));
+    let is_zero = digits
+        .bytes()
+        .chain(tail.bytes())
+        .take_while(|b| !b.eq_ignore_ascii_case(&b'e'))
+        .all(|b| matches!(b, b'0' | b'.'));
     let negative = negative && !(spec.unsigned_zero && is_zero);
     let tail = format!("{point}{tail}{percent}");
     Ok(number(sign_of(negative, spec), digits, &tail, 3, spec))
+}
+
+/// `n` takes the separators of a locale in Python, so it allows no others.
+fn check_group(spec: &Spec, text: &str) -> Result<()> {
+    match spec.group {
+        Some(mark) if spec.kind == Some('n') => {
+            Err(error::format_spec(text, format!("`n` takes no `{mark}`")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `1.5e+03`
@@ -234,7 +247,7 @@ fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> S
         None => 0,
     };
     let limit = if keep_point { precision as i32 - 1 } else { precision as i32 };
-    let is_scientific = value != 0.0 && (exponent < -4 || exponent >= limit.max(1));
+    let is_scientific = exponent < -4 || exponent >= limit;
     let mut text = if is_scientific {
         scientific(value, precision - 1)
     } else {
@@ -260,7 +273,8 @@ fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> S
 
 /// Sign, grouped digits and tail, padded.
 fn number(lead: &str, digits: &str, tail: &str, every: usize, spec: &Spec) -> String {
-    let zeros = spec.zero && spec.align.is_none() || spec.align == Some('=') && spec.fill == Some('0');
+    let zeros = spec.fill.unwrap_or(if spec.zero { '0' } else { ' ' }) == '0'
+        && spec.align.map_or(spec.zero, |align| align == '=');
     let mut digits = digits.to_string();
     if zeros {
         let used = lead.len() + tail.len();
@@ -330,6 +344,15 @@ mod tests {
             (1.0, ".3", "1.0"),
             (1234.5, ".3", "1.23e+03"),
             (100.0, ".3", "1e+02"),
+            (5.5, ".1", "6e+00"),
+            (0.5, ".1", "0.5"),
+            (0.0, ".2", "0.0"),
+            (0.0, ".1", "0e+00"),
+            (1e16, "#", "1.e+16"),
+            (7.0, "#.1g", "7."),
+            (1.7976931348623157e308, "#%", "inf%"),
+            (123456.789, "=016_f", "0_123_456.789000"),
+            (-0.0, "zE", "0.000000E+00"),
             (12.0, ".3", "12.0"),
             (3.135, "+.2e", "+3.13e+00"),
             (-1.5, "08.2f", "-0001.50"),

@@ -364,7 +364,7 @@ proptest::proptest! {
 #[test]
 fn help_shows_an_example_for_whatever_is_documented() {
     let (mut repl, _) = session();
-    let examples = crate::library::docs::entries().into_iter().filter(|e| !e.example.is_empty());
+    let examples = crate::library::docs::entries().iter().filter(|e| !e.example.is_empty());
     let with_example: std::collections::BTreeSet<String> = examples.map(|e| e.name.to_string()).collect();
     for name in crate::cli::doc::names() {
         let page = help::page(&mut repl, &name).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -1,14 +1,14 @@
 //! Gradients of one operand that are computed together.
 //!
-//! Note [Shares]. A weight that is used at every step of a sequence gets a product from each of them, and `x[t]` gives
-//! `x` a gradient that is 0 elsewhere. Adding these one by one takes launches over the whole operand for each step. So
-//! a rule may state a [`Share`]: the factors of a product, or the gradient of a part. Shares wait at the operand's
-//! node. When its turn comes, the products become one, over the rows of all factors, and parts are written to one memory.
+//! Note [Shares]. A weight that is used at every step of a sequence receives one product per step, and `x[t]` gives `x`
+//! a gradient that is 0 elsewhere. Adding these one by one launches work over the whole operand at each step. So a rule
+//! may return a [`Share`]: the factors of a product, or the gradient of a part. Shares wait at the operand's node. When
+//! the pass reaches that node, the factors are stacked into a single product, and the parts are written to one buffer.
 //!
-//! A product waits only if the operand has got a gradient before, so that an operand that is used once gets its
-//! gradient at once, and only while what waits takes little memory compared with the gradient ([`MOST`]). Nothing waits
-//! in a pass that is recorded or looks for nan, for a node of another stream, or while a script runs: hooks may write
-//! in place what waits.
+//! A product waits only if the operand already has a gradient (an operand that is used once gets its gradient
+//! immediately), and only while the waiting factors are small compared with the gradient ([`MOST`]). Nothing waits in a
+//! pass that is recorded or checks for nan, for a node of another stream, or while script code runs: a hook may write
+//! the waiting tensors in place.
 
 use super::node::{Node, Varies};
 use super::pass::{Arriving, Pass, add};
@@ -22,13 +22,13 @@ use crate::tensor::{Edge, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The memory of factors that wait, in times of the gradient's.
+/// Waiting factors may hold this many times the gradient's elements.
 const MOST: usize = 8;
 
-/// The most parts that are compared with each other.
+/// Up to this many parts are compared pairwise.
 const FEW: usize = 16;
 
-/// A gradient as a rule states it.
+/// A gradient as a rule returns it.
 pub(super) enum Share {
     /// A gradient.
     Whole(Tensor),
@@ -39,12 +39,12 @@ pub(super) enum Share {
     Part(Tensor, Arg),
 }
 
-/// What waits for a result of a node.
+/// The shares that wait for a result of a node.
 #[derive(Default)]
 pub(super) struct Waiting {
     products: Vec<(Tensor, Tensor)>,
     parts: Vec<(Tensor, Arg)>,
-    /// The number of their elements.
+    /// Their elements.
     held: usize,
 }
 
@@ -64,13 +64,13 @@ impl Waiting {
         }
     }
 
-    /// True if the memory of what waits should be freed.
+    /// True if the shares hold so much memory that they should be added now.
     pub(super) fn is_much(&self, form: &Varies) -> bool {
         let most = if self.parts.is_empty() { MOST } else { 1 };
         self.held > form.shape.iter().product::<usize>().saturating_mul(most)
     }
 
-    /// Adds everything to a gradient.
+    /// Adds all shares to a gradient.
     pub(super) fn add_to(self, rt: &mut Runtime, sum: &mut Option<Tensor>, form: &Varies) -> Result<()> {
         if !self.products.is_empty() {
             let product = product(rt, self.products)?;
@@ -84,8 +84,8 @@ impl Waiting {
 }
 
 impl Pass {
-    /// For each operand of a node, whether shares of its gradient may wait, and whether it has got a gradient before;
-    /// see Note [Shares].
+    /// For each operand of a node, whether shares of its gradient may wait, and whether it already has a gradient; see
+    /// Note [Shares].
     pub(super) fn waits(&self, rt: &mut Runtime, node: &Node) -> Result<SmallVec<[Option<bool>; 2]>> {
         if self.creates() || rt.recording.anomaly {
             return Ok(SmallVec::new());
@@ -106,7 +106,7 @@ impl Pass {
         Ok(waits)
     }
 
-    /// Keeps a share until the turn of its node. Gives back a gradient, which does not wait.
+    /// Keeps a share until the pass reaches its node. Returns a whole gradient, which does not wait.
     pub(super) fn keep(
         &mut self,
         rt: &mut Runtime,
@@ -135,7 +135,7 @@ impl Pass {
         Ok(None)
     }
 
-    /// Adds what waits for a node to its gradients.
+    /// Adds a node's waiting shares to its gradients.
     pub(super) fn settle(&mut self, rt: &mut Runtime, node: &Node, arriving: &mut Arriving) -> Result<()> {
         let waiting = std::mem::take(&mut arriving.waiting);
         if waiting.is_empty() {
@@ -149,7 +149,7 @@ impl Pass {
         })
     }
 
-    /// Adds what waits for any node, before a script runs.
+    /// Adds all waiting shares, before script code runs.
     pub(super) fn settle_all(&mut self, rt: &mut Runtime) -> Result<()> {
         let waiting = self.arriving.values().filter_map(|arriving| arriving.waiting.first());
         let mut edges: Vec<Edge> = waiting.map(|(edge, _)| edge.clone()).collect();
@@ -237,7 +237,7 @@ fn with_parts(
     Ok(memory)
 }
 
-/// True if no two of these parts of a memory are known to overlap: those that follow each other, or few.
+/// True if these parts of a buffer are known not to overlap: they follow each other, or are few enough to compare.
 fn are_apart(views: &[(Tensor, Tensor)], whole: &Layout) -> bool {
     let mut ends: Vec<_> = views.iter().map(|(view, _)| view.layout().extent()).collect();
     ends.sort_unstable_by_key(|extent| extent.start);

@@ -1,5 +1,5 @@
-//! The first elements of rows in sort order, without sorting the rows. On CUDA devices blocks choose among parts of rows, then
-//! among what these chose.
+//! The first elements of rows in sort order, without sorting the rows. On CUDA devices, blocks select from parts of a row,
+//! and a second pass selects from their results.
 
 use super::{Sort, host};
 use crate::array::{Dims, Dtype};
@@ -10,20 +10,20 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, View};
 
-/// What [`Sort`] puts first in each row.
+/// The elements that [`Sort`] puts first in each row.
 ///
 /// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., the number of elements to keep, at most
 /// [`Top::MOST`]. `Launch::limit` is the length of the input's rows; its last stride steps through them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Top(pub Sort);
 
-/// Blocks that keep a large device busy.
+/// Enough blocks to fill a large device.
 const BLOCKS: u64 = 1024;
 /// Fewest elements of a part of a row.
 const PART: u64 = 1 << 14;
 
 impl Top {
-    /// The most elements of a row to keep, so that most of what a block collects is cut.
+    /// The most elements to keep per row: few enough that a block drops most of the elements it collects.
     pub const MOST: usize = 512;
 }
 
