@@ -63,6 +63,12 @@ pub fn expect_products(halves: bool) {
     let _ = halves;
 }
 
+/// The same for Fourier transforms.
+pub fn expect_transforms() {
+    #[cfg(feature = "cuda")]
+    cuda::expect_transforms();
+}
+
 /// The backend that the configuration selects, and a notice for the user if there is one.
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     let auto = config.backend == Backend::Auto;

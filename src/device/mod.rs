@@ -13,7 +13,7 @@ mod machine;
 mod plans;
 mod pool;
 
-pub use backend::{expect_products, prepare_exit};
+pub use backend::{expect_products, expect_transforms, prepare_exit};
 pub use context::{Block, Device};
 pub use machine::{Backend, Config, Machine};
 pub use plans::PlanCache;

@@ -75,6 +75,22 @@ fn code_that_may_multiply_matrices_is_found() {
 }
 
 #[test]
+fn code_that_may_transform_is_found() {
+    let found = |code: &str| {
+        let Ok(Value::Fn(function)) = vm().eval("<test>", &format!("|a| {{ {code} }}"), Mode::Script) else {
+            panic!("{code} is the body of a function");
+        };
+        function.proto.transforms()
+    };
+    for code in ["fft.fft(a)", "|x| fft.irfft2(x)", "map(|x| fft.rfftn(x), [a])"] {
+        assert!(found(code), "{code}");
+    }
+    for code in ["a.sum()", "fft.fftfreq(5)", "fft.fftshift(a)"] {
+        assert!(!found(code), "{code}");
+    }
+}
+
+#[test]
 fn limits_stop_scripts_and_interrupts_are_not_caught() {
     let mut vm = vm();
     vm.limits.fuel = Some(100_000);

@@ -96,6 +96,14 @@ pub fn is_product(name: &str) -> bool {
     pages().any(|(page, ops)| page == "products" && ops.iter().any(own))
 }
 
+/// Whether a name is that of a Fourier transform, or what follows `fft.` in one.
+pub fn is_transform(name: &str) -> bool {
+    let own = |op: &Op| op.name == name || op.name.strip_prefix("fft.") == Some(name);
+    let transforms =
+        super::fft::OPS.iter().filter(|op| !op.name.ends_with("shift") && !op.name.ends_with("freq"));
+    transforms.into_iter().any(own)
+}
+
 /// Finds an operation by name, regardless of its form.
 pub fn find(name: &str) -> Option<&'static Op> {
     BY_NAME.get(name).copied()

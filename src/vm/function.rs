@@ -14,7 +14,7 @@ use super::value::Value;
 use crate::base::guard::Owned;
 use crate::base::{Result, Site, Source, Span};
 use crate::ops::signature::{Kind, Signature};
-use crate::ops::table::is_product;
+use crate::ops::table::{is_product, is_transform};
 use crate::syntax::ast::Binary;
 
 /// A compiled function.
@@ -62,6 +62,11 @@ impl Proto {
         let operator = |op: &Op| matches!(op, Op::Binary { op, .. } if *op == Binary::MatMul as u8);
         let inner = || self.protos.iter().any(|proto| proto.multiplies());
         self.code.iter().any(operator) || self.names(is_product) || inner()
+    }
+
+    /// Whether this code, or a function in it, names a Fourier transform.
+    pub fn transforms(&self) -> bool {
+        self.names(is_transform) || self.protos.iter().any(|proto| proto.transforms())
     }
 
     /// Whether this code, or a function in it, names floats of 16 bits.

@@ -289,6 +289,9 @@ impl Vm {
         if proto.multiplies() {
             crate::device::expect_products(proto.names_halves());
         }
+        if proto.transforms() {
+            crate::device::expect_transforms();
+        }
         Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
     }
 

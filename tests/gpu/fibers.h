@@ -13,6 +13,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __shared__ static
 #define __grid_constant__
 #define __restrict__
@@ -178,6 +179,15 @@ inline double __ll2double_rn(long long a) { return (double)a; }
 inline float __uint2float_rn(unsigned a) { return (float)a; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+// For angles of at most a quarter of a half turn.
+inline void sincospif(float a, float* sine, float* cosine) {
+    *sine = (float)sin(a * 3.14159265358979323846);
+    *cosine = (float)cos(a * 3.14159265358979323846);
+}
+inline void sincospi(double a, double* sine, double* cosine) {
+    *sine = (double)sinl(a * 3.14159265358979323846264338L);
+    *cosine = (double)cosl(a * 3.14159265358979323846264338L);
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);

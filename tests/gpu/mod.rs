@@ -7,6 +7,7 @@
 mod batches;
 mod complex;
 mod driver;
+mod fft;
 mod folds;
 mod graphs;
 mod links;

@@ -9,6 +9,7 @@ use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
 use crate::kernel::cuda::{CudaSource, PRELUDE, Planned, Product, Queue};
+use crate::kernel::fft::OwnPlan;
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
@@ -256,8 +257,11 @@ impl Queue for OnCpuQueue<'_> {
         let thin = ThinProduct::launch(product);
         self.launch(&thin.unwrap_or_else(|| TiledProduct::launch(product)))
     }
-    fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
-        Err(driver_failed("cuFFT", "transform", "there is no library on the CPU"))
+    fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
+        match transform.plan.as_any().downcast_ref::<OwnPlan>() {
+            Some(own) => self.launch(&own.launch(transform)),
+            None => Err(driver_failed("cuFFT", "transform", "there is no library on the CPU")),
+        }
     }
     fn clear(&mut self, ptr: Ptr, bytes: u64) -> Result<()> {
         // SAFETY: the launch's memory is live.

@@ -4,6 +4,7 @@ use super::background;
 use super::blas::{self, Blas};
 use super::context::{Context, check};
 use super::fault::FaultSlot;
+use super::fft;
 use super::graph::Graphs;
 use super::library::{Library, Loaded};
 use super::mapping::Mapping;
@@ -24,7 +25,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A device and its primary context.
@@ -67,6 +68,9 @@ static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
 static MULTIPLIES: AtomicU8 = AtomicU8::new(0);
 const HALVES: u8 = 2;
 
+/// Whether programs of the process contain Fourier transforms.
+static TRANSFORMS: AtomicBool = AtomicBool::new(false);
+
 pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     let mut open = OPEN.lock();
     let open = open.get_or_insert_default();
@@ -78,6 +82,9 @@ pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     if MULTIPLIES.load(Relaxed) > 0 {
         driver.expect_products();
     }
+    if TRANSFORMS.load(Relaxed) {
+        driver.expect_transforms();
+    }
     Ok(driver)
 }
 
@@ -86,9 +93,19 @@ pub(super) fn expect_products(halves: bool) {
     if MULTIPLIES.fetch_max(if halves { HALVES } else { 1 }, Relaxed) > 0 {
         return;
     }
-    // Collected first: the drop of a driver waits for background work.
-    let open: Vec<_> = OPEN.lock().iter().flat_map(HashMap::values).filter_map(Weak::upgrade).collect();
-    open.iter().for_each(|driver| driver.expect_products());
+    open_devices().iter().for_each(|driver| driver.expect_products());
+}
+
+/// Gets cuFFT ready on all devices, and on those that open later.
+pub(super) fn expect_transforms() {
+    if !TRANSFORMS.swap(true, Relaxed) {
+        open_devices().iter().for_each(|driver| driver.expect_transforms());
+    }
+}
+
+/// The drivers of the process, out of the lock: the drop of a driver waits for background work.
+fn open_devices() -> Vec<Arc<CudaDriver>> {
+    OPEN.lock().iter().flat_map(HashMap::values).filter_map(Weak::upgrade).collect()
 }
 
 /// The CUDA driver's handle of a visible device.
@@ -114,6 +131,9 @@ impl CudaDriver {
             if MULTIPLIES.load(Relaxed) > 0 {
                 // Only opens the file.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, blas::is_missing);
+            }
+            if TRANSFORMS.load(Relaxed) {
+                let _ = std::thread::Builder::new().spawn_scoped(scope, fft::is_missing);
             }
             Context::retain(device)
         })?;
@@ -149,6 +169,18 @@ impl CudaDriver {
             }
         };
         // Before what was interpreted so far.
+        background::COMPILERS.run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
+    }
+
+    /// Gets cuFFT ready on a background thread.
+    fn expect_transforms(&self) {
+        let (library, context) = (self.library.clone(), self.context);
+        let job = move || {
+            if !library.is_closed() {
+                // The first transform meets the same error.
+                let _ = fft::warm_up(context);
+            }
+        };
         background::COMPILERS.run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
     }
 

@@ -78,7 +78,7 @@ pub(super) static CUFFT: Toolkit = Toolkit::new(
         File { cuda: 12, unix: "libcufft.so.11", windows: "cufft64_11.dll" },
     ],
     "the CUDA toolkit, or the package `nvidia-cufft` (`nvidia-cufft-cu12` for CUDA 12)",
-    "Fourier transforms fail",
+    "Fourier transforms are slower",
 );
 
 /// NCCL uses one file name for all versions of CUDA.

@@ -46,8 +46,8 @@ pub static NO_LIBRARY: Code = Code {
     kind: ErrorKind::Cuda,
     title: "CUDA library not found",
     page: "Kernels that ship with Runnel do most work on any machine with NVIDIA's driver. NVRTC compiles faster ones, \
-           and those for functions that an embedding program defines in CUDA C; cuBLAS makes matrix products faster; \
-           Fourier transforms run in cuFFT. These come with the CUDA toolkit, not with the driver. Groups of several \
+           and those for functions that an embedding program defines in CUDA C; cuBLAS and cuFFT make matrix products \
+           and Fourier transforms faster. These come with the CUDA toolkit, not with the driver. Groups of several \
            processes need NCCL, which is a separate package.\n\nThe libraries of CUDA 13 and of CUDA 12 both serve; those of CUDA 13 need a driver for CUDA \
            13. They are looked for on the system's library path, then under `CUDA_HOME`, `CUDA_PATH` and \
            `/usr/local/cuda`, then among the packages of the active Python environment (`VIRTUAL_ENV`, \

@@ -11,7 +11,7 @@ use crate::base::Result;
 use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::Planned;
-use crate::kernel::fft::{FftPlan, FftSpec, Transform};
+use crate::kernel::fft::{FftPlan, FftSpec, OwnPlan, Transform};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::ffi::{c_int, c_longlong, c_void};
@@ -43,6 +43,9 @@ dynamic::api! {
     c2r = c"cufftExecC2R"(Handle, Data, Data) -> Outcome;
     z2d = c"cufftExecZ2D"(Handle, Data, Data) -> Outcome;
 }
+
+/// The length of the plan that is made to load what plans have in common.
+const WARM_UP: usize = 1024;
 
 /// A plan. Each run sets its stream and workspace under the lock.
 struct Plan {
@@ -78,6 +81,16 @@ pub(super) fn version() -> Result<String> {
         .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not tell its version"))
 }
 
+/// Loads the library and what a first plan loads; nothing without the library.
+pub(super) fn warm_up(context: Context) -> Result<()> {
+    if is_missing() {
+        return Ok(());
+    }
+    context.enter()?;
+    let extents = [WARM_UP].into_iter().collect();
+    make(context, &FftSpec { transform: Transform::Complex, part: Dtype::F32, extents, batch: 1 }).map(drop)
+}
+
 /// `cufftType`
 fn kind(spec: &FftSpec) -> c_int {
     match (spec.transform, spec.part == Dtype::F64) {
@@ -88,6 +101,69 @@ fn kind(spec: &FftSpec) -> c_int {
         (Transform::Complex, false) => 0x29,
         (Transform::Complex, true) => 0x69,
     }
+}
+
+/// Makes a plan of cuFFT. The context is current.
+fn make(context: Context, spec: &FftSpec) -> Result<Plan> {
+    let api = Api::get()?;
+    let mut handle = 0;
+    // SAFETY: the library is loaded and a context is current; the call writes one handle.
+    check(unsafe { (api.create)(&mut handle) }, "cufftCreate")?;
+    let mut plan = Plan {
+        api,
+        context,
+        handle: Mutex::new(handle),
+        workspace: 0,
+        transform: spec.transform,
+        wide: spec.part == Dtype::F64,
+    };
+    let distance = |extents: &[usize]| extents.iter().product::<usize>() as i64;
+    let (signal, spectrum) = (distance(&spec.extents), distance(&spec.half()));
+    let (from, to) = match spec.transform {
+        Transform::Complex => (signal, signal),
+        Transform::FromReal => (signal, spectrum),
+        Transform::ToReal => (spectrum, signal),
+    };
+    let mut extents: Vec<i64> = spec.extents.iter().map(|&n| n as i64).collect();
+    let mut bytes = 0usize;
+    // SAFETY: the handle is new. Null embeddings mean contiguous operands, which every launch has; cuFFT
+    // then ignores the distances, which are correct anyway.
+    unsafe {
+        check((api.set_auto_allocation)(handle, 0), "cufftSetAutoAllocation")?;
+        let made = (api.make_plan_many)(
+            handle,
+            extents.len() as i32,
+            extents.as_mut_ptr(),
+            std::ptr::null_mut(),
+            1,
+            from,
+            std::ptr::null_mut(),
+            1,
+            to,
+            kind(spec),
+            spec.batch as i64,
+            &mut bytes,
+        );
+        check(made, "cufftMakePlanMany64")?;
+    }
+    plan.workspace = bytes as u64;
+    Ok(plan)
+}
+
+/// True when transforms need kernels of our own.
+pub(super) fn is_missing() -> bool {
+    CUFFT.find().is_err()
+}
+
+/// The plan of a machine without cuFFT.
+pub(super) fn own_plan(spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
+    let longest = spec.extents.iter().copied().max().unwrap_or(1);
+    if longest > OwnPlan::LONGEST {
+        let text =
+            format!("cuFFT is missing; without it, a dimension has at most 2^31 elements, not {longest}");
+        return Err(driver_failed("cuda", "fft", &text));
+    }
+    Ok(Arc::new(OwnPlan::new(spec)))
 }
 
 impl FftPlan for Plan {
@@ -112,50 +188,11 @@ impl Drop for Plan {
 impl CudaDriver {
     /// Makes a plan.
     pub(super) fn make_fft_plan(&self, spec: &FftSpec) -> Result<Arc<dyn FftPlan>> {
-        self.enter()?;
-        let api = Api::get()?;
-        let mut handle = 0;
-        // SAFETY: the library is loaded and a context is current; the call writes one handle.
-        check(unsafe { (api.create)(&mut handle) }, "cufftCreate")?;
-        let mut plan = Plan {
-            api,
-            context: self.context,
-            handle: Mutex::new(handle),
-            workspace: 0,
-            transform: spec.transform,
-            wide: spec.part == Dtype::F64,
-        };
-        let distance = |extents: &[usize]| extents.iter().product::<usize>() as i64;
-        let (signal, spectrum) = (distance(&spec.extents), distance(&spec.half()));
-        let (from, to) = match spec.transform {
-            Transform::Complex => (signal, signal),
-            Transform::FromReal => (signal, spectrum),
-            Transform::ToReal => (spectrum, signal),
-        };
-        let mut extents: Vec<i64> = spec.extents.iter().map(|&n| n as i64).collect();
-        let mut bytes = 0usize;
-        // SAFETY: the handle is new. Null embeddings mean contiguous operands, which every launch has; cuFFT
-        // then ignores the distances, which are correct anyway.
-        unsafe {
-            check((api.set_auto_allocation)(handle, 0), "cufftSetAutoAllocation")?;
-            let made = (api.make_plan_many)(
-                handle,
-                extents.len() as i32,
-                extents.as_mut_ptr(),
-                std::ptr::null_mut(),
-                1,
-                from,
-                std::ptr::null_mut(),
-                1,
-                to,
-                kind(spec),
-                spec.batch as i64,
-                &mut bytes,
-            );
-            check(made, "cufftMakePlanMany64")?;
+        if is_missing() {
+            return own_plan(spec);
         }
-        plan.workspace = bytes as u64;
-        Ok(Arc::new(plan))
+        self.enter()?;
+        Ok(Arc::new(make(self.context, spec)?))
     }
 
     /// Queues a transform.

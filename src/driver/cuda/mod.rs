@@ -46,6 +46,11 @@ pub fn expect_products(halves: bool) {
     driver::expect_products(halves);
 }
 
+/// Gets cuFFT ready in the same way.
+pub fn expect_transforms() {
+    driver::expect_transforms();
+}
+
 /// Tests on a real device, next to the other suites that need special hardware.
 #[cfg(test)]
 #[path = "../../../tests/gpu/mod.rs"]

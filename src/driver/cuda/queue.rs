@@ -13,6 +13,7 @@ use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
+use crate::kernel::fft::OwnPlan;
 use crate::kernel::{Launch, Ptr, ThinProduct, TiledProduct, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
@@ -175,6 +176,9 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
+        if let Some(own) = transform.plan.as_any().downcast_ref::<OwnPlan>() {
+            return self.launch(&own.launch(transform));
+        }
         self.driver.queue_fft(transform, self.stream)
     }
 

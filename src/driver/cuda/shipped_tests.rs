@@ -9,7 +9,8 @@ use super::ready;
 use super::shipped;
 use super::sources::{launch, nvrtc_is_here, view, words_are_declared};
 use crate::array::{Class, Dtype, contiguous_strides};
-use crate::kernel::cuda::Product;
+use crate::kernel::cuda::{Planned, Product};
+use crate::kernel::fft::{FftSpec, OwnFft, OwnPlan, Transform};
 use crate::kernel::{
     Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew, ThinProduct,
     TiledProduct, Top,
@@ -102,7 +103,9 @@ fn texts() -> Vec<Vec<String>> {
     for dtype in ThinProduct::dtypes() {
         others.push(general(&thin(dtype, [1, 128, 512], true)));
     }
-    vec![moves, sorts, scans, combinations, others]
+    let part = |part| general(&sample(OwnFft { part }, &[4; 2], &[Dtype::C64; 3], false));
+    let transforms = [Dtype::F32, Dtype::F64].map(part).to_vec();
+    vec![moves, sorts, scans, combinations, others, transforms]
 }
 
 /// Rewrites the files that this machine's NVRTC is meant for; images of sources that did not change stay.
@@ -151,6 +154,12 @@ fn product(dtype: Dtype, transposed: bool) -> Launch {
 /// The launch that multiplies vectors by a matrix.
 fn thin(dtype: Dtype, sizes: [usize; 3], transposed: bool) -> Launch {
     ThinProduct::launch(&Product::of_matrices(dtype, sizes, [false, transposed], 0)).unwrap()
+}
+
+/// The launch that transforms without cuFFT.
+fn transform(transform: Transform, part: Dtype, extents: &[usize]) -> Launch {
+    let plan = OwnPlan::new(&FftSpec { transform, part, extents: extents.into(), batch: 3 });
+    plan.launch(&Planned { plan: &plan, inverse: false, input: 0, out: 0, workspace: 0 })
 }
 
 /// Launches of many ranks and layouts, and all dtypes, use the kernels that ship, and pass the parameters that these
@@ -230,6 +239,11 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
     }
     for m in 2..=8 {
         check(thin(Dtype::F32, [m, 1028, 130], false));
+    }
+    for kind in [Transform::Complex, Transform::FromReal, Transform::ToReal] {
+        for extents in [&[1][..], &[67], &[5000], &[7, 71, 3]] {
+            [Dtype::F32, Dtype::F64].into_iter().for_each(|part| check(transform(kind, part, extents)));
+        }
     }
     check(launch(Pack, &[403], &[400, 3, 403].map(|n| view(Dtype::U8, &[n], 0)), 0));
     assert_eq!(CLASSES.map(Dtype::class), [Class::F32, Class::F64, Class::I64]);

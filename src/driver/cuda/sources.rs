@@ -9,6 +9,7 @@ use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{PRELUDE, Planned, Product, Queue, Signature, copy_program, fill};
+use crate::kernel::fft::OwnFft;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
     CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Ptr, Reduce,
@@ -699,6 +700,21 @@ mod operations {
                 views.push(view(dtype, &[1], 0));
             }
             check(&launch(map, &[1000], &views, 0));
+        }
+    }
+}
+
+#[test]
+fn transforms_compile() {
+    if nvrtc_is_here() {
+        let complex = view(Dtype::C64, &[], 0);
+        for part in [Dtype::F32, Dtype::F64] {
+            everywhere(&launch(
+                OwnFft { part },
+                &[1, 8],
+                &[complex.clone(), complex.clone(), complex.clone()],
+                0,
+            ));
         }
     }
 }

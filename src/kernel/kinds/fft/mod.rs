@@ -2,7 +2,14 @@
 //!
 //! Planning is slow (tables of roots of unity, choice of algorithm) and a transform is fast. So drivers make
 //! plans, devices cache them ([`crate::device::Device::fft_plan`]), and programs carry them. This module
-//! computes nothing. Transforms are not normalised.
+//! computes nothing, but holds the kernels for machines without cuFFT ([`OwnFft`]). Transforms are not normalised.
+
+mod own;
+mod passes;
+#[cfg(test)]
+mod passes_tests;
+
+pub use own::{OwnFft, OwnPlan};
 
 use crate::array::Dtype;
 use crate::base::Result;
