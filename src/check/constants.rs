@@ -197,6 +197,11 @@ impl Reader<'_> {
                 let (left, right) = (self.expr(a), self.expr(b));
                 self.binary(*op, (left, a.span), (right, b.span), e.span)
             }
+            ExprKind::Chain(first, rest) => {
+                self.expr(first);
+                rest.iter().for_each(|(_, e)| drop(self.expr(e)));
+                Known::Unknown
+            }
             ExprKind::And(a, b) | ExprKind::Or(a, b) => {
                 self.expr(a);
                 self.expr(b);

@@ -56,6 +56,7 @@ fn expr_breaks(e: &Expr) -> bool {
         ExprKind::Binary(_, a, b) | ExprKind::And(a, b) | ExprKind::Or(a, b) | ExprKind::Pipe(a, b) => {
             expr_breaks(a) || expr_breaks(b)
         }
+        ExprKind::Chain(first, rest) => expr_breaks(first) || rest.iter().any(|(_, e)| expr_breaks(e)),
         ExprKind::Call(f, args) => {
             let of = |arg: &Arg| match arg {
                 Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e) => expr_breaks(e),

@@ -482,6 +482,12 @@ impl Reader<'_> {
                 self.expr(a);
                 self.expr(b);
             }
+            ExprKind::Chain(first, rest) => {
+                for e in std::iter::once(&**first).chain(rest.iter().map(|(_, e)| e)) {
+                    self.read(e);
+                    self.expr(e);
+                }
+            }
             ExprKind::Call(f, args) => self.call(f, args, None),
             ExprKind::Pipe(a, f) => {
                 self.expr(a);

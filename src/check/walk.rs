@@ -244,7 +244,11 @@ impl<'c> Walk<'c> {
                 reported = true;
                 self.warnings.push(error::unreachable(next.span, stmt.span));
             }
-            if let StmtKind::Expr(Expr { kind: ExprKind::Binary(Binary::Eq, ..), span }) = &stmt.kind {
+            if let StmtKind::Expr(Expr {
+                kind: ExprKind::Binary(Binary::Eq, ..) | ExprKind::Chain(..),
+                span,
+            }) = &stmt.kind
+            {
                 self.warnings.push(error::no_effect(*span));
             }
         }

@@ -150,6 +150,10 @@ impl Declared {
                 self.expr(a, sources);
                 self.expr(b, sources);
             }
+            ExprKind::Chain(first, rest) => {
+                self.expr(first, sources);
+                rest.iter().for_each(|(_, e)| self.expr(e, sources));
+            }
             ExprKind::If(arms, last) => {
                 for (condition, block) in arms {
                     self.expr(condition, sources);

@@ -164,6 +164,8 @@ pub enum ExprKind {
     Unary(Unary, Box<Expr>),
     /// `a + b`
     Binary(Binary, Box<Expr>, Box<Expr>),
+    /// `a < b <= c`: the first operand, then each comparison with the next one (two or more)
+    Chain(Box<Expr>, Vec<(Binary, Expr)>),
     /// `a and b`
     And(Box<Expr>, Box<Expr>),
     /// `a or b`

@@ -146,13 +146,13 @@ pub static PARAM_ORDER: Code = code(
     "fn f(a = 1, b) { a }",
 );
 
-/// `a < b < c`
-pub static CHAINED_COMPARISON: Code = code(
+/// `a in b == c`
+pub static CHAINED_MEMBERSHIP: Code = code(
     "E0115",
-    "chained comparison",
-    "Comparisons do not chain: of a tensor, `a < b < c` would need the truth of a whole tensor. Write \
-     `a < b and b < c` for numbers, and `(a < b) & (b < c)` for tensors.",
-    "let inside = 0 < 1 < 2",
+    "`in` beside another comparison",
+    "`a < b < c` compares each value with the next one. `in` does not chain, because `x in list == true` would \
+     compare the list. Write parentheses, or `and`.",
+    "let found = 1 in [1, 2] == true",
 );
 
 /// Values and names that cannot be mixed.
@@ -207,7 +207,7 @@ pub static CODES: &[&Code] = &[
     &REFUTABLE,
     &NOT_UTF8,
     &PARAM_ORDER,
-    &CHAINED_COMPARISON,
+    &CHAINED_MEMBERSHIP,
     &MIXED_ITEMS,
     &BAD_INTERPOLATION,
     &RESERVED_NAME,
@@ -410,10 +410,10 @@ pub(super) fn unnamed_param(span: Span) -> Error {
         .help("write a plain name here, and take the value apart in the body with `let`")
 }
 
-pub(super) fn chained_comparison(span: Span) -> Error {
-    Error::new(&CHAINED_COMPARISON, "comparisons do not chain")
-        .at(span, "this would compare a truth value")
-        .help("write `a < b and b < c`, or `(a < b) & (b < c)` for tensors")
+pub(super) fn chained_membership(span: Span) -> Error {
+    Error::new(&CHAINED_MEMBERSHIP, "`in` does not chain")
+        .at(span, "two comparisons without parentheses")
+        .help("write `(a in b) == c`, or `a in b and b == c`")
 }
 
 pub(super) fn mixed_record(span: Span) -> Error {

@@ -50,6 +50,10 @@ pub fn parts<'e>(e: &'e Expr, visit: &mut impl FnMut(Part<'e>)) {
             visit(Part::Expr(a));
             visit(Part::Expr(b));
         }
+        ExprKind::Chain(first, rest) => {
+            visit(Part::Expr(first));
+            rest.iter().for_each(|(_, e)| visit(Part::Expr(e)));
+        }
         ExprKind::Range(a, b, step) => [a, b, step].into_iter().flatten().for_each(|e| visit(Part::Expr(e))),
         ExprKind::Call(f, args) => {
             visit(Part::Expr(f));

@@ -98,6 +98,10 @@ pub fn expr(e: &Expr) -> String {
         ExprKind::Paren(e) => format!("(paren {})", expr(e)),
         ExprKind::Unary(op, e) => format!("({op:?} {})", expr(e)),
         ExprKind::Binary(op, a, b) => format!("({op:?} {} {})", expr(a), expr(b)),
+        ExprKind::Chain(first, rest) => {
+            let rest: String = rest.iter().map(|(op, e)| format!(" {op:?} {}", expr(e))).collect();
+            format!("(chain {}{rest})", expr(first))
+        }
         ExprKind::And(a, b) => format!("(and {} {})", expr(a), expr(b)),
         ExprKind::Or(a, b) => format!("(or {} {})", expr(a), expr(b)),
         ExprKind::Range(a, b, s) => format!("(.. {} {} {})", option(a), option(b), option(s)),

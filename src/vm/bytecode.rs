@@ -170,6 +170,10 @@ pub enum Op {
         a: u16,
         offset: i32,
     },
+    /// Checks the result of a comparison in a chain, which is no tensor.
+    Chained {
+        a: u16,
+    },
     /// Jumps if the parameter was given.
     JumpIfSet {
         a: u16,

@@ -758,3 +758,11 @@ fn misfit_of(kind: Kind, items: &[Value]) -> Option<(usize, &'static str)> {
     let found = items.iter().enumerate().find(|(_, value)| !fits(value));
     found.map(|(at, value)| (at, value.type_name()))
 }
+
+/// `a < b < c` with a tensor.
+#[cold]
+pub(super) fn chained() -> Error {
+    Error::new(&error::NO_TRUTH, "comparisons of tensors do not chain")
+        .label(Place::Here, "this comparison gives a tensor")
+        .help("compare element by element: `(a < b) & (b < c)`")
+}

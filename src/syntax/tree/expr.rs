@@ -39,13 +39,33 @@ impl<'s> Tree<'s> {
         self.two(a, b, |a, b| ExprKind::Binary(op, a, b))
     }
 
-    /// `a < b`, which does not chain.
+    /// `a < b`, or one more comparison of a chain.
     pub fn compare(&mut self, a: Node<Expr>, op: Binary, b: Node<Expr>) -> Node<Expr> {
         use Binary::*;
-        if let ExprKind::Binary(Eq | Ne | Lt | Le | Gt | Ge | In | NotIn, ..) = a.it.kind {
-            self.errors.push(error::chained_comparison(a.it.span.to(b.it.span)));
+        let is_comparison = |op: Binary| matches!(op, Eq | Ne | Lt | Le | Gt | Ge);
+        let span = a.it.span.to(b.it.span);
+        let chains = match &a.it.kind {
+            ExprKind::Binary(In | NotIn, ..) => false,
+            ExprKind::Binary(before, ..) if !is_comparison(*before) => return self.binary(a, op, b),
+            ExprKind::Binary(..) | ExprKind::Chain(..) => is_comparison(op),
+            _ => return self.binary(a, op, b),
+        };
+        if !chains {
+            self.errors.push(error::chained_membership(span));
+            return self.binary(a, op, b);
         }
-        self.binary(a, op, b)
+        let depth = a.depth.max(b.depth);
+        let kind = match a.it.kind {
+            ExprKind::Chain(first, mut rest) => {
+                rest.push((op, *b.it));
+                ExprKind::Chain(first, rest)
+            }
+            ExprKind::Binary(before, first, second) => {
+                ExprKind::Chain(first, vec![(before, *second), (op, *b.it)])
+            }
+            other => other,
+        };
+        self.expr(kind, span, depth)
     }
 
     /// `e on place`

@@ -90,9 +90,11 @@ impl<'s> Tree<'s> {
             kind => {
                 let what = match kind {
                     ExprKind::Call(..) | ExprKind::Pipe(..) => "the result of a call",
-                    ExprKind::Binary(..) | ExprKind::Unary(..) | ExprKind::And(..) | ExprKind::Or(..) => {
-                        "the result of an operator"
-                    }
+                    ExprKind::Binary(..)
+                    | ExprKind::Chain(..)
+                    | ExprKind::Unary(..)
+                    | ExprKind::And(..)
+                    | ExprKind::Or(..) => "the result of an operator",
                     ExprKind::Record(_) => "a record",
                     ExprKind::Tuple(_) | ExprKind::List(_) | ExprKind::Paren(_) => "this",
                     ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) => "a literal",

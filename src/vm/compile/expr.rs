@@ -69,6 +69,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             ExprKind::Paren(inner) => self.expr(inner, dst),
             ExprKind::Unary(op, operand) => self.unary(*op, operand, expr.span, dst),
             ExprKind::Binary(..) => self.binary_chain(expr, dst),
+            ExprKind::Chain(first, rest) => self.comparisons(first, rest, dst),
             ExprKind::And(a, b) => self.shortcut(a, b, false, dst),
             ExprKind::Or(a, b) => self.shortcut(a, b, true, dst),
             ExprKind::Range(start, end, step) => {
@@ -400,6 +401,34 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
+    /// `a < b <= c`: each operand is evaluated once, up to the first comparison that is false.
+    fn comparisons(&mut self, first: &'a Expr, rest: &'a [(Binary, Expr)], dst: Reg) -> Result<()> {
+        self.temporary(|c| {
+            let dead = c.last().next;
+            let Some((_, second)) = rest.first() else { return c.expr(first, dst) };
+            let (mut left, mut a) = (first, c.operand_before(first, second)?);
+            let mut ends = Vec::new();
+            for (at, (op, right)) in rest.iter().enumerate() {
+                let next = rest.get(at + 1);
+                let b = match next {
+                    Some((_, next)) => c.operand_before(right, next)?,
+                    None => c.operand(right)?,
+                };
+                let (span, spans) = (left.span.to(right.span), vec![left.span, right.span]);
+                // The next comparison reads the right operand.
+                let dead = if next.is_some() { Reg::MAX } else { dead };
+                c.emit_at(binary_op(*op, dst, a, b), span, spans.clone(), dead);
+                c.emit_at(Op::Chained { a: dst }, span, spans, Reg::MAX);
+                if next.is_some() {
+                    ends.push(c.emit(Op::JumpIf { sense: false, a: dst, offset: 0 }));
+                }
+                (left, a) = (right, b);
+            }
+            c.patch_all(ends);
+            Ok(())
+        })
+    }
+
     fn range(&mut self, parts: [Option<&'a Expr>; 3], span: Span, dst: Reg) -> Result<()> {
         let literal = |part: Option<&Expr>| match part.map(|e| &e.kind) {
             None => Some(None),
@@ -592,7 +621,7 @@ pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
 pub(super) fn writes_late(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Paren(inner) => writes_late(inner),
-        ExprKind::And(..) | ExprKind::Or(..) => false,
+        ExprKind::Chain(..) | ExprKind::And(..) | ExprKind::Or(..) => false,
         ExprKind::Block(_)
         | ExprKind::If(..)
         | ExprKind::With(..)

@@ -197,6 +197,10 @@ fn children<'a>(kind: &'a ExprKind, visit: &mut dyn FnMut(&'a Expr)) {
             visit(a);
             visit(b);
         }
+        ExprKind::Chain(first, rest) => {
+            visit(first);
+            rest.iter().for_each(|(_, e)| visit(e));
+        }
         ExprKind::Range(a, b, c) => [a, b, c].into_iter().flatten().for_each(|e| visit(e)),
         ExprKind::Call(callee, args) => {
             visit(callee);

@@ -477,6 +477,11 @@ impl Vm {
                             jump!(offset);
                         }
                     }
+                    Op::Chained { a } => {
+                        if matches!(*reg!(a), Value::Bool(_)) {
+                            next!();
+                        }
+                    }
                     Op::JumpIfSet { a, offset } => {
                         if matches!(reg!(a), Value::Unset) {
                             next!();

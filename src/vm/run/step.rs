@@ -7,7 +7,7 @@ use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
 use super::super::limits::STEP;
 use super::super::value::Value;
-use super::super::{Vm, error};
+use super::super::{Vm, error, tensors};
 use super::calls::MethodCall;
 use super::registers::set;
 use super::{Flow, Left, arith, steps};
@@ -134,6 +134,11 @@ impl Vm {
             Op::JumpIf { sense, a, offset } => {
                 let truth = self.truth_step(base, at, a)?;
                 return self.jump(truth, sense, offset);
+            }
+            Op::Chained { a } => {
+                if matches!(self.calls.stack[register(a)], Value::Tensor(_)) {
+                    return Err(tensors::chained());
+                }
             }
             Op::JumpIfSet { a, offset } => {
                 let set = !matches!(self.calls.stack[register(a)], Value::Unset);
