@@ -338,7 +338,9 @@ impl Vm {
                     ($dst:expr, $a:expr, $b:expr) => {{
                         let quotient = match ($a, $b) {
                             (&Value::Float(x), &Value::Float(y)) => Some(x / y),
-                            (&Value::Int(x), &Value::Int(y)) if y != 0 => Some(x as f64 / y as f64),
+                            (&Value::Int(x), &Value::Int(y)) if y != 0 && arith::are_exact(x, y) => {
+                                Some(x as f64 / y as f64)
+                            }
                             _ => None,
                         };
                         if let Some(quotient) = quotient {
