@@ -560,7 +560,16 @@ fn as_integers(map: &Map, launch: &Launch) -> Option<(Map, Launch)> {
     Some((map, launch))
 }
 
-/// A launch of a map.
+/// True when the kernel knows all functions of a map.
+pub(crate) fn is_known(map: &Map) -> bool {
+    map.instrs.iter().all(|instr| {
+        let form = if instr.f.select { Form::Select } else { Form::Plain };
+        let known = || opcode(form, instr.class, instr.dtype.class(), instr.f.cuda.of(instr.class));
+        std::ptr::eq(instr.f, &CAST) || known().is_some()
+    })
+}
+
+/// A launch of a map; `None` if the kernel does not know one of its functions, or it is too large.
 pub(crate) fn encode_map(map: &Map, launch: &Launch) -> Option<Encoded> {
     if let Some((map, launch)) = as_integers(map, launch) {
         return encode_map(&map, &launch);

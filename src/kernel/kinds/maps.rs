@@ -4,12 +4,11 @@
 //! Every view of a segment is either row-major without gaps or one element, so a segment is a number of
 //! elements. The kernel's parameter is a table of segments; a block searches it for its own.
 
-use super::map::{host, vector_width};
+use super::map::{host, parts, vector_width};
 use super::{Map, Source};
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded};
 use crate::kernel::cuda::index::Words;
-use crate::kernel::cuda::interpret::encode_map;
 use crate::kernel::cuda::{CudaSource, MAX_WORDS, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, View};
@@ -243,14 +242,17 @@ impl Kind for Maps {
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
-        let encoded: Option<Vec<_>> =
-            self.segments(launch).map(|segment| encode_map(&self.map, &segment)).collect();
-        for (number, encoded) in encoded.iter().flatten().enumerate() {
+        let mut all = Vec::new();
+        for segment in self.segments(launch) {
+            let Some(encoded) = parts::encode(&self.map, &segment, queue)? else { return Ok(false) };
+            all.push(encoded);
+        }
+        for encoded in all.iter().flatten() {
             // All segments call the same functions, so the first one decides.
-            if !queue.interpret(encoded)? && number == 0 {
+            if !queue.interpret(encoded)? {
                 return Ok(false);
             }
         }
-        Ok(encoded.is_some())
+        Ok(true)
     }
 }

@@ -441,6 +441,8 @@ struct Model {
     functions: HashMap<u64, Function<'static>>,
     way: Way,
     scratch: Vec<Vec<u64>>,
+    /// How many have run.
+    kernels: usize,
 }
 
 impl Queue for Model {
@@ -448,6 +450,7 @@ impl Queue for Model {
         unreachable!()
     }
     fn interpret(&mut self, program: &Encoded) -> Result<bool> {
+        self.kernels += 1;
         match self.way {
             Way::Translated(calls) => {
                 translated::run(program, &self.functions, calls);
@@ -550,7 +553,7 @@ fn strides(dice: &mut Dice, shape: &[usize], broadcast: bool) -> Strides {
     strides
 }
 
-fn program(dice: &mut Dice, loads: &[Dtype], calls: bool) -> Map {
+fn program(dice: &mut Dice, loads: &[Dtype], calls: bool, large: bool) -> Map {
     let source = |(view, &dtype): (usize, &Dtype)| Source::Load { view: view as u16, dtype };
     let mut map = Map { sources: loads.iter().enumerate().map(source).collect(), ..Map::default() };
     map.sources.push(Source::Number { slot: 0, dtype: Dtype::F32 });
@@ -596,6 +599,19 @@ fn program(dice: &mut Dice, loads: &[Dtype], calls: bool) -> Map {
         };
         map.instrs.push(instr);
     }
+    if large {
+        // Products of all elements with each other, then their sum: all are alive at once.
+        let mut live: Vec<u16> = (0..loads.len() as u16).collect();
+        let mut add = |f: &'static MapFn, a: u16, b: u16| {
+            let args = [a, b].into_iter().collect();
+            map.instrs.push(Instr { f, args, class: Class::C128, dtype: Dtype::C128 });
+            (map.sources.len() + map.instrs.len() - 1) as u16
+        };
+        for at in 0..loads.len() {
+            live.push(add(&complex::MUL.f, at as u16, (at + 1) as u16 % loads.len() as u16));
+        }
+        live.into_iter().rev().reduce(|sum, one| add(&complex::ADD.f, sum, one));
+    }
     map
 }
 
@@ -622,7 +638,14 @@ fn same(a: &Memory, b: &Memory) -> bool {
     })
 }
 
-fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory], seed: u64, calls: bool) {
+fn check(
+    kind: &dyn Kind,
+    shape: &[usize],
+    reduced: usize,
+    memory: &mut [Memory],
+    seed: u64,
+    calls: bool,
+) -> usize {
     let mut copies = memory.to_vec();
     let launch = |memory: &mut [Memory]| Launch {
         program: Arc::new(Program::new(kind)),
@@ -638,6 +661,7 @@ fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory]
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
     let before = memory.to_vec();
     // Calls differ from copies in little: a part of the programs is enough.
+    let mut kernels = 0;
     let ways = match calls {
         // The host's functions are not those of the C++ compiler.
         true => vec![Way::Model, Way::Translated(true)],
@@ -649,21 +673,24 @@ fn check(kind: &dyn Kind, shape: &[usize], reduced: usize, memory: &mut [Memory]
     for way in ways {
         memory.clone_from_slice(&before);
         let functions = table::all().map(|(function, code)| (code, function)).collect();
-        let mut model = Model { functions, way, scratch: Vec::new() };
+        let mut model = Model { functions, way, scratch: Vec::new(), kernels: 0 };
         assert!(kind.interpret(&launch(memory), &mut model).unwrap(), "{kind:?}");
+        kernels = model.kernels;
         for (at, (got, want)) in memory.iter().zip(&copies).enumerate() {
             let dtype = got.dtype;
             assert!(same(got, want), "seed {seed}, {way:?}, view {at} ({dtype}), shape {shape:?}: {kind:?}");
         }
     }
+    kernels
 }
 
-fn check_map(seed: u64, dtypes: &[Dtype], calls: bool) {
+fn check_map(seed: u64, dtypes: &[Dtype], calls: bool, large: bool) -> usize {
     let mut dice = Dice(seed);
     let shapes: [&[usize]; 8] = [&[], &[1], &[7], &[520], &[3, 8], &[5, 1, 6], &[2, 3, 4, 5], &[30, 44]];
     let shape = dice.pick(&shapes);
-    let loads: Vec<Dtype> = (0..1 + dice.roll(3)).map(|_| dice.pick(dtypes)).collect();
-    let mut map = program(&mut dice, &loads, calls);
+    let loads: Vec<Dtype> =
+        (0..if large { 18 } else { 1 + dice.roll(3) }).map(|_| dice.pick(dtypes)).collect();
+    let mut map = program(&mut dice, &loads, calls, large);
     let mut memory: Vec<Memory> = Vec::new();
     for &dtype in &loads {
         let strides = strides(&mut dice, shape, true);
@@ -676,12 +703,20 @@ fn check_map(seed: u64, dtypes: &[Dtype], calls: bool) {
         let strides = strides(&mut dice, shape, false);
         memory.push(Memory::new(&mut dice, map.dtype(reg), shape, strides));
     }
-    check(&map, shape, 0, &mut memory, seed, calls);
+    check(&map, shape, 0, &mut memory, seed, calls)
 }
 
 #[test]
 fn interpreted_maps_have_the_bits_of_the_host() {
-    (0..300).for_each(|seed| check_map(seed, &Dtype::REAL, false));
+    (0..300).map(|seed| check_map(seed, &Dtype::REAL, false, false)).for_each(|kernels| assert!(kernels > 0));
+}
+
+/// About as large as the planner makes them, with more registers alive than a kernel has.
+#[test]
+fn programs_that_are_too_large_are_interpreted_in_parts() {
+    let maps = (0..8).filter(|&seed| check_map(seed, &[Dtype::C128], false, true) > 1).count();
+    let folds = (0..8).filter(|&seed| check_reduction(seed, &[Dtype::C128], true) > 2).count();
+    assert!(maps > 4 && folds > 4, "{maps} maps and {folds} reductions are in parts");
 }
 
 /// Real and complex numbers in one program.
@@ -689,16 +724,18 @@ const MIXED: [Dtype; 6] = [Dtype::C64, Dtype::C128, Dtype::F32, Dtype::C64, Dtyp
 
 #[test]
 fn interpreted_maps_of_complex_numbers_have_the_bits_of_the_host() {
-    (0..300).for_each(|seed| check_map(seed ^ 0x1234, &MIXED, seed % 2 == 1));
+    (0..300)
+        .map(|seed| check_map(seed ^ 0x1234, &MIXED, seed % 2 == 1, false))
+        .for_each(|kernels| assert!(kernels > 0));
 }
 
 #[test]
 fn interpreted_reductions_have_the_bits_of_the_host() {
-    (0..60).for_each(|seed| check_reduction(seed, &Dtype::REAL));
-    (0..60).for_each(|seed| check_reduction(seed ^ 0x77, &MIXED));
+    (0..60).map(|seed| check_reduction(seed, &Dtype::REAL, false)).for_each(|kernels| assert!(kernels > 0));
+    (0..60).map(|seed| check_reduction(seed ^ 0x77, &MIXED, false)).for_each(|kernels| assert!(kernels > 0));
 }
 
-fn check_reduction(seed: u64, dtypes: &[Dtype]) {
+fn check_reduction(seed: u64, dtypes: &[Dtype], large: bool) -> usize {
     let folds: [&'static ReduceFn; 5] = [
         &crate::ops::folds::SUM,
         &crate::ops::folds::MEAN,
@@ -719,9 +756,10 @@ fn check_reduction(seed: u64, dtypes: &[Dtype]) {
         (&[40, 2], 1),
     ];
     let (shape, reduced) = dice.pick(&shapes);
-    let loads: Vec<Dtype> = (0..1 + dice.roll(2)).map(|_| dice.pick(dtypes)).collect();
+    let loads: Vec<Dtype> =
+        (0..if large { 18 } else { 1 + dice.roll(2) }).map(|_| dice.pick(dtypes)).collect();
     let f = dice.pick(&folds);
-    let mut map = program(&mut dice, &loads, false);
+    let mut map = program(&mut dice, &loads, false, large);
     let total = map.sources.len() + map.instrs.len();
     let known = |reg: &u16| {
         let class = map.dtype(*reg).class();
@@ -751,5 +789,5 @@ fn check_reduction(seed: u64, dtypes: &[Dtype]) {
     let out_index = f.indexed.then_some(out + 1);
     let fold =
         Reduce { map, value, f, dtype: to, out, out_index, store_value: dice.roll(3) > 0 || !f.indexed };
-    check(&fold, shape, reduced, &mut memory, seed, false);
+    check(&fold, shape, reduced, &mut memory, seed, false)
 }

@@ -10,13 +10,13 @@ mod boxes;
 mod fast_path;
 mod grid;
 pub(super) mod host;
+pub(super) mod parts;
 mod transpose;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
-use crate::kernel::cuda::interpret::encode_map;
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, MapFn, View};
@@ -631,14 +631,15 @@ impl Kind for Map {
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
-        if !boxes::is_wrapped(launch) {
-            return encode_map(self, launch).map_or(Ok(false), |encoded| queue.interpret(&encoded));
-        }
-        // All parts call the same functions, so the first one decides for all.
-        for part in boxes::boxes(launch) {
-            let Some(encoded) = encode_map(self, &part) else { return Ok(false) };
-            if !queue.interpret(&encoded)? {
-                return Ok(false);
+        // All boxes call the same functions, so the first one decides for all. What is queued before that writes only
+        // scratch memory.
+        let boxes = if boxes::is_wrapped(launch) { boxes::boxes(launch) } else { vec![launch.clone()] };
+        for part in boxes {
+            let Some(encoded) = parts::encode(self, &part, queue)? else { return Ok(false) };
+            for encoded in encoded {
+                if !queue.interpret(&encoded)? {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

@@ -5,8 +5,12 @@ use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::Queue;
 use crate::kernel::cuda::element::counts;
-use crate::kernel::cuda::interpret::{Coder, Encoded, Form, HEAD, Location, Phase, Squeezed, op, opcode};
-use crate::kernel::{Launch, Ptr, View};
+use crate::kernel::cuda::interpret::{
+    Coder, Encoded, Form, HEAD, Location, Phase, Squeezed, is_known, op, opcode,
+};
+use crate::kernel::kinds::map::parts;
+use crate::kernel::{Kind, Launch, Map, Ptr, Source, View};
+use foldhash::{HashMap, HashMapExt};
 
 /// Fewest threads of a block.
 const THREADS: u64 = 64;
@@ -20,7 +24,9 @@ pub(super) fn enqueue(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -
         let positions = if reduce.f.indexed { queue.scratch(bytes)? } else { 0 };
         between = Some([queue.scratch(bytes)?, positions]);
     }
-    let Some(encoded) = encode(reduce, launch, &cut, between) else { return Ok(false) };
+    let Some(encoded) = encode(reduce, launch, &cut, between) else {
+        return separately(reduce, launch, queue);
+    };
     // The second stage calls no function whose bits depend on the compiler.
     for stage in encoded {
         if !queue.interpret(&stage)? {
@@ -28,6 +34,35 @@ pub(super) fn enqueue(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -
         }
     }
     Ok(true)
+}
+
+/// Queues what is too large for one program: first the elements, to scratch memory; then the reduction.
+fn separately(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+    if reduce.map.instrs.is_empty() || !is_known(&reduce.map) {
+        return Ok(false);
+    }
+    let map = &reduce.map;
+    let values = parts::scratch_view(map, launch, reduce.value, queue)?;
+    let view = |number: u16| launch.views[usize::from(number)].clone();
+    let mut stores: Vec<(u16, View)> = map.stores.iter().map(|store| (store.reg, view(store.view))).collect();
+    stores.push((reduce.value, values.clone()));
+    let (elements, work) = parts::part(map, launch, 0..map.instrs.len(), &HashMap::new(), &stores);
+    if !elements.interpret(&work, queue)? {
+        return Ok(false);
+    }
+    let source = Source::Load { view: 0, dtype: values.dtype };
+    let rest = Reduce {
+        map: Map { sources: vec![source], ..Map::default() },
+        value: 0,
+        out: 1,
+        out_index: reduce.out_index.map(|_| 2),
+        ..reduce.clone()
+    };
+    // Without a stored value there may be no view for it.
+    let out = launch.views.get(usize::from(reduce.out)).unwrap_or(&values).clone();
+    let views = [Some(values), Some(out), reduce.out_index.map(view)];
+    let work = Launch { views: views.into_iter().flatten().collect(), ..launch.clone() };
+    enqueue(&rest, &work, queue)
 }
 
 /// The stages of a reduction. With several segments, values and positions of the first stage lie `between`.
