@@ -14,9 +14,6 @@ use crate::ops::{Arg, Args, Call, Data, Op, apply, table};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations that need a library, which no kernel of ours replaces: cuFFT.
-const NEED_A_LIBRARY: &[&str] = &["fft."];
-
 /// What has general kernels for eight dimensions at most, after those that can be merged.
 const FEW_DIMENSIONS: &[&str] = &["gather", "scatter_", "search", "sort"];
 
@@ -24,7 +21,6 @@ const FEW_DIMENSIONS: &[&str] = &["gather", "scatter_", "search", "sort"];
 #[derive(Default)]
 struct Spy {
     problems: Vec<String>,
-    transforms: bool,
 }
 
 impl Spy {
@@ -83,7 +79,7 @@ impl Queue for Spy {
         Ok(())
     }
     fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
-        self.transforms = true;
+        // Without cuFFT, plans have kernels of their own; `shipped_tests` finds those.
         Ok(())
     }
     fn clear(&mut self, _: Ptr, _: u64) -> Result<()> {
@@ -247,11 +243,6 @@ fn check(dtypes: &[Dtype], deep: bool) -> (usize, Vec<&'static str>) {
                 launches += 1;
                 spy.look(&listed.launch);
             }
-            assert!(
-                !spy.transforms || NEED_A_LIBRARY.iter().any(|name| op.name.starts_with(name)),
-                "{}",
-                op.name
-            );
             let own = problems.entry(format!("{} over {dtype}", op.name)).or_default();
             let excused =
                 |problem: &String| deep && FEW_DIMENSIONS.iter().any(|name| problem.starts_with(name));
