@@ -94,11 +94,14 @@ fn note_shape(rt: &mut Runtime, op: &Op) {
 fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     match &op.run {
         Run::Map(f) => map::call(rt, op.name, f, args).map(Out::Tensor),
+        Run::MapOr(f, _) if (0..usize::from(f.f.arity)).all(|i| args.is_given(i)) => {
+            map::call(rt, op.name, f, args).map(Out::Tensor)
+        }
         Run::Scaled(f, scaled) => {
             map::call(rt, op.name, &map::scaled(f, scaled, args)?, args).map(Out::Tensor)
         }
         Run::Chosen(_, choose) => map::call(rt, op.name, &choose(args)?, args).map(Out::Tensor),
-        Run::Primitive(f) | Run::Composed(f) | Run::Both(f, _) | Run::View(f) => {
+        Run::MapOr(_, f) | Run::Primitive(f) | Run::Composed(f) | Run::Both(f, _) | Run::View(f) => {
             note_shape(rt, op);
             rt.named(op.name, |rt| f(rt, args))
         }
@@ -109,7 +112,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     let name = table::in_place_name(op);
     let target: &Tensor = args.tensor(0)?;
     match &op.run {
-        Run::Map(f) => map::call_in_place(rt, name, f, args)?,
+        Run::Map(f) | Run::MapOr(f, _) => map::call_in_place(rt, name, f, args)?,
         Run::Scaled(f, scaled) => map::call_in_place(rt, name, &map::scaled(f, scaled, args)?, args)?,
         Run::Chosen(_, choose) => map::call_in_place(rt, name, &choose(args)?, args)?,
         Run::Primitive(f) | Run::Composed(f) => {

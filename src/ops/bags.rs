@@ -34,7 +34,7 @@ pub static OPS: &[Op] = &[Op {
         Param::or("include_last_offset", Kind::Bool, Default::Bool(false)),
         Param::or("padding_idx", Kind::Int, Default::None),
     ],
-    form: Form::FUNCTION,
+    form: Form::BOTH,
     example: "let weight = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])\n\
               assert(equal(embedding_bag([[0, 2], [1, 1]], weight), [[3.0, 4.0], [3.0, 4.0]]))\n\
               assert(equal(embedding_bag([0, 2, 1], weight, [0, 2], mode=\"sum\"), [[6.0, 8.0], [3.0, 4.0]]))\n\
@@ -110,6 +110,11 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
         },
         None => (ids.shape()[0] as i64, ids.shape()[1] as i64),
     };
+    if let Some(offsets) = offsets.filter(|offsets| many > 0 && offsets.count() > 0) {
+        let first = super::composed::narrow(rt, offsets, 0, 0, 1)?;
+        let begins = super::composed::call(rt, "eq", &[t(&first), Arg::Int(0)])?;
+        super::assertion::holds(rt, &begins, "the first of the offsets of `embedding_bag` is 0")?;
+    }
     let device = weight.device();
     formula(rt, |f| {
         let flat = f.var(ids).reshape(&[count]);

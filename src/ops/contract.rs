@@ -2,7 +2,7 @@
 //!
 //! Composed of other operations; nothing here waits for a device.
 
-use super::composed::{call, expand, permute, reshape, t, unsqueeze};
+use super::composed::{call, expand, narrow, permute, reshape, select, t, unsqueeze};
 use super::make::filled;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -95,7 +95,125 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Composed,
         ..Op::BASE
     },
+    Op {
+        name: "combinations",
+        doc: "Gives all combinations of `r` elements of a vector, a row each, in order of their positions; `with_replacement` \
+              also those with an element more than once. Waits for the device. Source: `torch.combinations`.",
+        search: &["pairs", "subsets", "choose", "itertools"],
+        params: &[
+            X,
+            Param::or("r", Kind::Int, Default::Int(2)),
+            Param::or("with_replacement", Kind::Bool, Default::Bool(false)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(combinations(tensor([1, 2, 3])), [[1, 2], [1, 3], [2, 3]]))",
+        run: Run::Composed(combinations),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "addmv",
+        doc: "Gives `beta * x + alpha * (mat @ vec)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addmv`.",
+        search: &["gemv", "matrix times vector", "affine"],
+        params: &[X, Param::new("mat", Kind::Tensor), Param::new("vec", Kind::Tensor), BETA, ALPHA],
+        form: Form::ALL,
+        example: "assert(equal(addmv([10, 20], [[1, 2], [3, 4]], [1, 1]), [13, 27]))",
+        run: Run::Composed(|rt, args| {
+            of_rank(args, "addmv", 1, 2)?;
+            of_rank(args, "addmv", 2, 1)?;
+            let (mat, vec) = (args.tensor(1)?, args.tensor(2)?);
+            let column = unsqueeze(rt, vec, 1)?;
+            let x = expand(rt, args.tensor(0)?, &mat.shape()[..1])?;
+            let x = unsqueeze(rt, &x, 1)?;
+            let sum =
+                call(rt, "addmm", &[t(&x), t(mat), t(&column), args.get(3).clone(), args.get(4).clone()])?;
+            select(rt, &sum, 1, 0).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "addr",
+        doc: "Gives `beta * x + alpha * outer(vec1, vec2)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addr`.",
+        search: &["rank one update", "outer product", "ger"],
+        params: &[X, Param::new("vec1", Kind::Tensor), Param::new("vec2", Kind::Tensor), BETA, ALPHA],
+        form: Form::ALL,
+        example: "assert(equal(addr(ones(2, 2), [1.0, 2.0], [3.0, 4.0]), [[4.0, 5.0], [7.0, 9.0]]))",
+        run: Run::Composed(addr),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
 ];
+
+const BETA: Param = Param::named("beta", Kind::TensorOrNumber, Default::Int(1));
+const ALPHA: Param = Param::named("alpha", Kind::TensorOrNumber, Default::Int(1));
+
+fn of_rank(args: &Args<'_>, name: &'static str, index: usize, rank: usize) -> Result<()> {
+    let x = args.tensor(index)?;
+    let wanted = ["a number", "a vector", "a matrix"][rank.min(2)];
+    match x.rank() == rank {
+        true => Ok(()),
+        false => Err(error::wrong_rank(name, index, x, wanted, "give it that number of dimensions")),
+    }
+}
+
+fn addr(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    of_rank(args, "addr", 1, 1)?;
+    of_rank(args, "addr", 2, 1)?;
+    let (x, a, b) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let shape = [a.count(), b.count()];
+    let x = expand(rt, x, &shape)?;
+    // Products of bools are those of ints: true where any is not 0.
+    let is_bool = [&x, a, b].iter().all(|x| x.dtype() == Dtype::Bool);
+    let number = |rt: &mut Runtime, x: &Tensor| match is_bool {
+        true => call(rt, "to", &[t(x), Arg::Dtype(Dtype::I64)]),
+        false => Ok(x.clone()),
+    };
+    let (x, a, b) = (number(rt, &x)?, number(rt, a)?, number(rt, b)?);
+    let (a, b) = (unsqueeze(rt, &a, 1)?, unsqueeze(rt, &b, 0)?);
+    let sum = call(rt, "addmm", &[t(&x), t(&a), t(&b), args.get(3).clone(), args.get(4).clone()])?;
+    match is_bool {
+        true => call(rt, "to", &[t(&sum), Arg::Dtype(Dtype::Bool)]).map(Out::Tensor),
+        false => Ok(Out::Tensor(sum)),
+    }
+}
+
+fn combinations(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, r, again) = (args.tensor(0)?, args.int(1)?, args.flag(2));
+    if x.rank() != 1 {
+        return Err(error::wrong_rank("combinations", 0, x, "a vector", "write `x.flatten()`"));
+    }
+    if r < 0 {
+        return Err(error::bad_value(1, format!("combinations of {r} elements"), "give 0 or more"));
+    }
+    if r == 0 {
+        return filled(rt, &[0], x.dtype(), x.device(), Scalar::Int(0)).map(Out::Tensor);
+    }
+    if r == 1 {
+        return unsqueeze(rt, x, 1).map(Out::Tensor);
+    }
+    let n = x.count() as i64;
+    if n == 0 || r > n && !again {
+        // Of the elements, so that it is recorded.
+        let none = narrow(rt, x, 0, 0, 0)?;
+        return reshape(rt, &none, &[0, usize::try_from(r).unwrap_or(0)]).map(Out::Tensor);
+    }
+    // All rows are made first, as in PyTorch.
+    if r > 32 || u32::try_from(r).ok().and_then(|r| n.checked_pow(r)).is_none_or(|rows| rows > 1 << 40) {
+        let message = format!("combinations of {r} out of {n} elements");
+        return Err(error::bad_value(1, message, "choose fewer: all rows of positions are made first"));
+    }
+    let positions = [Arg::Int(n), Arg::None, Arg::Int(1), Arg::None, Arg::Device(x.device())];
+    let positions = call(rt, "arange", &positions)?;
+    let all = call(rt, "cartesian_prod", &[Arg::Tensors(vec![positions; r as usize])])?;
+    let steps = call(rt, "diff", &[t(&all), Arg::Int(1), Arg::Int(1)])?;
+    let ordered = call(rt, if again { "ge" } else { "gt" }, &[t(&steps), Arg::Int(0)])?;
+    let kept = call(rt, "all", &[t(&ordered), Arg::Ints(vec![1])])?;
+    let rows = call(rt, "nonzero", &[t(&kept)])?;
+    let rows = reshape(rt, &rows, &[rows.count()])?;
+    let places = call(rt, "index_select", &[t(&all), Arg::Int(0), t(&rows)])?;
+    call(rt, "take", &[t(x), t(&places)]).map(Out::Tensor)
+}
 
 fn kron(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, other) = (args.tensor(0)?, args.tensor(1)?);

@@ -1,9 +1,11 @@
 //! Triangles and diagonals.
 
+use super::composed::{call, ints, t};
 use super::folds::SUM;
+use super::formula::formula;
 use super::gradient::{Back, Var, strided};
 use super::make::filled;
-use super::params::X;
+use super::params::{DEVICE, DTYPE, X};
 use super::select::WHERE;
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error, subscript};
@@ -15,6 +17,14 @@ use crate::plan::{Elementwise, MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
 const DIAGONAL: Param = Param::or("diagonal", Kind::Int, Default::Int(0));
+
+const TRIANGLE_INDICES: &[Param] = &[
+    Param::new("row", Kind::Int),
+    Param::new("col", Kind::Int),
+    Param::or("offset", Kind::Int, Default::Int(0)),
+    DTYPE,
+    DEVICE,
+];
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
@@ -88,6 +98,58 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Rule(Keeps::NOTHING, |b| {
             b.to(0, || b.g().call("fill_diagonal", &[Arg::Int(0), b.arg(2)]));
         }),
+        ..Op::BASE
+    },
+    Op {
+        name: "tril_indices",
+        doc: "Gives the positions of the lower triangle of a matrix of `row` rows and `col` columns: a row with the rows and one \
+              with the columns; `offset` says which diagonal is the last one. Source: `torch.tril_indices`.",
+        search: &["lower triangle", "positions", "pairs"],
+        params: TRIANGLE_INDICES,
+        form: Form::FUNCTION,
+        example: "assert(equal(tril_indices(2, 2), [[0, 1, 1], [0, 0, 1]]))",
+        run: Run::Composed(|rt, args| triangle_indices(rt, args, true)),
+        gradient: Gradient::Constant,
+        ..Op::BASE
+    },
+    Op {
+        name: "triu_indices",
+        doc: "Gives the positions of the upper triangle of a matrix of `row` rows and `col` columns: a row with the rows and one \
+              with the columns; `offset` says which diagonal is the first one. Source: `torch.triu_indices`.",
+        search: &["upper triangle", "positions", "pairs"],
+        params: TRIANGLE_INDICES,
+        form: Form::FUNCTION,
+        example: "assert(equal(triu_indices(2, 2, 1), [[0], [1]]))",
+        run: Run::Composed(|rt, args| triangle_indices(rt, args, false)),
+        gradient: Gradient::Constant,
+        ..Op::BASE
+    },
+    Op {
+        name: "diag_embed",
+        doc: "Gives matrices with the last dimension on a diagonal and 0 elsewhere; `offset` counts from the main one, positive \
+              above. Their dimensions are `dim1` and `dim2` of the result. Source: `torch.diag_embed`.",
+        search: &["diagonal matrix", "batch", "diag"],
+        params: &[
+            X,
+            Param::or("offset", Kind::Int, Default::Int(0)),
+            Param::or("dim1", Kind::Int, Default::Int(-2)),
+            Param::or("dim2", Kind::Int, Default::Int(-1)),
+        ],
+        form: Form::BOTH,
+        example: "assert(equal(diag_embed([1, 2]), [[1, 0], [0, 2]]))",
+        run: Run::Composed(diag_embed),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "block_diag",
+        doc: "Gives a matrix with the given ones along its diagonal and 0 elsewhere; vectors are rows. Source: `torch.block_diag`.",
+        search: &["block matrix", "direct sum"],
+        params: &[Param::rest("tensors", Kind::Tensors)],
+        form: Form::FUNCTION,
+        example: "assert(equal(block_diag([[1, 2]], [[3]]), [[1, 2, 0], [0, 0, 3]]))",
+        run: Run::Composed(block_diag),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {
@@ -262,4 +324,124 @@ fn diag(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         _ => Err(error::wrong_rank("diag", 0, x, "a vector or a matrix", "`diagonal` takes batches")),
     }
+}
+
+/// The positions of a triangle, without waiting for the device: row `i` has `lengths[i]` of them.
+fn triangle_indices(rt: &mut Runtime, args: &Args<'_>, lower: bool) -> Result<Out> {
+    let (rows, columns, offset) = (args.int(0)?, args.int(1)?, args.int(2)?);
+    for (index, extent) in [(0, rows), (1, columns)] {
+        if extent < 0 {
+            return Err(error::bad_value(index, format!("an extent of {extent}"), "give 0 or more"));
+        }
+    }
+    let dtype = args.dtype(3).unwrap_or(Dtype::I64);
+    if !matches!(dtype, Dtype::I64 | Dtype::I32) {
+        return Err(error::bad_value(3, format!("positions of dtype {dtype}"), "they are `i64` or `i32`"));
+    }
+    let offset = offset.clamp(-rows, columns);
+    let lower_count = lower_count(rows.into(), columns.into(), i128::from(offset) - i128::from(!lower));
+    let total = if lower { lower_count } else { i128::from(rows) * i128::from(columns) - lower_count };
+    let Ok(total) = i64::try_from(total) else {
+        return Err(error::bad_value(
+            0,
+            "a triangle with more positions than fit in memory",
+            "give smaller extents",
+        ));
+    };
+    let device = args.get(4).clone();
+    let range = |n: i64| [Arg::Int(n), Arg::None, Arg::Int(1), Arg::None, device.clone()];
+    let found = formula(rt, |f| {
+        let row = f.op("arange", &range(rows));
+        let limit = [Arg::Int(0), Arg::Int(columns)];
+        let (lengths, first) = if lower {
+            ((&row + (offset + 1)).call("clamp", &limit), None)
+        } else {
+            let first = (&row + offset).call("clamp", &limit);
+            (&first * -1i64 + columns, Some(first))
+        };
+        let ends = lengths.call("cumsum", &[Arg::Int(0)]);
+        let place = f.op("arange", &range(total));
+        let row = f.op("searchsorted", &[ends.arg(), place.arg(), Arg::Bool(false), Arg::Bool(true)]);
+        let before = (&ends - &lengths).call("take", &[row.arg()]);
+        let column = &place - &before;
+        let column = match first {
+            Some(first) => column + first.call("take", &[row.arg()]),
+            None => column,
+        };
+        let both = [&row, &column].map(|x| x.get().cloned()).into_iter().flatten().collect();
+        f.op("stack", &[Arg::Tensors(both), Arg::Int(0)]).to(dtype)
+    });
+    found.map(Out::Tensor)
+}
+
+/// The number of elements on and below a diagonal.
+fn lower_count(rows: i128, columns: i128, offset: i128) -> i128 {
+    if rows == 0 || columns == 0 {
+        return 0;
+    }
+    // The rows that have any, and of them those that grow from `first` by one to `last`.
+    let first = if offset > 0 { columns.min(1 + offset) } else { i128::from(rows + offset > 0) };
+    let last = (rows + offset).clamp(0, columns);
+    let growing = last - first + 1;
+    let full = (rows + offset).clamp(0, rows) - growing;
+    (first + last) * growing / 2 + full.max(0) * columns
+}
+
+fn diag_embed(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, offset) = (args.tensor(0)?, args.int(1)?);
+    let rank = x.rank() + 1;
+    let (a, b) = (dims::one(2, args.int(2)?, rank)?, dims::one(3, args.int(3)?, rank)?);
+    if x.rank() == 0 || a == b {
+        let help = "give a vector or a batch of them, and two different dimensions";
+        return Err(error::wrong_rank("diag_embed", 0, x, "two different dimensions of the result", help));
+    }
+    let more = i64::try_from(offset.unsigned_abs()).ok().filter(|more| *more < 1 << 40);
+    let Some(more) = more else {
+        return Err(error::bad_value(
+            1,
+            format!("offset={offset}"),
+            "give a diagonal of a matrix that fits in memory",
+        ));
+    };
+    let n = x.shape()[x.rank() - 1] as i64 + more;
+    let device = Arg::Device(x.device());
+    let found = formula(rt, |f| {
+        let padded = f.var(x).call("pad", &[ints(&[0, more as usize])]);
+        let spread = padded.unsqueeze(if offset >= 0 { -1 } else { -2 });
+        let place = f.op("arange", &[Arg::Int(n), Arg::None, Arg::Int(1), Arg::None, device.clone()]);
+        let on = (place.unsqueeze(0) - place.unsqueeze(1)).eq(offset);
+        let zero = if x.dtype() == Dtype::Bool { Arg::Bool(false) } else { Arg::Int(0) };
+        f.select(&on, &spread, zero)
+    })?;
+    let ends = [(rank - 2) as i64, (rank - 1) as i64].to_vec();
+    let places = vec![a as i64, b as i64];
+    call(rt, "movedim", &[t(&found), Arg::Ints(ends), Arg::Ints(places)]).map(Out::Tensor)
+}
+
+fn block_diag(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let tensors = args.tensors(0)?;
+    if let Some((i, x)) = tensors.iter().enumerate().find(|(_, x)| x.rank() > 2) {
+        let help = "give matrices, vectors or numbers";
+        return Err(error::wrong_rank("block_diag", i, x, "two dimensions or fewer", help).in_list(0));
+    }
+    let mut blocks = Vec::with_capacity(tensors.len());
+    for x in tensors {
+        let [rows, columns] = match x.shape().as_slice() {
+            [] => [1, 1],
+            [n] => [1, *n],
+            shape => [shape[0], shape[1]],
+        };
+        blocks.push(super::composed::reshape(rt, x, &[rows, columns])?);
+    }
+    if blocks.is_empty() {
+        return Err(error::nothing_to_join("block_diag"));
+    }
+    let width: usize = blocks.iter().map(|x| x.shape()[1]).sum();
+    let mut left = 0;
+    for block in &mut blocks {
+        let columns = block.shape()[1];
+        *block = call(rt, "pad", &[t(block), ints(&[left, width - left - columns])])?;
+        left += columns;
+    }
+    call(rt, "cat", &[Arg::Tensors(blocks), Arg::Int(0)]).map(Out::Tensor)
 }

@@ -7,6 +7,7 @@ use super::complex;
 use super::gradient::{Back, Var};
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
+use super::special::digamma;
 use super::{Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
@@ -482,7 +483,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.g() * digamma(b, &b.x(0)))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.g() * digamma(&b.x(0)))),
         ..Op::BASE
     },
     Op {
@@ -756,21 +757,4 @@ fn logit_back(b: &Back<'_>) {
         let inside = x.ge(low).call("logical_and", &[x.le(1.0 - low).arg()]);
         b.select(&inside, b.g() / (&x * (1.0 - &x)), outside)
     });
-}
-
-/// The derivative of `lgamma`, as a formula of ordinary operations, which has derivatives of any order.
-fn digamma<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
-    // Below 1/2 by reflection: the value at `1 - x`, minus pi / tan(pi x).
-    let low = x.lt(0.5);
-    let y = b.select(&low, 1.0 - x, x);
-    // The asymptotic series, after ten steps up.
-    let steps = (1..10).fold(y.reciprocal(), |sum, k| sum + (&y + f64::from(k)).reciprocal());
-    let far = y + 10.0;
-    let square = far.square().reciprocal();
-    let terms =
-        [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
-    let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
-    let value = far.does("log") - 0.5 / far + series - steps;
-    let near = b.select(&low, x - x.does("round"), 0.25) * std::f64::consts::PI;
-    b.select(&low, &value - std::f64::consts::PI / near.does("tan"), &value)
 }

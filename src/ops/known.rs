@@ -119,7 +119,11 @@ pub const REDUCE: ShapeRule = ShapeRule::reading(reduce);
 /// The result of `op`, given one fact per parameter; `name` is its name in the script.
 pub fn result(name: &str, op: &Op, args: &[Known]) -> Outcome {
     if let Some(map) = op.elementwise() {
-        return elementwise(name, &args[..usize::from(map.f.arity).min(args.len())]);
+        let operands = &args[..usize::from(map.f.arity).min(args.len())];
+        if matches!(op.run, super::Run::MapOr(..)) && operands.contains(&Known::Absent) {
+            return Ok(Known::Unknown);
+        }
+        return elementwise(name, operands);
     }
     op.shape.rule.map_or(Ok(Known::Unknown), |rule| rule(name, op, args))
 }

@@ -202,7 +202,7 @@ pub static OPS: &[Op] = &[
             Param::new("weight", Kind::Tensor),
             optional("bias"),
         ],
-        form: Form::FUNCTION,
+        form: Form::BOTH,
         example: "assert(equal(bilinear([[1.0, 2.0]], [[3.0]], [[[4.0], [5.0]]], [6.0]), [[48.0]]))",
         run: Run::Composed(|rt, args| {
             let dtype = args.tensor(0)?.dtype();

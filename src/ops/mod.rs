@@ -32,6 +32,7 @@ pub mod factory;
 pub mod fft;
 pub mod folds;
 mod formula;
+pub mod frequent;
 pub mod gates;
 pub mod gradient;
 pub mod histogram;
@@ -44,6 +45,7 @@ pub mod logic;
 pub mod losses;
 mod make;
 mod map;
+pub mod masks;
 pub mod matmul;
 pub mod moments;
 pub mod norms;
@@ -62,6 +64,8 @@ pub mod shape;
 pub mod show;
 pub mod signature;
 pub mod sort;
+pub mod special;
+pub mod stacks;
 pub mod statistics;
 pub mod subscript;
 pub mod table;
@@ -156,6 +160,8 @@ pub enum Run {
     Scaled(MapOp, &'static MapFn),
     /// Elementwise; the arguments choose the function. The first is used without arguments. `div`
     Chosen(MapOp, fn(&Args<'_>) -> Result<MapOp>),
+    /// Elementwise, and Rust code for calls without some of the operands. `where`
+    MapOr(MapOp, fn(&mut Runtime, &Args<'_>) -> Result<Out>),
     /// Rust code that uses the planner's primitives.
     Primitive(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
     /// Rust code that calls other operations by name (`composed`).
@@ -193,7 +199,7 @@ impl Op {
     /// fast path of operators, without bound arguments.
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
-            Run::Map(op) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
+            Run::Map(op) | Run::MapOr(op, _) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
             Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Selection between elements: by a condition, by bounds, or by replacing nan and infinities.
 
 use super::arith::{MAXIMUM, MINIMUM, greater_back, smaller_back};
-use super::composed::{call, t};
+use super::composed::{call, out_of, t};
 use super::gradient::{Back, Var};
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -35,17 +35,18 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "where",
-        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. For the \
-              indices of true elements see `nonzero`. Source: `torch.where`.",
+        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. Of the condition alone, \
+              gives the positions of its true elements, `nonzero(condition, as_tuple=true)`, which waits. Source: `torch.where`.",
         search: &["choose", "select", "if else", "ternary", "mask"],
         params: &[
             Param::new("condition", Kind::Tensor),
-            Param::new("x", Kind::TensorOrNumber),
-            Param::new("other", Kind::TensorOrNumber),
+            Param::or("x", Kind::TensorOrNumber, Default::None),
+            Param::or("other", Kind::TensorOrNumber, Default::None),
         ],
         form: Form::FUNCTION,
-        example: "let x = tensor([-1.0, 2.0])\nassert(equal(where(x > 0, x, 0), [0.0, 2.0]))",
-        run: Run::Map(MapOp { rule: Rule::Select, f: &WHERE }),
+        example: "let x = tensor([-1.0, 2.0])\nassert(equal(where(x > 0, x, 0), [0.0, 2.0]))\n\
+                  let (places,) = where(x > 0)\nassert(equal(places, [1]))",
+        run: Run::MapOr(MapOp { rule: Rule::Select, f: &WHERE }, true_places),
         gradient: Gradient::Rule(Keeps::X, |b| {
             b.to(1, || b.select(&b.x(0), b.g(), 0.0));
             b.to(2, || b.select(&b.x(0), 0.0, b.g()));
@@ -179,6 +180,16 @@ static NAN_TO_NUM: MapFn = MapFn {
     ),
     complex: Some(&complex::NAN_TO_NUM),
 };
+
+/// `where(condition)`
+fn true_places(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    if args.is_given(1) || args.is_given(2) {
+        let missing = if args.is_given(1) { "other" } else { "x" };
+        let help = "give both, or the condition alone for the positions where it is true";
+        return Err(error::bad_value(1, format!("`where` without `{missing}`"), help));
+    }
+    out_of(rt, "nonzero", &[args.get(0).clone(), Arg::Bool(true)])
+}
 
 fn clamp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.operand(0)?;

@@ -668,7 +668,7 @@ mod operations {
         }
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
-                Run::Map(map) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
+                Run::Map(map) | Run::MapOr(map, _) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
                 Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
             })
             .chain([&crate::ops::arith::TRUNC_DIVIDE])

@@ -216,7 +216,7 @@ fn args_of(tensors: &[Tensor]) -> Vec<Arg> {
 #[test]
 fn every_elementwise_operation_has_a_reference() {
     let missing: Vec<&str> = table::all()
-        .filter(|op| matches!(op.run, Run::Map(_) | Run::Scaled(..) | Run::Chosen(..)))
+        .filter(|op| matches!(op.run, Run::Map(_) | Run::MapOr(..) | Run::Scaled(..) | Run::Chosen(..)))
         .filter(|op| op.name != "where" && !ROWS.iter().any(|row| row.0 == op.name))
         .map(|op| op.name)
         .collect();

@@ -1,0 +1,257 @@
+//! Functions that are formulas of other operations.
+
+use super::composed::{call, number, t};
+use super::formula::{Formula, formula};
+use super::gradient::Var;
+use super::params::{BINARY, UNARY, X_OR_NUMBER};
+use super::signature::{Kind, Param};
+use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
+use crate::array::{Dtype, result_type};
+use crate::base::Result;
+use crate::plan::{MapArg, Runtime};
+use crate::tensor::Tensor;
+use std::f64::consts::{LN_2, PI};
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "positive",
+        doc: "Gives `x` itself; bools are an error. Source: `torch.positive`.",
+        search: &["plus", "identity"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(equal(positive([-1.0, 2.0]), [-1.0, 2.0]))",
+        run: Run::Composed(|_, args| {
+            let x = args.tensor(0)?;
+            if x.dtype() == Dtype::Bool {
+                return Err(error::not_for_dtype("positive", Dtype::Bool, &[MapArg::Tensor(x)]));
+            }
+            Ok(Out::Tensor(x.clone()))
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "sgn",
+        doc: "Gives -1, 0 or 1 by the sign; of a complex number the one of length 1 in its direction, and 0 of 0. Source: \
+              `torch.sgn`.",
+        search: &["sign", "direction", "phase"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(equal(sgn([-3.0, 0.0]), [-1.0, 0.0]) and allclose(sgn(complex([3.0], [4.0])).real, [0.6]))",
+        run: Run::Composed(|rt, args| {
+            let x = args.tensor(0)?;
+            if !x.dtype().is_complex() {
+                return call(rt, "sign", &[t(x)]).map(Out::Tensor);
+            }
+            let found = formula(rt, |f| {
+                let x = f.var(x);
+                let length = x.does("abs");
+                let zero = length.eq(0.0);
+                f.select(&zero, 0.0, &x / f.select(&zero, 1.0, &length))
+            });
+            found.map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "sinc",
+        doc: "Gives `sin(pi * x) / (pi * x)`, and 1 at 0. Source: `torch.sinc`.",
+        search: &["cardinal sine", "filter"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(sinc([0.0, 0.5, 1.0]), [1.0, 0.6366198, 0.0], atol=1e-6))",
+        run: Run::Composed(|rt, args| {
+            of_floats(rt, args, |f, x| {
+                let zero = x.eq(0.0);
+                let angle = f.select(&zero, 1.0, x * PI);
+                f.select(&zero, 1.0, angle.does("sin") / &angle)
+            })
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "digamma",
+        doc: "Gives the derivative of `lgamma`. Source: `torch.digamma`.",
+        search: &["psi", "gamma function", "logarithmic derivative"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(digamma([1.0, 0.5]), [-0.5772157, -1.9635100]))",
+        run: Run::Composed(|rt, args| {
+            of_floats(rt, args, |f, x| {
+                let pole = x.lt(0.0).call("logical_and", &[x.eq(x.does("floor")).arg()]);
+                let there = f.select(&pole, f64::NAN, digamma(x));
+                f.select(&x.eq(0.0), x.reciprocal() * -1.0, &there)
+            })
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "erfinv",
+        doc: "Gives the number whose `erf` is `x`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
+        search: &["inverse error function", "normal quantile", "probit"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "assert(allclose(erfinv([0.0, 0.5]), [0.0, 0.4769363]))",
+        run: Run::Composed(|rt, args| of_floats(rt, args, inverse_erf)),
+        gradient: Gradient::OfResult(|y| y.square().does("exp") * (PI.sqrt() / 2.0)),
+        ..Op::BASE
+    },
+    Op {
+        name: "logaddexp2",
+        doc: "Gives `log2(2 ** x + 2 ** other)` without overflow. Source: `torch.logaddexp2`.",
+        search: &["log sum exp", "stable", "base two"],
+        params: BINARY,
+        form: Form::BOTH,
+        example: "assert(allclose(logaddexp2([1000.0], [1000.0]), [1001.0]))",
+        run: Run::Composed(|rt, args| {
+            let dtype = promoted(args)?;
+            let (x, other) = (args.get(0).clone(), args.get(1).clone());
+            let found = formula(rt, |f| {
+                let scaled = |x: &Arg| match x {
+                    Arg::Tensor(x) => (f.var(x).wide() * LN_2).arg(),
+                    other => f.op("mul", &[other.clone(), Arg::Float(LN_2)]).arg(),
+                };
+                (f.op("logaddexp", &[scaled(&x), scaled(&other)]) / LN_2).to(dtype)
+            });
+            found.map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "float_power",
+        doc: "Raises to a power in f64, or in c128 if one of the two is complex. Source: `torch.float_power`.",
+        search: &["pow", "exponent", "double precision"],
+        params: &[X_OR_NUMBER, Param::new("exponent", Kind::TensorOrNumber)],
+        form: Form::ALL,
+        example: "assert(float_power(tensor([3, 4]), 2).dtype == f64)",
+        run: Run::Both(
+            |rt, args| float_power(rt, args).map(Out::Tensor),
+            |rt, name, args| {
+                let (target, result) = (args.tensor(0)?, float_power(rt, args)?);
+                if target.dtype() != result.dtype() {
+                    return Err(error::result_does_not_fit(name, result.dtype(), target));
+                }
+                rt.assign(name, target, &result)
+            },
+        ),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "ldexp",
+        doc: "Gives `x * 2 ** other`. Source: `torch.ldexp`.",
+        search: &["exponent", "scale", "power of two", "mantissa"],
+        params: BINARY,
+        form: Form::ALL,
+        example: "assert(equal(ldexp([1.0, 3.0], [2, -1]), [4.0, 1.5]))",
+        run: Run::Composed(|rt, args| {
+            // Whole exponents leave the dtype of floats.
+            let whole = args
+                .opt_tensor(1)
+                .is_none_or(|other| !other.dtype().is_float() && !other.dtype().is_complex());
+            let kept = args.opt_tensor(0).filter(|x| whole && x.dtype().is_float()).map(|x| x.dtype());
+            let found = formula(rt, |f| {
+                let power = f.op("pow", &[Arg::Float(2.0), args.get(1).clone()]);
+                match (args.get(0), kept) {
+                    (Arg::Tensor(x), Some(dtype)) => (f.var(x).wide() * power).to(dtype),
+                    (x, _) => f.op("mul", &[x.clone(), power.arg()]),
+                }
+            });
+            found.map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+];
+
+fn float_power(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
+    let is_complex = (0..2).any(|i| args.opt_tensor(i).is_some_and(|x| x.dtype().is_complex()));
+    let dtype = if is_complex { Dtype::C128 } else { Dtype::F64 };
+    let wide = |rt: &mut Runtime, i: usize| match args.get(i) {
+        Arg::Tensor(x) => call(rt, "to", &[t(x), Arg::Dtype(dtype)]).map(Arg::Tensor),
+        _ => args.number(i).map(number),
+    };
+    let (x, exponent) = (wide(rt, 0)?, wide(rt, 1)?);
+    call(rt, "pow", &[x, exponent])
+}
+
+/// A formula of a tensor, in its dtype; ints and bools as `f32`, and halves by way of `f32`.
+fn of_floats(
+    rt: &mut Runtime,
+    args: &Args<'_>,
+    code: impl for<'f> FnOnce(&'f Formula<'_>, &Var<'f>) -> Var<'f>,
+) -> Result<Out> {
+    let x = args.tensor(0)?;
+    let dtype = if x.dtype().is_float() || x.dtype().is_complex() { x.dtype() } else { Dtype::F32 };
+    formula(rt, |f| code(f, &f.var(x).to(dtype).wide()).to(dtype)).map(Out::Tensor)
+}
+
+/// The common dtype of two operands, which is one of floats.
+fn promoted(args: &Args<'_>) -> Result<Dtype> {
+    use crate::array::Operand;
+    let rank = |arg: MapArg<'_>| match arg {
+        MapArg::Tensor(t) if t.rank() == 0 => Operand::ZeroDim(t.dtype()),
+        MapArg::Tensor(t) => Operand::Tensor(t.dtype()),
+        MapArg::Number(n) => Operand::Number(n),
+        MapArg::Raw(_, dtype) => Operand::Tensor(dtype),
+        MapArg::Position => Operand::Tensor(Dtype::I64),
+    };
+    let operands = [rank(args.operand(0)?), rank(args.operand(1)?)];
+    let dtype = result_type(operands);
+    Ok(if dtype.is_float() || dtype.is_complex() { dtype } else { Dtype::F32 })
+}
+
+/// The derivative of `lgamma`, which has derivatives of any order.
+pub(super) fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
+    let select = |at: &Var<'a>, a: Var<'a>, b: Arg| at.call("where", &[a.arg(), b]);
+    // Below 1/2 by reflection: the value at `1 - x`, minus pi / tan(pi x).
+    let low = x.lt(0.5);
+    let y = select(&low, 1.0 - x, x.arg());
+    // The asymptotic series, after ten steps up.
+    let steps = (1..10).fold(y.reciprocal(), |sum, k| sum + (&y + f64::from(k)).reciprocal());
+    let far = y + 10.0;
+    let square = far.square().reciprocal();
+    let terms =
+        [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
+    let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
+    let value = far.does("log") - 0.5 / far + series - steps;
+    let near = select(&low, x - x.does("round"), Arg::Float(0.25)) * PI;
+    select(&low, &value - PI / near.does("tan"), value.arg())
+}
+
+/// Rational approximations, near 0 and far from it, and two steps of Newton's method.
+fn inverse_erf<'f>(f: &'f Formula<'_>, x: &Var<'f>) -> Var<'f> {
+    const NEAR: [&[f64]; 2] = [
+        &[-0.140543331, 0.914624893, -1.645349621, 0.886226899],
+        &[0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0],
+    ];
+    const FAR: [&[f64]; 2] =
+        [&[1.641345311, 3.429567803, -1.62490649, -1.970840454], &[1.6370678, 3.5438892, 1.0]];
+    let horner = |z: &Var<'f>, terms: &[f64]| {
+        terms[2..].iter().fold(z * terms[0] + terms[1], |sum, term| sum * z + *term)
+    };
+    let size = x.does("abs");
+    let near = size.le(0.7);
+    // Where a branch is not taken, it must not give a nan.
+    let square = f.select(&near, x.square(), 0.0);
+    let center = x * (horner(&square, NEAR[0]) / horner(&square, NEAR[1]));
+    let inside = size.lt(1.0);
+    let rest = f.select(&inside.call("logical_and", &[near.does("logical_not").arg()]), 1.0 - &size, 0.25);
+    let depth = (rest / 2.0).does("log") * -1.0;
+    let depth = depth.does("sqrt");
+    let tail = (horner(&depth, FAR[0]) / horner(&depth, FAR[1])).call("copysign", &[x.arg()]);
+    let mut y = f.select(&near, &center, &tail);
+    for _ in 0..2 {
+        // `erf(y) - x`; of numbers near 1 by `erfc`, which loses no digits.
+        let far = (1.0 - &size - y.does("abs").does("erfc")) * x.does("sign");
+        let off = f.select(&near, y.does("erf") - x, &far);
+        y = &y - off / ((y.square() * -1.0).does("exp") * (2.0 / PI.sqrt()));
+    }
+    let edge = f.select(&size.eq(1.0), x * f64::INFINITY, f64::NAN);
+    f.select(&inside, &y, &edge)
+}
