@@ -415,10 +415,8 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 /// All derivatives of a function's result; of its gradient with `second`.
+/// The Jacobian of each tensor of the result, in the form of the argument.
 fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: bool) -> Result<Value> {
-    let Some(Value::Tensor(x)) = given.get(argnum).cloned() else {
-        return Err(crate::ops::error::wrong_argument(argnum, "a tensor"));
-    };
     let f = match second {
         true => {
             let kind = Kind::Gradient { argnums: vec![argnum], single: true, has_aux: false, value: false };
@@ -427,37 +425,73 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         false => f.clone(),
     };
     let Called { result, edges, cut } = called(vm, &f, given, &[argnum])?;
-    let Value::Tensor(y) = result else {
-        return Err(gradient::error::bad_loss("a tensor"));
-    };
     let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
-    let count = y.count();
-    let mut shape: Vec<i64> = y.shape().iter().chain(x.shape()).map(|&n| n as i64).collect();
-    if !gradient::requires_gradient(&mut vm.rt, &y) || count == 0 {
-        let args = [Arg::Ints(std::mem::take(&mut shape)), Arg::Dtype(x.dtype()), Arg::Device(x.device())];
-        return operation(vm, "zeros", &args).map(Value::Tensor);
+    let x = given.get(argnum).cloned().unwrap_or_default();
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    tree::leaves(vm, &x, &mut inputs, 0)?;
+    inputs.retain(is_continuous);
+    tree::leaves(vm, &result, &mut outputs, 0)?;
+    let mut left = 0;
+    for output in &outputs {
+        match output {
+            Value::Tensor(y) => {
+                left += usize::from(y.count() > 0 && gradient::requires_gradient(&mut vm.rt, y))
+            }
+            // Beside what is no floating tensor there is no gradient.
+            Value::None if second => {}
+            _ => return Err(gradient::error::bad_loss("a tensor, or a tree of tensors")),
+        }
     }
-    let form = Varies::of(&y);
-    let ones = operation(
-        vm,
-        "eye",
-        &[Arg::Int(count as i64), Arg::None, Arg::Dtype(form.dtype), Arg::Device(form.device)],
-    )?;
+    let mut leaf = |vm: &mut Vm, leaf: &Value| {
+        let Value::Tensor(y) = leaf else { return Ok(leaf.clone()) };
+        let is_recorded = y.count() > 0 && gradient::requires_gradient(&mut vm.rt, y);
+        left -= usize::from(is_recorded);
+        let rows = if is_recorded { rows_of(vm, y, &edges, left > 0, cut)? } else { Vec::new() };
+        let mut tables = Vec::new();
+        for (i, input) in inputs.iter().enumerate() {
+            let Value::Tensor(input) = input else { continue };
+            let shape = y.shape().iter().chain(input.shape()).map(|&n| n as i64).collect();
+            if !is_recorded {
+                let args = [Arg::Ints(shape), Arg::Dtype(input.dtype()), Arg::Device(input.device())];
+                tables.push(operation(vm, "zeros", &args)?);
+                continue;
+            }
+            let mut own = Vec::with_capacity(rows.len());
+            for row in &rows {
+                own.push(match row.get(i).cloned().flatten() {
+                    Some(gradient) => gradient,
+                    None => operation(vm, "zeros_like", &[Arg::Tensor(input.clone())])?,
+                });
+            }
+            let stacked = operation(vm, "stack", &[Arg::Tensors(own), Arg::Int(0)])?;
+            tables.push(operation(vm, "reshape", &[Arg::Tensor(stacked), Arg::Ints(shape)])?);
+        }
+        like(vm, &x, &mut tables.into_iter().map(Some))
+    };
+    tree::rebuilt(vm, &result, &mut leaf, 0)
+}
+
+/// The gradients of each element of a tensor, by argument.
+fn rows_of(
+    vm: &mut Vm,
+    y: &Tensor,
+    edges: &[Option<Edge>],
+    retain: bool,
+    cut: bool,
+) -> Result<Vec<Vec<Option<Tensor>>>> {
+    let (form, count) = (Varies::of(y), y.count());
+    let extents = [Arg::Int(count as i64), Arg::None, Arg::Dtype(form.dtype), Arg::Device(form.device)];
+    let ones = operation(vm, "eye", &extents)?;
+    let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
     let mut rows = Vec::new();
     for row in 0..count {
         vm.charge(1)?;
         let one = operation(vm, "select", &[Arg::Tensor(ones.clone()), Arg::Int(0), Arg::Int(row as i64)])?;
-        let own: Vec<i64> = y.shape().iter().map(|&n| n as i64).collect();
-        let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own)])?;
+        let cotangent = operation(vm, "reshape", &[Arg::Tensor(one), Arg::Ints(own.clone())])?;
         let targets = vec![Target { tensor: y.clone(), gradient: Some(cotangent) }];
-        let (mut found, _) = pass(vm, targets, &edges, row + 1 < count, cut)?;
-        rows.push(match found.pop().flatten() {
-            Some(gradient) => gradient,
-            None => operation(vm, "zeros_like", &[Arg::Tensor(x.clone())])?,
-        });
+        rows.push(pass(vm, targets, edges, retain || row + 1 < count, cut)?.0);
     }
-    let stacked = operation(vm, "stack", &[Arg::Tensors(rows), Arg::Int(0)])?;
-    operation(vm, "reshape", &[Arg::Tensor(stacked), Arg::Ints(shape)]).map(Value::Tensor)
+    Ok(rows)
 }
 
 /// Calls the forward function of a `custom_gradient`, and records the call if an argument requires gradients.
