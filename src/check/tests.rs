@@ -163,7 +163,17 @@ fn names_are_seen_where_they_are_bound() {
             "for i in xs { }\ni",
             "E0201@16..17 unknown name `i` | define it first: `let i = ...` or `fn i(...) { ... }`",
         ),
-        ("let a = a", "E0204@8..9 `a` is used before its definition | move the definition up"),
+        (
+            "let a = a",
+            "E0204@8..9 `a` is used before its definition | the name has its value after the `let`; a function that \
+             calls itself is `fn a(...) { ... }`",
+        ),
+        // Two uses, one report.
+        (
+            "fn main() { let g = |n| if n < 2 { n } else { g(n - 1) + g(n - 2) }; g(3) }",
+            "E0204@46..47 `g` is used before its definition | the name has its value after the `let`; a function that \
+             calls itself is `fn g(...) { ... }`",
+        ),
         ("print(b)\nlet b = 1", "E0204@6..7 `b` is used before its definition | move the definition up"),
         (
             "fn f() { let g = || h; let h = 1; g }",

@@ -32,6 +32,8 @@ pub struct Walk<'c> {
     warnings: Kept,
     /// Reported unknown names; each is reported once.
     reported: HashSet<Rc<str>>,
+    /// Bindings whose early use is reported.
+    early: HashSet<Id>,
     /// Calls of script functions, checked at the end, when all assignments are known.
     calls: Vec<(Id, Given)>,
     /// Method calls, checked at the end, when all fields are known.
@@ -97,6 +99,7 @@ impl<'c> Walk<'c> {
             errors: Kept::default(),
             warnings: Kept::default(),
             reported: HashSet::default(),
+            early: HashSet::default(),
             calls: Vec::new(),
             methods: Vec::new(),
             fields: HashSet::default(),
@@ -381,8 +384,7 @@ impl<'c> Walk<'c> {
             }
             _ if self.globals.has(name) => {}
             Found::Later(id) => {
-                let defined = self.names.bindings[id].span;
-                self.errors.push(error::used_early(span, name, defined));
+                self.used_early(id, name, span);
             }
             Found::Nothing if self.catalog.find(name).is_some() => {
                 self.errors.push(error::builtin_target(span, name));
@@ -613,6 +615,13 @@ impl<'c> Walk<'c> {
         }
     }
 
+    /// Reports the first of the uses of a binding that precede it.
+    fn used_early(&mut self, id: Id, name: &str, span: Span) {
+        if self.early.insert(id) {
+            self.errors.push(error::used_early(span, name, self.names.bindings[id].span));
+        }
+    }
+
     /// Reads a name.
     fn name(&mut self, name: &Rc<str>, span: Span) -> Meaning {
         match self.names.find(name) {
@@ -629,9 +638,8 @@ impl<'c> Walk<'c> {
                     return Meaning::Builtin(entry);
                 }
                 if let Found::Later(id) = found {
-                    let binding = &mut self.names.bindings[id];
-                    binding.used = true;
-                    self.errors.push(error::used_early(span, name, binding.span));
+                    self.names.bindings[id].used = true;
+                    self.used_early(id, name, span);
                     return Meaning::Unknown;
                 }
             }
