@@ -223,3 +223,24 @@ fn a_file_that_holds_more_than_a_limit_meets_it() {
     let mut engine = builder().time(std::time::Duration::ZERO).build().unwrap();
     assert_eq!(code(&mut engine, "load({}, device=cpu)", &path), "E1008");
 }
+
+#[test]
+fn every_class_of_images_has_some_that_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for class in ["cats", "dogs"] {
+        std::fs::create_dir(at(class)).unwrap();
+    }
+    let mut engine = builder().build().unwrap();
+    let text = |path: &Path| format!("{:?}", path.display().to_string());
+    let image = format!("save({}, zeros(1, 2, 2, dtype=u8))", text(&at("cats/a.PNG")));
+    engine.eval::<()>(&image).unwrap();
+    std::fs::write(at("dogs/b.jpg"), "no image").unwrap();
+    let count = |engine: &mut Engine, options: &str| {
+        let script = format!("import data\nlen(data.image_folder({}{options}).samples)", text(folder.path()));
+        engine.eval::<i64>(&script)
+    };
+    let refused = count(&mut engine, "").unwrap_err().to_string();
+    assert!(refused.contains("dogs` has no images") && refused.contains(".png"), "{refused}");
+    assert_eq!(count(&mut engine, ", allow_empty=true").unwrap(), 1);
+}
