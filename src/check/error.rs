@@ -259,6 +259,30 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "layers are functions of `nn`, in lower case: `nn.linear(3, 4)`, `nn.sequential(...)`; they give records with `forward = |self, x| ...`",
     ),
     (
+        &[
+            "CrossEntropyLoss",
+            "MSELoss",
+            "L1Loss",
+            "NLLLoss",
+            "BCELoss",
+            "BCEWithLogitsLoss",
+            "KLDivLoss",
+            "SmoothL1Loss",
+            "HuberLoss",
+            "CTCLoss",
+        ],
+        "losses are functions of `nn`: `nn.cross_entropy(x, y, weight=w)`, `nn.mse_loss(x, y)`",
+    ),
+    (
+        &["ModuleList", "ModuleDict", "ParameterList"],
+        "a list, a dict or a record holds layers and parameters: `(layers = [..], forward = |self, x| ...)`",
+    ),
+    (
+        &["utils", "init"],
+        "its functions are in `nn`: `nn.clip_grad_norm_(net, 1.0)`, `nn.xavier_uniform_(w)`",
+    ),
+    (&["copy"], "write `import nn`: `nn.deepcopy(net)`; `x.clone()` copies a tensor, `list(x)` a list"),
+    (
         &["conv1d", "conv2d", "conv3d", "Conv2d", "max_pool2d", "avg_pool2d"],
         "windows are views: `x.unfold(2, 3, 1).unfold(3, 3, 1)` has them, for `einsum` or `amax`",
     ),
@@ -356,7 +380,6 @@ const MISSING: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "mode",
             "fold",
             "interpolate",
             "grid_sample",
@@ -364,23 +387,12 @@ const MISSING: &[(&[&str], &str)] = &[
             "matrix_power",
             "multi_dot",
             "chain_matmul",
-            "triu_indices",
-            "tril_indices",
-            "diag_embed",
-            "block_diag",
-            "erfinv",
-            "digamma",
             "polygamma",
             "igamma",
-            "masked_scatter",
-            "masked_scatter_",
             "select_scatter",
             "slice_scatter",
             "diagonal_scatter",
-            "index_reduce",
-            "index_reduce_",
             "renorm",
-            "ldexp",
             "frexp",
             "nextafter",
             "poisson",
@@ -398,13 +410,33 @@ fn missing(name: &str) -> Option<&'static str> {
     MISSING.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
 }
 
-/// What to write for an attribute of another language, of a value of this type.
-pub fn foreign_attribute(found: &str, name: &str) -> Option<&'static str> {
+/// What to write for an attribute of another language, of a value of this type with the attributes `known`.
+pub fn foreign_attribute(found: &str, name: &str, known: &[&str]) -> Option<String> {
     match found {
+        "record" if known.contains(&"forward") => of_network(name),
         "record" | "module" => None,
-        "tensor" => foreign_method(name).or_else(|| missing(name)),
-        _ => foreign_method(name),
+        "tensor" => foreign_method(name).or_else(|| missing(name)).map(str::to_string),
+        _ => foreign_method(name).map(str::to_string),
     }
+}
+
+/// What to write for a method of PyTorch's modules, which are records.
+fn of_network(name: &str) -> Option<String> {
+    Some(match name {
+        "train" | "eval" => format!("records do not change: `net = nn.{name}(net)`"),
+        "parameters" | "named_parameters" | "buffers" | "named_buffers" | "modules" | "named_modules"
+        | "state_dict" | "load_state_dict" | "apply" | "zero_grad" | "requires_grad_" => {
+            format!("write `nn.{name}(net)`")
+        }
+        "children" | "named_children" => "write `nn.modules(net)`, or name the fields".into(),
+        "to" | "cuda" | "cpu" | "half" | "double" | "bfloat16" => {
+            "write `net = nn.to(net, cuda:0)`, or with a dtype".into()
+        }
+        "register_buffer" | "register_parameter" | "add_module" => {
+            "tensors and layers are fields of the record: `net = (..net, mask = x)`".into()
+        }
+        _ => return None,
+    })
 }
 
 /// What to write for a method or attribute of another language.
@@ -475,10 +507,16 @@ pub(super) fn builtin_target(span: Span, name: &str) -> Error {
 }
 
 pub(super) fn used_early(span: Span, name: &str, defined: Span) -> Error {
+    let help = match span.lo > defined.lo {
+        true => format!(
+            "the name has its value after the `let`; a function that calls itself is `fn {name}(...) {{ ... }}`"
+        ),
+        false => "move the definition up".into(),
+    };
     Error::new(&USED_EARLY, format!("`{name}` is used before its definition"))
         .at(span, "used here")
         .at(defined, "defined here")
-        .help("move the definition up")
+        .help(help)
 }
 
 /// The intended name, if it has another name in Runnel or is defined in another place (`elsewhere`).

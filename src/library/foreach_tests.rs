@@ -88,8 +88,10 @@ fn optimizers_give_the_bits_of_separate_operations() {
          for p in params { with no_grad() { p.copy_(p.grad) } }",
         "let net = (w = params, forward = |self, x| x)
          let average = nn.averaged(net, decay=0.75)
-         with no_grad() { for p in params { p.add_(1) } }
-         average.update(net)
+         for i in 0..2 {
+             with no_grad() { for p in params { p.add_(1) } }
+             average.update(net)
+         }
          params = average.net.w",
     ];
     let steps = OPTIMIZERS

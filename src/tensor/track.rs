@@ -62,6 +62,8 @@ pub struct Track {
     family: Mutex<Family>,
     version: AtomicU64,
     written: Mutex<Span>,
+    /// The record of a leaf whose gradients are switched off.
+    resting: Mutex<Option<Edge>>,
 }
 
 impl Tensor {
@@ -81,6 +83,16 @@ impl Tensor {
     /// Replaces the tensor's mark.
     pub(crate) fn set_mark(&self, mark: Mark) {
         *self.0.tracked().mark.lock() = mark;
+    }
+
+    /// The record of a leaf whose gradients are switched off: it still holds the gradient and the hooks.
+    pub(crate) fn resting(&self) -> Option<Edge> {
+        self.track()?.resting.lock().clone()
+    }
+
+    /// Sets what [`Tensor::resting`] gives.
+    pub(crate) fn set_resting(&self, edge: Option<Edge>) {
+        *self.0.tracked().resting.lock() = edge;
     }
 
     /// True when the tensor or its storage may have been recorded.
@@ -137,7 +149,7 @@ impl Tensor {
 impl StorageRef {
     /// If only nodes refer to the storage, gives the records that it holds, which then can reach nothing but
     /// themselves: those of the last write and of its first tensor.
-    pub(crate) fn unreachable_records(&self) -> Option<[Option<Edge>; 2]> {
+    pub(crate) fn unreachable_records(&self) -> Option<[Option<Edge>; 3]> {
         // This reference is one more holder.
         if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {
             return None;
@@ -146,10 +158,10 @@ impl StorageRef {
     }
 
     /// Takes the records that the storage and its first tensor hold.
-    pub(crate) fn take_records(&self) -> [Option<Edge>; 2] {
-        let Some(track) = self.0.track() else { return [None, None] };
+    pub(crate) fn take_records(&self) -> [Option<Edge>; 3] {
+        let Some(track) = self.0.track() else { return [None, None, None] };
         let written = track.family.lock().current.take().map(|(edge, _)| edge);
-        [written, track.mark.lock().edge.take()]
+        [written, track.mark.lock().edge.take(), track.resting.lock().take()]
     }
 }
 

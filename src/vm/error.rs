@@ -331,7 +331,7 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, this_is(a(found)));
-    if let Some(help) = crate::check::error::foreign_attribute(found, name) {
+    if let Some(help) = crate::check::error::foreign_attribute(found, name, &known) {
         return error.help(help);
     }
     match (suggest(name, known.iter().copied()), known.as_slice()) {

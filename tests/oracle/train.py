@@ -104,6 +104,9 @@ OPTIMISERS = [
     "Adagrad(p, lr=0.05, lr_decay=0.01, weight_decay=0.01, initial_accumulator_value=0.1)", "Adadelta(p, lr=1.0)",
     "Adadelta(p, lr=0.5, rho=0.8, weight_decay=0.01)", "Adamax(p, lr=0.01)", "Adamax(p, lr=0.01, weight_decay=0.02)",
     "Lion(p, lr=0.001, weight_decay=0.05)", "LBFGS(p, lr=0.3, max_iter=4, history_size=5)",
+    "LBFGS(p, max_iter=4, history_size=5, line_search_fn='strong_wolfe')", "LBFGS(p, lr=0.3, max_iter=3)",
+    "Rprop(p, lr=0.01)", "Rprop(p, lr=0.05, etas=(0.4, 1.1), step_sizes=(1e-4, 0.1))", "ASGD(p, lr=0.05)",
+    "ASGD(p, lr=0.05, t0=20, lambd=0.01, weight_decay=0.01)",
 ]
 SCHEDULES = [
     ("lr.StepLR(o, 30, gamma=0.3)", "nn.step_lr(o, 30, gamma=0.3)"),
@@ -122,6 +125,13 @@ SCHEDULES = [
     ("lr.SequentialLR(o, [lr.LinearLR(o, 0.1, total_iters=10), lr.ExponentialLR(o, 0.95)], [10])",
      "nn.sequential_lr(o, [nn.linear_lr(o, start_factor=0.1, total_iters=10), nn.exponential_lr(o, 0.95)], [10])"),
     ("lr.ReduceLROnPlateau(o, patience=2, factor=0.5, threshold=0.01)", "nn.reduce_lr_on_plateau(o, patience=2, factor=0.5, threshold=0.01)"),
+    ("lr.ConstantLR(o, 0.3, 20)", "nn.constant_lr(o, 0.3, 20)"),
+    ("lr.PolynomialLR(o, 60, power=2.0)", "nn.polynomial_lr(o, 60, power=2.0)"),
+    ("lr.MultiplicativeLR(o, lambda t: 0.97)", "nn.multiplicative_lr(o, |t| 0.97)"),
+    ("lr.CyclicLR(o, 0.01, 0.2, step_size_up=7, step_size_down=11)", "nn.cyclic_lr(o, 0.01, 0.2, step_size_up=7, step_size_down=11)"),
+    ("lr.CyclicLR(o, 0.01, 0.2, step_size_up=7, mode='triangular2')", 'nn.cyclic_lr(o, 0.01, 0.2, step_size_up=7, mode="triangular2")'),
+    ("lr.CyclicLR(o, 0.01, 0.2, step_size_up=7, mode='exp_range', gamma=0.98, cycle_momentum=False)",
+     'nn.cyclic_lr(o, 0.01, 0.2, step_size_up=7, mode="exp_range", gamma=0.98, cycle_momentum=false)'),
     ("lr.LambdaLR(o, lambda t: min(1, t / 20))", "nn.warmup_lr(o, 20)"),
     ("lr.LambdaLR(o, lambda t: t / 20 if t < 20 else (1 + math.cos(math.pi * min(1, (t - 20) / 60))) / 2)", "nn.warmup_lr(o, 20, total_steps=80)"),
 ]
@@ -150,7 +160,8 @@ def pytorch(net, optimiser, schedule, x, y, loss_of):
         loss.backward()
         return loss
 
-    for _ in range(STEPS if "LBFGS" not in optimiser else 10):
+    # Signs of gradients that are nothing but rounding decide the later steps of Rprop.
+    for _ in range(10 if re.match("LBFGS|Rprop", optimiser) else STEPS):
         if "LBFGS" in optimiser:
             loss = o.step(closure)
         else:
@@ -182,8 +193,8 @@ fn train(i, net, make, schedule_of, loss_of) {{
         loss.backward()
         loss
     }}
-    let is_quasi = "param_groups" not in list(dict(o).keys())
-    for step in 0..(if is_quasi {{ 10 }} else {{ STEPS }}) {{
+    let is_quasi = "max_eval" in o.param_groups[0]
+    for step in 0..(if is_quasi or "etas" in o.param_groups[0] {{ 10 }} else {{ STEPS }}) {{
         let loss = if is_quasi {{ o.step(closure) }} else {{
             let loss = closure()
             o.step()

@@ -31,7 +31,7 @@ pub use pass::{Create, Event, Options, Pass, Target};
 pub use reach::depends_outside;
 pub use record::{
     Log, add_follower, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of,
-    is_leaf, mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require,
+    is_leaf, is_parameter, mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require,
     requires_gradient, restore_kept, retain, script_node, set_gradient,
 };
 

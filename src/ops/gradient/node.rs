@@ -80,7 +80,7 @@ pub struct Input {
 }
 
 /// Shape, dtype and device of a tensor that varies with others.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Varies {
     /// The shape.
     pub shape: Dims,
@@ -101,6 +101,8 @@ pub struct State {
     pub followers: Vec<(Arc<u64>, LeafRef)>,
     /// The gradients of a leaf, or of results whose gradients are retained, by result.
     pub gradients: Vec<(u32, Option<Tensor>)>,
+    /// The gradients of a leaf are switched off: passes over what was recorded before store none.
+    pub rests: bool,
     /// The source position of the pass that consumed `saved`.
     pub consumed: Span,
     /// Where `saved` is computed again, when it was not kept: a checkpoint, and the node's number in it.

@@ -439,6 +439,9 @@ impl Pass {
             return Ok(());
         }
         let is_leaf = matches!(node.step, Step::Leaf);
+        if is_leaf && node.state.lock().rests {
+            return Ok(());
+        }
         for (output, gradient) in current.gradients.iter().enumerate() {
             let Some(gradient) = gradient else { continue };
             let place = {

@@ -470,6 +470,11 @@ pub fn requires_gradient(rt: &mut Runtime, tensor: &Tensor) -> bool {
     edge_of(rt, tensor).is_some_and(|edge| !is_step(&edge, |step| matches!(step, Step::Unrecorded)))
 }
 
+/// `x.is_parameter`: the tensor requires gradients, or did until they were switched off.
+pub fn is_parameter(rt: &mut Runtime, tensor: &Tensor) -> bool {
+    requires_gradient(rt, tensor) || tensor.resting().is_some()
+}
+
 /// `x.is_leaf`: the tensor was not computed from others that require gradients.
 pub fn is_leaf(rt: &mut Runtime, tensor: &Tensor) -> bool {
     match edge_of(rt, tensor) {
@@ -490,20 +495,27 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
     match (edge, on) {
         (Some(_), true) | (None, false) => Ok(()),
         (Some(edge), false) => {
-            if !Node::of(&edge).is_some_and(|node| matches!(node.step, Step::Leaf)) {
+            let Some(node) = Node::of(&edge).filter(|node| matches!(node.step, Step::Leaf)) else {
                 return Err(error::not_a_leaf());
-            }
+            };
+            node.state.lock().rests = true;
             let mark = tensor.mark();
             tensor.family(&mark, |family| *family = Default::default());
             tensor.set_mark(Mark { edge: None, ..mark });
+            tensor.set_resting(Some(edge));
             Ok(())
         }
         (None, true) => {
             rt.recording.used = true;
-            let log = rt.recording.log.take();
-            let node =
-                new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
-            rt.recording.log = log;
+            let form = Varies::of(tensor);
+            let earlier =
+                tensor.resting().filter(|edge| Node::of(edge).is_some_and(|n| n.outputs[0] == form));
+            let node = earlier.map(|edge| edge.node).unwrap_or_else(|| {
+                let log = rt.recording.log.take();
+                let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([form]), None);
+                rt.recording.log = log;
+                node
+            });
             let mut mark = tensor.mark();
             mark.at = tensor.family(&mark, |family| {
                 family.origin = Some((Arc::downgrade(&node), 0, tensor.layout().clone()));
@@ -511,6 +523,12 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
             });
             mark.edge = Some(Edge { node, output: 0 });
             tensor.set_mark(mark);
+            if let Some(edge) = tensor.resting() {
+                if let Some(node) = Node::of(&edge) {
+                    node.state.lock().rests = false;
+                }
+                tensor.set_resting(None);
+            }
             Ok(())
         }
     }
@@ -589,7 +607,7 @@ pub fn script_node(
 
 /// `x.grad`
 pub fn gradient_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Tensor> {
-    let edge = edge_of(rt, tensor)?;
+    let edge = edge_of(rt, tensor).or_else(|| tensor.resting())?;
     let node = Node::of(&edge)?;
     let state = node.state.lock();
     state.gradients.iter().find(|(output, _)| *output == edge.output)?.1.clone()
@@ -600,7 +618,7 @@ pub fn gradient_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Tensor> {
 /// # Errors
 /// E0380 if the tensor requires no gradients; E0381 if the gradient has another shape, dtype or device.
 pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>) -> Result<()> {
-    let Some(edge) = edge_of(rt, tensor) else {
+    let Some(edge) = edge_of(rt, tensor).or_else(|| tensor.resting()) else {
         return match gradient {
             None => Ok(()),
             Some(_) => Err(error::requires_none(0, tensor)),
