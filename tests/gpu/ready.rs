@@ -5,7 +5,8 @@
 use super::moves::indices;
 use super::*;
 use crate::driver::cuda::queue::Queue;
-use crate::kernel::{Gather, Matmul, ReduceFn, Scan, Scatter, Sort, TiledProduct};
+use crate::kernel::cuda::interpret::encode_map;
+use crate::kernel::{Gather, Instr, Map, Matmul, ReduceFn, Scan, Scatter, Sort, Source, Store, TiledProduct};
 use crate::ops::folds::{AMAX, MAX, SUM};
 use crate::ops::reduce::{AMIN, MIN, PROD};
 use crate::ops::scan::LOG_SUM;
@@ -207,6 +208,71 @@ fn products_need_no_library() {
                     })
                     .collect();
             assert_eq!(outcomes[0].difference(&outcomes[1]), None, "{dtype} {shape:?}");
+        }
+    }
+}
+
+/// Every function, compiled, interpreted, and translated.
+#[test]
+fn functions_of_complex_numbers_agree() {
+    let Some(gpu) = both() else { return };
+    let whole = |pair: &Pair| Pair { dtype: pair.dtype.real(), ..pair.clone() };
+    let alike = |a: &Pair, b: &Pair| {
+        let (a, b) = (whole(a), whole(b));
+        let count = 8 * a.bytes.len() / a.dtype.size();
+        (0..count).all(|at| same(a.dtype, a.raw(at), b.raw(at)))
+    };
+    for dtype in [Dtype::C64, Dtype::C128] {
+        for f in crate::ops::complex::functions() {
+            let result = match f.name.trim_start_matches("complex_") {
+                "abs" | "angle" => dtype.real(),
+                "eq" | "ne" => Dtype::Bool,
+                name if name.starts_with("is") => Dtype::Bool,
+                _ => dtype,
+            };
+            let mut sources: Vec<_> = (0..4).map(|view| Source::Load { view, dtype }).collect();
+            sources.push(Source::Number { slot: 0, dtype: Dtype::I64 });
+            let args = (0..u16::from(f.arity)).map(|at| if f.select && at == 0 { 4 } else { at }).collect();
+            let instrs = vec![Instr { f, args, class: dtype.class(), dtype: result }];
+            let map = Map { sources, instrs, stores: vec![Store { reg: 5, view: 4 }] };
+            let shape = [3001];
+            let mut pairs: Vec<Pair> =
+                (1..5).map(|seed| Pair::random(&gpu, dtype, &shape, &[1], seed)).collect();
+            pairs.push(Pair::dense(&gpu, result, &shape, 5));
+            let views = pairs.iter().map(Pair::on_device).collect();
+            let work = launch(&program(map.clone()), &shape, views, &[1]);
+            let encoded = encode_map(&map, &work).unwrap();
+            assert!(encoded.complex);
+            if encoded.varies && !gpu.library.ready_is_exact() {
+                continue;
+            }
+            let kind = &work.program.kind;
+            let outcome = |run: &dyn Fn(&mut Queue<'_>)| -> Pair {
+                pairs.iter().for_each(|pair| pair.upload(&gpu));
+                gpu.make_ready(None, 0).unwrap();
+                run(&mut Queue::new(&gpu, 0));
+                gpu.stream_synchronize(0).unwrap();
+                pairs[4].download(&gpu)
+            };
+            let interpret = |queue: &mut Queue<'_>| {
+                let ready = gpu.library.ready().unwrap();
+                assert!(queue.with(ready, |queue| kind.interpret(&work, queue)).unwrap());
+            };
+            let interpreted = outcome(&interpret);
+            let begun = std::time::Instant::now();
+            while gpu.library.translated(&encoded).unwrap().is_none() {
+                assert!(begun.elapsed().as_secs() < 60, "{} is not translated", f.name);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let translated = outcome(&interpret);
+            let compiled = outcome(&|queue| {
+                let signature = kind.signature(&work);
+                let loaded = gpu.library.get(&work, signature).unwrap();
+                queue.with(loaded, |queue| kind.enqueue(&work, signature, queue)).unwrap();
+            });
+            assert!(alike(&interpreted, &compiled), "{} over {dtype}, interpreted", f.name);
+            assert!(alike(&translated, &compiled), "{} over {dtype}, translated", f.name);
+            pairs.into_iter().for_each(|pair| pair.free(&gpu));
         }
     }
 }
