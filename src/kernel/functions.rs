@@ -171,7 +171,7 @@ impl MapFn {
     /// Returns the function with a definition made at run time. `cuda` holds the texts for `f32`, `f64` and
     /// `i64`, as in [`CudaText`]; `host` computes the same, for instance by interpreting an expression.
     /// Definitions with equal names and texts are one function, with the first `host`. Functions are never
-    /// freed.
+    /// freed. Their CUDA text is compiled when it is first used: without NVRTC, CUDA devices report E0813.
     pub fn shared(
         name: &str,
         arity: u8,
