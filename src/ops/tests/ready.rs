@@ -7,6 +7,7 @@ use crate::base::Result;
 use crate::driver::cuda::ships;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{Planned, Product, Queue};
+use crate::kernel::fft::{Fft, FftSpec, OwnPlan};
 use crate::kernel::{Launch, Ptr, Rows, ThinProduct, TiledProduct};
 use crate::ops::signature::{Default, Kind, Param};
 use crate::ops::testing::{GPU, Lab};
@@ -21,6 +22,8 @@ const FEW_DIMENSIONS: &[&str] = &["gather", "scatter_", "search", "sort"];
 #[derive(Default)]
 struct Spy {
     problems: Vec<String>,
+    /// The Fourier transform that is looked at.
+    transform: Option<FftSpec>,
 }
 
 impl Spy {
@@ -36,6 +39,7 @@ impl Spy {
         }
         let signature = kind.signature(launch);
         if !kind.is_plain() {
+            self.transform = (kind as &dyn Any).downcast_ref::<Fft>().map(|fft| fft.spec.clone());
             kind.enqueue(launch, signature, self).unwrap();
             return;
         }
@@ -78,8 +82,9 @@ impl Queue for Spy {
         self.look(&ThinProduct::launch(product).unwrap_or_else(|| TiledProduct::launch(product)));
         Ok(())
     }
-    fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
-        // Without cuFFT, plans have kernels of their own; `shipped_tests` finds those.
+    fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
+        let spec = self.transform.take().unwrap();
+        self.look(&OwnPlan::new(&spec).launch(transform));
         Ok(())
     }
     fn clear(&mut self, _: Ptr, _: u64) -> Result<()> {
