@@ -39,6 +39,9 @@ INLINE Complex times(Complex a, Complex b) {
 __device__ __noinline__ u64 divided(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (u64)((u32)a / (u32)b); }
 INLINE u64 rest(u64 a, u64 b) { return a - divided(a, b) * b; }
 
+// a / b for numbers below 2^20: half a unit more than the quotient's error keeps it from the next whole number.
+INLINE u32 quotient(u32 a, u32 b) { return (u32)(((float)a + 0.5f) * (1.0f / (float)b)); }
+
 // e^(-2 pi i j / n), for j < n. The angle is reduced in whole numbers to an eighth of a turn, where it has full precision.
 __device__ __noinline__ Complex root(u64 j, u64 n) {
     u64 a = 8 * j;
@@ -150,16 +153,26 @@ struct Tile {
     bool across;
     INLINE u32 place(u32 line, u32 at) const { return line * line_step + at * step; }
     // A line, and one of `each` things per line, for thread number `e`.
-    INLINE u32 line(u32 e, u32 each) const { return across ? e % lines : e / each; }
-    INLINE u32 thing(u32 e, u32 each) const { return across ? e / lines : e % each; }
+    INLINE u32 line(u32 e, u32 each) const { return across ? e - quotient(e, lines) * lines : quotient(e, each); }
+    INLINE u32 thing(u32 e, u32 each) const { return across ? quotient(e, lines) : e - quotient(e, each) * each; }
 };
+
+// A position in rows of `size`, a few elements behind the one in row `row` at `at`.
+struct Moved {
+    u64 row, at;
+};
+INLINE Moved moved(u64 row, u64 at, u64 size, u32 by) {
+    const u64 sum = at + by;
+    const u64 rows = sum < size ? 0 : size >> 11 ? 1 : quotient((u32)sum, (u32)size);
+    return Moved{row + rows, sum - rows * size};
+}
 
 // One step: `done` is the product of the radices before.
 template <int R> INLINE void butterflies(Tile tile, const Complex* from, Complex* to, const Complex* roots, u32 done) {
     const u32 each = tile.length / R, scale = each / done;
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < tile.lines * each; e += blockDim.x) {
-        const u32 line = tile.line(e, each), i = tile.thing(e, each), low = i % done;
+        const u32 line = tile.line(e, each), i = tile.thing(e, each), low = i - quotient(i, done) * done;
         Complex v[R];
 #pragma unroll
         for (int r = 0; r < R; r++) {
@@ -178,7 +191,8 @@ INLINE void sums(Tile tile, const Complex* from, Complex* to, const Complex* roo
 #pragma unroll 1
     for (u32 e = threadIdx.x; e < tile.lines * tile.length; e += blockDim.x) {
         const u32 line = tile.line(e, tile.length), at = tile.thing(e, tile.length);
-        const u32 low = at % done, high = at / (done * radix), turn = at % (done * radix) * scale;
+        const u32 high = quotient(at, done * radix), turn = (at - high * done * radix) * scale;
+        const u32 low = at - quotient(at, done) * done;
         Complex sum = Complex{(Real)0, (Real)0};
         u32 angle = 0;
 #pragma unroll 1
@@ -202,13 +216,19 @@ extern "C" __global__ void __launch_bounds__(256) pass(const __grid_constant__ P
     const u64 turns = divided(together, p.w[7]), order = turns * length;
     for (u64 begin = (u64)blockIdx.x * p.w[4]; begin < p.w[3]; begin += (u64)gridDim.x * p.w[4]) {
         const u32 lines = (u32)(p.w[3] - begin < p.w[4] ? p.w[3] - begin : p.w[4]);
+        // The signal of the first line, and where in it; there, the row of the out.
+        const u64 first = divided(begin, apart), ahead = begin - first * apart;
+        const u64 block = divided(ahead, together), beside = ahead - block * together;
         Tile tile = flags & LOADS_ACROSS ? Tile{lines, length, 1, (u32)p.w[4], true} : Tile{lines, length, length, 1, false};
 #pragma unroll 1
         for (u32 e = threadIdx.x; e < lines * length; e += blockDim.x) {
             const u32 line = tile.line(e, length), at = tile.thing(e, length);
-            const u64 signal = divided(begin + line, apart), i = rest(begin + line, apart);
-            Complex value = load(flags, p.w[0], signal, i + apart * at, size, p.w[10]);
-            if (turns > 1) value = times(value, root(divided(rest(i, together), p.w[7]) * at, order));
+            const Moved own = moved(first, ahead, apart, line);
+            Complex value = load(flags, p.w[0], own.row, own.at + apart * at, size, p.w[10]);
+            if (turns > 1) {
+                const u64 low = moved(block, beside, together, line).at;
+                value = times(value, root(divided(low, p.w[7]) * at, order));
+            }
             tiles[0][tile.place(line, at)] = value;
         }
         __syncthreads();
@@ -234,9 +254,10 @@ extern "C" __global__ void __launch_bounds__(256) pass(const __grid_constant__ P
 #pragma unroll 1
         for (u32 e = threadIdx.x; e < lines * length; e += blockDim.x) {
             const u32 line = tile.line(e, length), at = tile.thing(e, length);
-            const u64 signal = divided(begin + line, apart), i = rest(begin + line, apart), low = rest(i, together);
-            const u64 place = low + together * at + (i - low) * length;
-            store(flags, p.w[1], signal, place, size, p.w[10], tiles[now][tile.place(line, at)]);
+            const Moved own = moved(first, ahead, apart, line);
+            const u64 low = moved(block, beside, together, line).at;
+            const u64 place = low + together * at + (own.at - low) * length;
+            store(flags, p.w[1], own.row, place, size, p.w[10], tiles[now][tile.place(line, at)]);
         }
         __syncthreads();
     }
