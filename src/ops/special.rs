@@ -176,7 +176,10 @@ fn float_power(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
         Arg::Tensor(x) => call(rt, "to", &[t(x), Arg::Dtype(dtype)]).map(Arg::Tensor),
         _ => args.number(i).map(number),
     };
-    let (x, exponent) = (wide(rt, 0)?, wide(rt, 1)?);
+    let (mut x, exponent) = (wide(rt, 0)?, wide(rt, 1)?);
+    if !matches!((&x, &exponent), (Arg::Tensor(_), _) | (_, Arg::Tensor(_))) {
+        x = call(rt, "full", &[Arg::Ints(Vec::new()), x, Arg::Dtype(dtype)]).map(Arg::Tensor)?;
+    }
     call(rt, "pow", &[x, exponent])
 }
 
