@@ -54,8 +54,31 @@ where
             }
         };
         // SAFETY: guaranteed by the caller.
-        unsafe { walk(launch, Some(faults), part, write) };
+        unsafe { walk(launch, Some(faults), part, |run: Run<M>| run.each(write)) };
     });
+}
+
+/// Elements of the source next to each other along a dimension, and their targets.
+struct Run<M> {
+    to: *mut M,
+    from: *const M,
+    count: usize,
+    to_step: isize,
+    from_step: isize,
+}
+
+impl<M: Element> Run<M> {
+    /// Calls `each` with the targets and the elements.
+    ///
+    /// # Safety
+    /// The elements lie in live memory.
+    unsafe fn each(self, mut each: impl FnMut(*mut M, M)) {
+        for i in 0..self.count as isize {
+            // SAFETY: guaranteed by the caller.
+            let new = unsafe { self.from.wrapping_offset(i * self.from_step).read_unaligned() };
+            each(self.to.wrapping_offset(i * self.to_step), new);
+        }
+    }
 }
 
 /// Tops and sums of all targets, by their offsets from the first one.
@@ -69,14 +92,29 @@ struct Places<M> {
 unsafe impl<M> Sync for Places<M> {}
 
 impl<M> Places<M> {
-    /// The place of a target.
+    /// Calls `each` with top, sum, target and element of each element of a run.
     ///
     /// # Safety
-    /// The target lies in the view.
-    unsafe fn of(&self, target: *const M) -> (*mut u32, *mut i64) {
-        let at = (target as usize - self.first as usize) / size_of::<M>();
-        // SAFETY: there are as many places as offsets.
-        unsafe { (self.tops.add(at), self.sums.add(at)) }
+    /// The run lies in the views, and no other thread uses its targets.
+    #[inline(always)]
+    unsafe fn each(&self, run: Run<M>, mut each: impl FnMut(&mut u32, &mut i64, *mut M, M)) {
+        let first = (run.to as usize - self.first as usize) / size_of::<M>();
+        // SAFETY: there are as many places as offsets of targets.
+        unsafe {
+            let (tops, sums) = (self.tops.add(first), self.sums.add(first));
+            // With constant steps, the loop is vectorised.
+            if run.to_step == 1 && run.from_step == 1 {
+                for i in 0..run.count {
+                    let new = run.from.add(i).read_unaligned();
+                    each(&mut *tops.add(i), &mut *sums.add(i), run.to.add(i), new);
+                }
+                return;
+            }
+            for i in 0..run.count as isize {
+                let (at, new) = (i * run.to_step, run.from.offset(i * run.from_step).read_unaligned());
+                each(&mut *tops.offset(at), &mut *sums.offset(at), run.to.offset(at), new);
+            }
+        }
     }
 }
 
@@ -99,22 +137,26 @@ unsafe fn summed<M: Element<Lane = f32>>(launch: &Launch, faults: &FaultSlot) {
         let places = &places;
         // SAFETY: targets lie in the view, and no other thread uses theirs; each is written once.
         unsafe {
-            walk(launch, Some(faults), part, |to: *mut M, new: M| {
-                let (top, _) = places.of(to);
-                let held = if *top == 0 { sums::top_of(to.read_unaligned().widen()) } else { *top };
-                *top = sums::higher(held, sums::top_of(new.widen()));
+            walk(launch, Some(faults), part, |run: Run<M>| {
+                places.each(run, |top, _, to, new| {
+                    let before = sums::top_of(to.read_unaligned().widen());
+                    let held = if *top == 0 { before } else { *top };
+                    *top = sums::higher(held, sums::top_of(new.widen()));
+                });
             });
-            walk(launch, None, part, |to: *mut M, new: M| {
-                let (top, sum) = places.of(to);
-                *sum = (*sum).wrapping_add(sums::units(new.widen(), *top, room));
+            walk(launch, None, part, |run: Run<M>| {
+                places.each(run, |top, sum, _, new| {
+                    *sum = sum.wrapping_add(sums::units(new.widen(), *top, room));
+                });
             });
-            walk(launch, None, part, |to: *mut M, _: M| {
-                let (top, sum) = places.of(to);
-                if *top != 0 {
-                    let all = (*sum).wrapping_add(sums::units(to.read_unaligned().widen(), *top, room));
-                    to.write_unaligned(M::narrow(sums::sum_of(all, *top, room)));
-                    *top = 0;
-                }
+            walk(launch, None, part, |run: Run<M>| {
+                places.each(run, |top, sum, to, _| {
+                    if *top != 0 {
+                        let all = sum.wrapping_add(sums::units(to.read_unaligned().widen(), *top, room));
+                        to.write_unaligned(M::narrow(sums::sum_of(all, *top, room)));
+                        *top = 0;
+                    }
+                });
             });
         }
     });
@@ -151,7 +193,7 @@ fn parts(launch: &Launch, each: impl Fn(&Part) + Sync) {
 /// The steps of one coordinate: in the source, the index and the target, in elements, and in row-major positions.
 type Steps = [isize; 4];
 
-/// Calls `each` with the target and the element of each position of a part, row-major, and reports bad indices.
+/// Calls `each` with the positions of a part, row-major, and reports bad indices.
 ///
 /// # Safety
 /// The launch upholds its invariant.
@@ -159,7 +201,7 @@ unsafe fn walk<M: Element>(
     launch: &Launch,
     faults: Option<&FaultSlot>,
     part: &Part,
-    mut each: impl FnMut(*mut M, M),
+    mut each: impl FnMut(Run<M>),
 ) {
     let Part { origin, shape, until } = part;
     let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
@@ -194,12 +236,14 @@ unsafe fn walk<M: Element>(
         let from = element::<M>(source).wrapping_offset(from);
         let indices = element::<i64>(index).wrapping_offset(indices);
         let to = element::<M>(out).wrapping_offset(to);
-        // SAFETY: these elements lie in the index view and in the source view.
-        let (index_of, new) = unsafe {
-            (
-                |i: isize| indices.wrapping_offset(i * index_step).read_unaligned(),
-                |i: isize| from.wrapping_offset(i * source_step).read_unaligned(),
-            )
+        // SAFETY: these elements lie in the index view.
+        let index_of = |i: isize| unsafe { indices.wrapping_offset(i * index_step).read_unaligned() };
+        let run_of = |found: isize, first: isize, count: usize| Run {
+            to: to.wrapping_offset(found + first * out_step),
+            from: from.wrapping_offset(first * source_step),
+            count,
+            to_step: out_step,
+            from_step: source_step,
         };
         for start in (0..run).step_by(SOME) {
             let end = run.min(start + SOME);
@@ -214,17 +258,14 @@ unsafe fn walk<M: Element>(
             // A row with one index.
             if index_step == 0 {
                 match target(index_of(0)) {
-                    Some(found) => {
-                        let to = to.wrapping_offset(found);
-                        some.for_each(|i| each(to.wrapping_offset(i * out_step), new(i)));
-                    }
+                    Some(found) => each(run_of(found, some.start, some.len())),
                     None => some.for_each(|i| report(index_of(0), position + i)),
                 }
                 continue;
             }
             for i in some {
                 match target(index_of(i)) {
-                    Some(found) => each(to.wrapping_offset(found + i * out_step), new(i)),
+                    Some(found) => each(run_of(found, i, 1)),
                     None => report(index_of(i), position + i),
                 }
             }

@@ -22,38 +22,49 @@ pub fn room(count: u64) -> u32 {
 }
 
 /// The top of a target with one number.
+#[inline(always)]
 pub fn top_of(a: f32) -> u32 {
-    match a.to_bits() >> 23 & 255 {
-        255 if a.is_nan() => NOT_A_NUMBER,
-        255 if a < 0.0 => MINUS_INFINITY,
-        255 => PLUS_INFINITY,
-        exponent => exponent.max(1),
-    }
+    // Without branches, so that loops over rows are vectorised.
+    let (bits, size) = (a.to_bits(), a.to_bits() & 0x7fff_ffff);
+    let exponent = (size >> 23).max(1);
+    let infinity = if bits == size { PLUS_INFINITY } else { MINUS_INFINITY };
+    let special = if size > 0x7f80_0000 { NOT_A_NUMBER } else { infinity };
+    if exponent == 255 { special } else { exponent }
 }
 
 /// The top of a target with the numbers of both.
+#[inline(always)]
 pub fn higher(a: u32, b: u32) -> u32 {
     if (a | b) >= PLUS_INFINITY { (a | b) & !255 } else { a.max(b) }
 }
 
 /// 2 to the power of an exponent of normal numbers.
+#[inline(always)]
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
+/// Sums with this number have no fraction, and end with the bits of the integer.
+const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+
 /// A number as a multiple of the target's unit.
+#[inline(always)]
 pub fn units(a: f32, top: u32, room: u32) -> i64 {
     if top >= PLUS_INFINITY {
         return 0;
     }
-    rounded(f64::from(a) * power_of_two(room as i32 + 126 - top as i32)) as i64
+    let scaled = f64::from(a) * power_of_two(room as i32 + 126 - top as i32);
+    match room {
+        // The integer has at most this many bits.
+        0..51 => ((scaled + WHOLE).to_bits() as i64).wrapping_sub(WHOLE.to_bits() as i64),
+        _ => rounded(scaled) as i64,
+    }
 }
 
 /// A number of at most 24 bits, rounded to an integer, ties to even. `round_ties_even` is a call on processors
 /// without an instruction for it.
 fn rounded(a: f64) -> f64 {
-    // Sums with this number have no fraction. Numbers that are too large for that have none either.
-    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+    // Numbers that are too large to be added have no fraction either.
     if a.abs() < (1u64 << 51) as f64 { a + WHOLE - WHOLE } else { a }
 }
 
@@ -91,6 +102,27 @@ mod tests {
                 let numbers = (1..1000).map(|i| i as f32 * scale);
                 let exact = numbers.clone().map(f64::from).sum::<f64>();
                 assert_eq!(sum(numbers, room), exact as f32, "{scale}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_and_long_integers_are_the_same() {
+        for bits in (0..u32::MAX).step_by(65_521) {
+            let a = f32::from_bits(bits);
+            let top = top_of(a);
+            let class = match a.to_bits() >> 23 & 255 {
+                255 if a.is_nan() => NOT_A_NUMBER,
+                255 if a < 0.0 => MINUS_INFINITY,
+                255 => PLUS_INFINITY,
+                exponent => exponent.max(1),
+            };
+            assert_eq!(top, class, "{a}");
+            for top in [top, higher(top, 130), higher(top, 200)].into_iter().filter(|top| *top < 255) {
+                for room in [1, 20, 35, 50] {
+                    let scaled = f64::from(a) * power_of_two(room as i32 + 126 - top as i32);
+                    assert_eq!(units(a, top, room), rounded(scaled) as i64, "{a} {top} {room}");
+                }
             }
         }
     }
