@@ -373,7 +373,7 @@ fn names_of_pytorch_lead_to_what_there_is() {
         ("with autocast() { 1 }", "the parameters are `autocast(dtype"),
         ("cuda.Event(enable_timing=true)", "write `Event(...)`"),
         ("ones(2, 2).inverse()", "no decompositions of matrices yet"),
-        ("ones(2).mode()", "PyTorch has it, Runnel not yet"),
+        ("ones(2).lcm(ones(2))", "PyTorch has it, Runnel not yet"),
         ("max_pool2d(ones(1, 1, 2, 2), 2)", "windows are views"),
     ];
     for (text, wanted) in table {

@@ -159,7 +159,9 @@ pub(super) fn sorted(
     let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
     let sort = Sort { dtype: x.dtype(), descending };
     let few = &SortFew(sort.clone());
-    let kind: &dyn KernelKind = if x.shape()[dim] <= SortFew::MOST { few } else { &sort };
+    let is_near = x.count().max(x.layout().extent().len()) < 1 << 31;
+    let is_few = x.shape()[dim] <= SortFew::MOST && x.rank() <= SortFew::RANK && is_near;
+    let kind: &dyn KernelKind = if is_few { few } else { &sort };
     rt.submit(Submission { name, kind, shape: rows, views, axis: 0, limit: 0 })?;
     Ok((values, indices))
 }

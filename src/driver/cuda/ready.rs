@@ -27,26 +27,31 @@ pub(super) struct File {
     pub bytes: &'static [u8],
     /// The interpreter of programs with complex numbers.
     pub complex: &'static [u8],
+    /// The version that made the images of `shipped`.
+    pub kinds_compiler: &'static str,
     /// The images of `shipped`.
     pub kinds: &'static [u8],
 }
 
 macro_rules! files {
-    ($($compiler:literal: $($arch:literal = ($major:literal, $minor:literal)),+;)+) => {
+    ($($compiler:literal: $($arch:literal = ($major:literal, $minor:literal) $kinds:literal),+;)+) => {
         &[$($(File {
             arch: Arch { major: $major, minor: $minor },
             compiler: $compiler,
+            kinds_compiler: $kinds,
             bytes: include_bytes!(concat!("../../../kernels/ready/sm_", $arch, "-", $compiler, ".bin")),
             complex: include_bytes!(concat!("../../../kernels/ready/complex_", $arch, "-", $compiler, ".bin")),
-            kinds: include_bytes!(concat!("../../../kernels/ready/kinds_", $arch, "-", $compiler, ".bin")),
+            kinds: include_bytes!(concat!("../../../kernels/ready/kinds_", $arch, "-", $kinds, ".bin")),
         }),+),+]
     };
 }
 
-/// All images. Drivers of CUDA 12 load those of NVRTC 12.
+/// All images. Drivers of CUDA 12 load those of NVRTC 12. Kinds other than programs have one image per device, of the
+/// oldest compiler that knows the device: they call no function whose last digits vary between versions.
 pub(super) static FILES: &[File] = files! {
-    "12.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0);
-    "13.0": "75" = (7, 5), "80" = (8, 0), "90" = (9, 0), "100" = (10, 0), "120" = (12, 0);
+    "12.0": "75" = (7, 5) "12.0", "80" = (8, 0) "12.0", "90" = (9, 0) "12.0";
+    "13.0": "75" = (7, 5) "12.0", "80" = (8, 0) "12.0", "90" = (9, 0) "12.0",
+        "100" = (10, 0) "13.0", "120" = (12, 0) "13.0";
 };
 
 /// The functions as PTX, by the version of NVRTC that made them: those of real numbers, and those of complex ones.

@@ -3,13 +3,14 @@
 use super::{Sort, extents, host};
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::cuda::index::{Space, Words, general_rank, is_linear, reach, with_rank};
+use crate::kernel::cuda::index::{Space, Words, is_linear, with_rank};
 use crate::kernel::cuda::order::{SORTABLE_ANY, order};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch};
 
-/// As [`Sort`], for rows of up to [`SortFew::MOST`] elements and of at least one.
+/// As [`Sort`], for rows of up to [`SortFew::MOST`] elements and of at least one. The launch has up to [`SortFew::RANK`]
+/// dimensions, and its views span fewer than 2^31 elements: kernels for others would double what ships.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SortFew(pub Sort);
 
@@ -21,6 +22,8 @@ const ROWS: u64 = 128;
 impl SortFew {
     /// The most elements of a row.
     pub const MOST: usize = 32;
+    /// The most dimensions.
+    pub const RANK: usize = 5;
 }
 
 /// A launch without the dimension that is sorted.
@@ -48,26 +51,16 @@ impl Kind for SortFew {
         unsafe { host::run(&self.0, launch) }
     }
 
-    fn signature(&self, launch: &Launch) -> Signature {
-        let (count, _) = extents(launch);
-        let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
-        let rows = without_last(launch);
-        // Launches of high ranks have kernels of their own.
-        let rank = general_rank(&rows, far || count >= 1 << 31);
-        let (rank, wide) = rank.unwrap_or((rows.shape.len(), true));
-        let mut signature = Signature::default();
-        signature.push(usize::from(wide), 1);
-        signature.push(rank, 8);
-        signature
+    fn signature(&self, _: &Launch) -> Signature {
+        Signature::default()
     }
 
     fn ships(&self) -> bool {
         true
     }
 
-    fn source(&self, signature: Signature) -> CudaSource {
-        let [wide, rank] = signature.fields([1, 8]);
-        let index = if wide == 1 { "u64" } else { "u32" };
+    fn source(&self, _: Signature) -> CudaSource {
+        let (rank, index) = (Self::RANK - 1, "u32");
         let space = Space { name: "c", rank, word: HEAD, index };
         let strides = HEAD + Space::words(rank);
         let words = (strides + 3 * rank).to_string();
@@ -93,8 +86,7 @@ impl Kind for SortFew {
         CudaSource { text, entries: &["sort_4", "sort_8", "sort_16", "sort_32"] }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [_, rank] = signature.fields([1, 8]);
+    fn enqueue(&self, launch: &Launch, _: Signature, queue: &mut dyn Queue) -> Result<()> {
         let (count, length) = extents(launch);
         let mut words = Words::new();
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
@@ -102,7 +94,7 @@ impl Kind for SortFew {
         words.extend(launch.views[..3].iter().map(|view| view.strides.last().map_or(0, |&step| step as u64)));
         let dense = (0..3).map(|v| u64::from(is_linear(&launch.shape, &launch.views[v].strides)) << v);
         words.extend([dense.sum(), order(self.0.dtype, self.0.descending)]);
-        let rows = with_rank(&without_last(launch), rank);
+        let rows = with_rank(&without_last(launch), Self::RANK - 1);
         Space::push(&mut words, rows.shape.iter().copied());
         for view in &rows.views[..3] {
             words.extend(view.strides.iter().map(|&step| step as u64));
