@@ -5,9 +5,9 @@
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12 the numbers of extremes), 15 size and 16 number of the dtype if it
-// is known at launch, then the layout from kernel/kinds. A target is an offset in `out`, in elements, of the first inner
-// element.
+// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12 the numbers of extremes), 15 size and 16 number of the dtype
+// and 17 whether extremes are the least, if these are known at launch, then the layout from kernel/kinds. A target is an
+// offset in `out`, in elements, of the first inner element.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -15,31 +15,56 @@ typedef @INDEX@ Index;
 #define SIZE @SIZE@
 typedef @UNSIGNED@ Unsigned;
 
+struct Offsets { Index source, index, out, number; };
+#if @RANK@ > 0
+// A loop is short where dimensions and 64-bit divisions are many, and ends where no coordinates are left.
+static __device__ __noinline__ Offsets offsets_of(const ScatterParams& p, Index i) {
+    Offsets at = {0, 0, 0, 0};
+    for (u32 d = @RANK@; i != 0 && d-- > 0;) {
+        Index rest = 0;
+        if (d > 0) {
+            const Index extent = (Index)p.w[@DIVISORS@ + 2 * d - 2];
+            rest = i / extent;
+            i -= rest * extent;
+        }
+        const u64* steps = p.w + @STRIDES@ + d;
+        at.source += i * (Index)steps[0];
+        at.index += i * (Index)steps[@RANK@];
+        at.out += i * (Index)steps[2 * @RANK@];
+        at.number += i * (Index)steps[3 * @RANK@];
+        i = rest;
+    }
+    return at;
+}
+#else
+INLINE Offsets offsets_of(const ScatterParams& p, Index i) {
+@COORDINATES@
+    return {(Index)(@AT_SOURCE@), (Index)(@AT_INDEX@), (Index)(@AT_OUT@), (Index)(@AT_NUMBER@)};
+}
+#endif
 // The target of element i. A bad index is reported once and has no target.
 INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target) {
-@COORDINATES@
-    i64 at = memory<const i64>(p.w[6])[@AT_INDEX@];
+    const Offsets offsets = offsets_of(p, i);
+    i64 at = memory<const i64>(p.w[6])[offsets.index];
     const i64 extent = (i64)p.w[1];
     if (at < -extent || at >= extent) {
-        if (report) report_fault(p.w[3], p.w[4], (u64)(@AT_NUMBER@), at);
+        if (report) report_fault(p.w[3], p.w[4], (u64)offsets.number, at);
         return false;
     }
     at += at < 0 ? extent : 0;
-    target = (u64)(@AT_OUT@) + (u64)at * p.w[2];
+    target = (u64)offsets.out + (u64)at * p.w[2];
     return true;
 }
-@QUALIFIER@ Index source_offset(const ScatterParams& p, Index i) {
-@COORDINATES@
-    return (Index)(@AT_SOURCE@);
-}
+INLINE Index source_offset(const ScatterParams& p, Index i) { return offsets_of(p, i).source; }
 
-#if @MODE@ < 4
-INLINE Bits source_of(const ScatterParams& p, Index i) {
-    return memory<const Bits>(p.w[5])[source_offset(p, i)];
-}
-#else
 // Elements at an address.
-INLINE @ACC@ load(const ScatterParams& p, u64 address) { return @LOAD@; }
+INLINE Bits bits_at(const ScatterParams& p, u64 address) { return @BITS_AT@; }
+INLINE Bits source_of(const ScatterParams& p, Index i) {
+    return bits_at(p, p.w[5] + (u64)source_offset(p, i) * SIZE);
+}
+#if @MODE@ > 1
+INLINE @ACC@ value_of(const ScatterParams& p, Bits bits) { return @VALUE@; }
+INLINE @ACC@ load(const ScatterParams& p, u64 address) { return value_of(p, bits_at(p, address)); }
 INLINE void store(const ScatterParams& p, u64 address, @ACC@ value) { @STORE@; }
 #endif
 
@@ -107,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(256) tops(const __grid_constant__ S
             const u64 i = first + 256 * n + threadIdx.x;
             found[n] = 0;
             if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) {
-                found[n] = top_of(load_@DTYPE@(source_of(p, (Index)i)));
+                found[n] = top_of(value_of(p, source_of(p, (Index)i)));
             }
         }
         #pragma unroll
@@ -128,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256) begin(const __grid_constant__ 
     u32* tops = memory<u32>(p.w[12]);
     u32 top = tops[target];
     if (top == 0) return;
-    const float held = load_@DTYPE@(memory<const Bits>(p.w[7])[target]);
+    const float held = load(p, p.w[7] + target * SIZE);
     top = higher(top, top_of(held));
     tops[target] = top;
     memory<i64>(p.w[13])[target] = units(held, top, (u32)p.w[14]);
@@ -152,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Sc
             const u64 i = first + 256 * n + threadIdx.x;
             value[n] = 0;
             if (i < p.w[0] && target_of(p, (Index)i, false, target[n])) {
-                value[n] = load_@DTYPE@(source_of(p, (Index)i));
+                value[n] = value_of(p, source_of(p, (Index)i));
             }
         }
         #pragma unroll
@@ -177,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     const u32 top = memory<const u32>(p.w[12])[target];
     if (top == 0) return;
     const float sum = sum_of(memory<const i64>(p.w[13])[target], top, (u32)p.w[14]);
-    memory<Bits>(p.w[7])[target] = store_@DTYPE@(round_@DTYPE@(sum));
+    store(p, p.w[7] + target * SIZE, sum);
 }
 #elif @MODE@ == 3
 // Extremes do not depend on the order either: the greatest of unsigned numbers, of which 0 never changes a result. Few
@@ -187,17 +212,17 @@ typedef @ACC@ Acc;
 #define MOST (~(Unsigned)0)
 
 // The number of an element; that of nan is the greatest.
-INLINE Unsigned number_of(Bits element) {
-    const Acc a = load_@DTYPE@(element);
+INLINE Unsigned number_of(const ScatterParams& p, Bits element) {
+    const Acc a = value_of(p, element);
     if (is_nan(a)) return MOST;
     const Unsigned b = (Unsigned)bits(a);
     const Unsigned number = @FLOAT@ && (b & SIGN) ? ~b : b ^ SIGN;
     return @LEAST@ ? ~number : number;
 }
-INLINE Bits element_of(Unsigned number) {
-    if (@FLOAT@ && number == MOST) return store_@DTYPE@(round_@DTYPE@(NAN));
+INLINE Acc element_of(const ScatterParams& p, Unsigned number) {
+    if (@FLOAT@ && number == MOST) return (Acc)NAN;
     const Unsigned b = @LEAST@ ? ~number : number;
-    return store_@DTYPE@(@CLASS@_of(@FLOAT@ && !(b & SIGN) ? ~b : b ^ SIGN));
+    return @CLASS@_of(@FLOAT@ && !(b & SIGN) ? ~b : b ^ SIGN);
 }
 extern "C" __global__ void __launch_bounds__(256) extremes(const __grid_constant__ ScatterParams p) {
     Unsigned* numbers = memory<Unsigned>(p.w[12]);
@@ -215,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(256) extremes(const __grid_constant
         for (int n = 0; n < 4; n++) {
             const u64 i = first + 256 * n + threadIdx.x;
             found[n] = 0;
-            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) found[n] = number_of(source_of(p, (Index)i));
+            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) found[n] = number_of(p, source_of(p, (Index)i));
         }
         #pragma unroll
         for (int n = 0; n < 4; n++) held[n] = found[n] ? into[target[n]] : 0;
@@ -235,8 +260,8 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     const u64 target = (u64)blockIdx.x * 256 + threadIdx.x;
     if (target >= p.w[10]) return;
     const Unsigned number = memory<const Unsigned>(p.w[12])[target];
-    Bits* out = memory<Bits>(p.w[7]) + target;
-    if (number != 0 && number > number_of(*out)) *out = element_of(number);
+    const u64 out = p.w[7] + target * SIZE;
+    if (number != 0 && number > number_of(p, bits_at(p, out))) store(p, out, element_of(p, number));
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant__ ScatterParams p) {
@@ -297,7 +322,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             top = *tops;
         } else {
             top = top_of(held);
-            #pragma unroll 8
+            #pragma unroll @UNROLL@
             for (u64 i = k; i < last; i++) {
                 top = higher(top, top_of(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE)));
             }
@@ -307,7 +332,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             }
         }
         i64 sum = units(held, top, room);
-        #pragma unroll 8
+        #pragma unroll @UNROLL@
         for (u64 i = k; i < last; i++) {
             sum += units(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE), top, room);
         }
@@ -342,7 +367,12 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
 // After the sort: a thread for each inner element of the first element of each run combines the run, in ascending
 // order of position. Loads do not depend on the sums, so that many are in flight.
 typedef @ACC@ Acc;
-INLINE Acc combine(Acc a, Acc b) { return @COMBINE@; }
+INLINE Acc combination(Acc a, Acc b) { return @COMBINE@; }
+// Rounded to the dtype after every step, as on the host.
+INLINE Acc combine(const ScatterParams& p, Acc a, Acc b) {
+    const Acc combined = combination(a, b);
+    return @ROUNDED@;
+}
 extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_constant__ ScatterParams p) {
     const Index thread = (Index)blockIdx.x * 256 + threadIdx.x;
     const Index count = (Index)p.w[0];
@@ -364,10 +394,10 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
         #pragma unroll
         for (int n = 0; n < 8; n++) values[n] = load(p, source + (u64)source_offset(p, (Index)positions[k + n]) * SIZE);
         #pragma unroll
-        for (int n = 0; n < 8; n++) sum = combine(sum, values[n]);
+        for (int n = 0; n < 8; n++) sum = combine(p, sum, values[n]);
     }
     for (; k < count && keys[k] == target; k++) {
-        sum = combine(sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
+        sum = combine(p, sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
     }
     store(p, out, sum);
 }

@@ -33,6 +33,8 @@ pub(super) struct OnCpu {
     memory: Mutex<HashMap<Ptr, Vec<u128>>>,
     /// A fault record and its copy, as `prelude.cuh` lays them out.
     faults: Box<[AtomicU64; 7]>,
+    /// Runs launches by general kernels where there are some.
+    pub(super) general: bool,
 }
 
 /// The places of the record's pointer to the copy, and of the copy's epoch.
@@ -45,7 +47,7 @@ pub(super) fn find() -> Option<OnCpu> {
     let cpu = || {
         let faults: Box<[AtomicU64; 7]> = Box::default();
         faults[POINTER].store(faults[COPY].as_ptr() as u64, Relaxed);
-        OnCpu { memory: Mutex::default(), faults }
+        OnCpu { memory: Mutex::default(), faults, general: false }
     };
     found.then(cpu)
 }
@@ -247,7 +249,8 @@ impl Queue for OnCpuQueue<'_> {
         if kind.is_empty(work) {
             return Ok(());
         }
-        let signature = kind.signature(work);
+        let general = self.cpu.general.then(|| kind.general(work)).flatten();
+        let signature = general.unwrap_or_else(|| kind.signature(work));
         let source = kind.source(signature);
         let translated = (!source.entries.is_empty()).then(|| Translated::of(&source));
         let mut inner = OnCpuQueue { cpu: self.cpu, translated, scratch: Vec::new() };

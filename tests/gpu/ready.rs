@@ -116,6 +116,7 @@ const CASES: &[Case] = &[
     (&[3000, 17], 0, 9, &[17, 1], &[1, 0]),
     (&[40, 64], 0, 9, &[1, 9], &[1, 0]),
     (&[500], 0, 9000, &[1], &[1]),
+    (&[7000], 0, 5000, &[1], &[1]),
     (&[20_000], 0, 300, &[1], &[1]),
     (&[500, 8], 0, 9000, &[8, 1], &[1, 0]),
     (&[3000, 40], 0, 2, &[40, 1], &[1, 0]),
@@ -160,6 +161,40 @@ fn general_scatters_agree() {
                 let scatter = program(Scatter { dtype, f });
                 agree(&gpu, Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) }, &pairs);
                 pairs.into_iter().for_each(|pair| pair.free(&gpu));
+            }
+        }
+    }
+}
+
+/// The general kernels of scatters, on the CPU: both ways of counting, dimensions that are joined and those that are not,
+/// targets few, many, and more than elements.
+#[test]
+fn general_scatters_equal_those_of_the_host() {
+    let Some(mut cpu) = on_cpu::find() else { return };
+    cpu.general = true;
+    let more: &[Case] = &[
+        (&[40, 64], 0, 9, &[64, 1], &[0, 1]),
+        (&[6, 5, 4, 8], 1, 7, &[224, 32, 8, 1], &[0, 1, 0, 0]),
+        (&[6, 5, 4, 8], 1, 7, &[224, 32, 8, 1], &[160, 32, 8, 1]),
+        (&[6, 5, 4, 8], 3, 7, &[140, 28, 7, 1], &[160, 32, 8, 1]),
+        (&[7, 3, 5], 1, 6000, &[30_000, 5, 1], &[3, 1, 0]),
+        (&[2, 3, 2, 3, 2], 2, 5, &[90, 30, 1, 10, 5], &[1, 2, 6, 12, 36]),
+        (&[3, 1, 4], 1, 5, &[20, 4, 1], &[4, 9, 1]),
+        (&[40, 8], 0, 9, &[4, 1], &[1, 0]),
+    ];
+    let dtypes =
+        [Dtype::Bool, Dtype::I8, Dtype::I32, Dtype::I64, Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
+    for dtype in dtypes {
+        for f in [None, Some(&SUM), Some(&PROD), Some(&AMAX), Some(&AMIN)] {
+            for &(shape, axis, limit, strides, index_strides) in CASES.iter().chain(more) {
+                let mut extents = shape.to_vec();
+                extents[axis] = limit;
+                let source = Pair::dense(&cpu, dtype, shape, 1);
+                let index = indices(&cpu, shape, index_strides, limit, 2);
+                let out = Pair::random(&cpu, dtype, &extents, strides, 3);
+                let scatter = program(Scatter { dtype, f });
+                let work = Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) };
+                super::maps::agree_launch(&cpu, &work, &mut [source, index, out]);
             }
         }
     }

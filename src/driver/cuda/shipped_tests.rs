@@ -69,11 +69,19 @@ fn texts() -> Vec<Vec<String>> {
             }
         }
     }
-    // Sums of floats of up to 32 bits have a way of their own.
-    for f in [&SUM, &PROD, &AMAX, &AMIN] {
-        for dtype in CLASSES {
-            let views = [dtype, Dtype::I64, dtype];
-            combinations.push(general(&sample(Scatter { dtype, f: Some(f) }, &[4, 4], &views, false)));
+    // Positions of 64 bits; few targets, many, and more than elements. What is similar stands together.
+    for (shape, limit, far) in
+        [([4, 4], 4, true), ([4, 4], 4, false), ([100, 100], 100, false), ([4, 4], 5, false)]
+    {
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::I64, Dtype::I32] {
+            for f in [&SUM, &PROD, &AMAX, &AMIN] {
+                let views = [dtype, Dtype::I64, dtype];
+                let work = sample(Scatter { dtype, f: Some(f) }, &shape, &views, far);
+                let text = general(&Launch { limit, ..work });
+                if !combinations.contains(&text) {
+                    combinations.push(text);
+                }
+            }
         }
     }
     for dtype in SIZES {
@@ -185,7 +193,9 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                 for f in [None, Some(&SUM), Some(&AMIN)] {
                     if f.is_none() || !dtype.is_complex() {
                         check(launch(Scatter { dtype, f }, &shape, &views, 0));
-                        check(Launch { limit: 1 << 40, ..launch(Scatter { dtype, f }, &shape, &views, 0) });
+                        for limit in [4000, 1 << 40] {
+                            check(Launch { limit, ..launch(Scatter { dtype, f }, &shape, &views, 0) });
+                        }
                     }
                 }
                 // Dimensions of one element count only as the axis.

@@ -210,17 +210,57 @@ pub(super) fn bits_type(dtype: Dtype) -> &'static str {
 /// Functions that load and store elements of a class whose dtype is known at launch, by its number in [`Dtype::REAL`].
 pub(super) fn any_dtype(class: Class) -> String {
     let acc = class_type(class);
-    let (mut loads, mut stores) = (String::new(), String::new());
-    for (number, dtype) in Dtype::REAL.into_iter().enumerate().filter(|(_, dtype)| dtype.class() == class) {
-        let bits = bits_type(dtype);
-        loads += &format!("    case {number}: return load_{dtype}(*memory<const {bits}>(address));\n");
-        stores += &format!(
-            "    case {number}: *memory<{bits}>(address) = store_{dtype}(round_{dtype}(value)); break;\n"
-        );
-    }
+    let load = |(number, dtype): (usize, Dtype)| {
+        format!("    case {number}: return load_{dtype}(*memory<const {}>(address));\n", bits_type(dtype))
+    };
+    let loads: String = numbered(class).map(load).collect();
     format!(
-        "INLINE {acc} load_any(u64 address, u32 dtype) {{\n    switch (dtype) {{\n{loads}    default: return 0;\n    }}\n}}\n\
-         INLINE void store_any(u64 address, u32 dtype, {acc} value) {{\n    switch (dtype) {{\n{stores}    default: break;\n    }}\n}}\n"
+        "INLINE {acc} load_any(u64 address, u32 dtype) {{\n    switch (dtype) {{\n{loads}    default: return 0;\n    }}\n}}\n{}",
+        store_any(class)
+    )
+}
+
+/// The same without branches around loads, so that many are in flight: `Bits bits_any(address)` loads the word that
+/// contains an element of at most this many bytes, `value_any(bits, dtype)` converts it, `round_any(value, dtype)` rounds.
+pub(super) fn any_bits(class: Class, most: usize) -> String {
+    let acc = class_type(class);
+    let wide = most > 4;
+    let (bits, mask) = if wide { ("u64", 7) } else { ("u32", 3) };
+    let load = match class {
+        Class::F64 => "*memory<const Bits>(address)".into(),
+        _ => format!("*memory<const Bits>(address & ~(u64){mask}) >> (8 * (u32)(address & {mask}))"),
+    };
+    let choice = |of: &dyn Fn(Dtype) -> String| {
+        let dtypes = numbered(class).filter(|(_, dtype)| dtype.size() <= most);
+        dtypes.fold(String::new(), |rest, (number, dtype)| match rest.is_empty() {
+            true => of(dtype),
+            false => format!("dtype == {number} ? {} : {rest}", of(dtype)),
+        })
+    };
+    let value = choice(&|dtype| format!("load_{dtype}(({})bits)", bits_type(dtype)));
+    let rounded = choice(&|dtype| format!("round_{dtype}(value)"));
+    format!(
+        "typedef {bits} Bits;\nINLINE Bits bits_any(u64 address) {{ return {load}; }}\n\
+         INLINE {acc} value_any(Bits bits, u32 dtype) {{ return {value}; }}\n\
+         INLINE {acc} round_any({acc} value, u32 dtype) {{ return {rounded}; }}\n{}",
+        store_any(class)
+    )
+}
+
+/// The dtypes of a class and their numbers in [`Dtype::REAL`].
+fn numbered(class: Class) -> impl Iterator<Item = (usize, Dtype)> {
+    Dtype::REAL.into_iter().enumerate().filter(move |(_, dtype)| dtype.class() == class)
+}
+
+fn store_any(class: Class) -> String {
+    let store = |(number, dtype): (usize, Dtype)| {
+        let bits = bits_type(dtype);
+        format!("    case {number}: *memory<{bits}>(address) = store_{dtype}(round_{dtype}(value)); break;\n")
+    };
+    let stores: String = numbered(class).map(store).collect();
+    format!(
+        "INLINE void store_any(u64 address, u32 dtype, {} value) {{\n    switch (dtype) {{\n{stores}    default: break;\n    }}\n}}\n",
+        class_type(class)
     )
 }
 

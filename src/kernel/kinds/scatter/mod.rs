@@ -16,8 +16,8 @@ use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{
-    CudaSource, PRELUDE, Queue, Signature, any_dtype, bits_type, blocks, class_name, class_type,
-    dtype_number, fill,
+    CudaSource, PRELUDE, Queue, Signature, any_bits, bits_type, blocks, class_name, class_type, dtype_number,
+    fill,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
@@ -37,7 +37,10 @@ pub struct Scatter {
 }
 
 /// First words of the parameter; see the template.
-const HEAD: usize = 17;
+const HEAD: usize = 18;
+
+/// Outer dimensions of general kernels that count in 32 bits.
+const NEAR: usize = 3;
 
 /// The signature's fields: 64 bits to count, 64 bits for a target, few targets, the mode, launches of any rank up to these
 /// ones and of any dtype of the class, the ranks.
@@ -100,6 +103,16 @@ impl Scatter {
             "amax" => Some(false),
             "amin" => Some(true),
             _ => None,
+        }
+    }
+
+    /// Whether general kernels that count in 32 bits ship for a mode.
+    fn is_frequent(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Last => false,
+            Mode::Add | Mode::Sum | Mode::SumRuns => true,
+            Mode::Extreme => matches!(self.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I64),
+            Mode::Combine => self.dtype == Dtype::F64 && self.f.is_some_and(|f| f.name == "sum"),
         }
     }
 
@@ -183,6 +196,33 @@ fn targets(launch: &Launch, dims: &[usize]) -> u64 {
     dims.iter().map(reach).sum::<u64>() + 1
 }
 
+/// The same launch with fewer dimensions: neighbours through which all views pass as through one are joined.
+fn joined(launch: &Launch) -> Launch {
+    let mut joined = with_rank(launch, 0);
+    // The index selects the target's position along the axis.
+    let step = |joined: &Launch, view: usize, d: usize| match view {
+        2 if d == joined.axis => 0,
+        _ => joined.views[view].strides[d],
+    };
+    let mut d = 1;
+    while d < joined.shape.len() {
+        let extent = joined.shape[d];
+        if (0..3).any(|view| step(&joined, view, d - 1) != step(&joined, view, d) * extent as isize) {
+            d += 1;
+            continue;
+        }
+        joined.shape[d - 1] *= extent;
+        joined.shape.remove(d);
+        for (number, view) in joined.views[..3].iter_mut().enumerate() {
+            // The step along the axis stays, though the target has none there.
+            let own = number == 2 && joined.axis + 1 == d;
+            view.strides.remove(if own { d } else { d - 1 });
+        }
+        joined.axis -= usize::from(joined.axis >= d);
+    }
+    joined
+}
+
 impl Kind for Scatter {
     fn label(&self) -> String {
         format!("scatter_{}", self.f.map_or("", |f| f.name))
@@ -221,13 +261,18 @@ impl Kind for Scatter {
     }
 
     fn general(&self, launch: &Launch) -> Option<Signature> {
-        let [wide, far, ..] = self.signature(launch).fields(FIELDS);
+        let launch = &joined(launch);
+        let [wide, far, few, mode, ..] = self.signature(launch).fields(FIELDS);
+        let (wide, mode) = (wide == 1 || far == 1, Mode::ALL[mode]);
+        if !wide && self.is_frequent(mode) && launch.shape.len() <= NEAR {
+            return Some(signature(false, false, few == 1, mode, true, [NEAR, usize::from(mode.sorts())]));
+        }
         let mode = match self.f {
             None => Mode::Last,
             Some(_) if self.is_scaled() => Mode::SumRuns,
             Some(_) => Mode::Combine,
         };
-        let (rank, wide) = general_rank(launch, wide == 1 || far == 1 || mode.sorts())?;
+        let (rank, wide) = general_rank(launch, wide || mode.sorts())?;
         Some(signature(wide, wide, false, mode, true, [rank, usize::from(mode.sorts())]))
     }
 
@@ -244,44 +289,74 @@ impl Kind for Scatter {
         let inner_strides = inner_word + Space::words(inner_rank);
         let inner_coordinates = inner.coordinates("j");
         let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
+        // General kernels that count in 64 bits have a loop over this many dimensions.
+        let looped = if any == 1 && wide == 1 { rank } else { 0 }.to_string();
+        let (divisors, strides_at) = (HEAD.to_string(), strides.to_string());
         let words = (inner_strides + 2 * inner_rank).to_string();
         let (class, dtype, bits) = (self.dtype.class(), self.dtype, bits_type(self.dtype));
-        let any = any == 1 && mode.sorts();
+        let extreme = mode == Mode::Extreme;
+        let any = any == 1;
+        let types = || format!("typedef {bits} Bits;");
+        // Numbers of extremes have the size of a word or two.
+        let most = if extreme && dtype.size() <= 4 { 4 } else { 8 };
+        let own = ["sizeof(Bits)", "*memory<const Bits>(address)"].map(String::from);
         // What a mode does not use is the same for all dtypes.
-        let [dtypes, size, load, store] = match any {
-            _ if !mode.sorts() => [format!("typedef {bits} Bits;"), String::new(), "0".into(), String::new()],
-            true => [
-                any_dtype(class),
-                "p.w[15]".into(),
-                "load_any(address, (u32)p.w[16])".into(),
-                "store_any(address, (u32)p.w[16], value)".into(),
-            ],
-            false => [
-                format!("typedef {bits} Bits;"),
-                "sizeof(Bits)".into(),
-                format!("load_{dtype}(*memory<const Bits>(address))"),
-                format!("*memory<Bits>(address) = store_{dtype}(round_{dtype}(value))"),
-            ],
+        let (dtypes, [size, bits_from], [value, store]) = match mode {
+            Mode::Last | Mode::Add => (types(), own, ["0".into(), String::new()]),
+            _ if any => (
+                any_bits(class, if class == Class::F32 { 4 } else { most }),
+                ["p.w[15]".into(), "bits_any(address)".into()],
+                ["value_any(bits, (u32)p.w[16])".into(), "store_any(address, (u32)p.w[16], value)".into()],
+            ),
+            _ => {
+                let store = format!("*memory<Bits>(address) = store_{dtype}(round_{dtype}(value))");
+                (types(), own, [format!("load_{dtype}(bits)"), store])
+            }
         };
         let combine = self.f.map_or("a", |f| f.cuda.of(class));
+        let own_rounding = format!("round_{dtype}(combined)");
+        // Integers wrap at the end as they would after every step.
+        let rounded = match any {
+            _ if mode != Mode::Combine || class != Class::F32 || self.extreme().is_some() => "combined",
+            true => "round_any(combined, (u32)p.w[16])",
+            false => &own_rounding,
+        };
         let mode_number = (mode as usize).to_string();
-        let extreme = mode == Mode::Extreme;
+        let least = match self.extreme() {
+            _ if !extreme => "false",
+            _ if any => "p.w[17]",
+            Some(true) => "true",
+            _ => "false",
+        };
         let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
             ("INDEX", index),
             ("DTYPES", dtypes.as_str()),
             ("SIZE", size.as_str()),
-            ("LOAD", load.as_str()),
+            ("BITS_AT", bits_from.as_str()),
+            ("VALUE", value.as_str()),
             ("STORE", store.as_str()),
-            ("DTYPE", if mode == Mode::Sum || extreme { dtype.name() } else { "" }),
-            ("ACC", if mode.sorts() || extreme { class_type(class) } else { "" }),
+            ("ACC", if matches!(mode, Mode::Last | Mode::Add) { "" } else { class_type(class) }),
             ("CLASS", if extreme { class_name(class) } else { "" }),
             ("FLOAT", if extreme && dtype.is_float() { "true" } else { "false" }),
-            ("LEAST", if extreme && self.extreme() == Some(true) { "true" } else { "false" }),
-            ("COMBINE", combine),
-            // Many divisions of 64 bits make a long kernel.
-            ("QUALIFIER", if any { "static __device__ __noinline__" } else { "INLINE" }),
+            ("LEAST", least),
+            ("COMBINE", if mode == Mode::Combine { combine } else { "a" }),
+            ("ROUNDED", rounded),
+            // General kernels ship, so they are short.
+            (
+                "UNROLL",
+                if !any || mode != Mode::SumRuns {
+                    "8"
+                } else if wide == 1 {
+                    "1"
+                } else {
+                    "4"
+                },
+            ),
+            ("RANK", looped.as_str()),
+            ("DIVISORS", divisors.as_str()),
+            ("STRIDES", strides_at.as_str()),
             ("MODE", mode_number.as_str()),
             ("FEW", few_sums.as_str()),
             (
@@ -314,10 +389,11 @@ impl Kind for Scatter {
         let key = if far == 1 { "u64" } else { "u32" };
         const SORT: [&str; 3] = radix::ENTRIES;
         let sums = if mode == Mode::SumRuns { sums } else { "" };
-        // General kernels leave the sort to the program that sorts tensors.
+        // General kernels leave the sort to the program that sorts tensors, which gives positions of 64 bits.
+        let any_keys = format!("typedef {key} Key;\ntypedef u64 Count;");
         let (sort, entries): (_, &[&str]) = match (any, mode) {
-            (true, Mode::SumRuns) => (ANY_KEYS.into(), &["targets", "sum_runs", "add_long", "finish"]),
-            (true, _) => (ANY_KEYS.into(), &["targets", "combine_runs"]),
+            (true, Mode::SumRuns) => (any_keys, &["targets", "sum_runs", "add_long", "finish"]),
+            (true, _) => (any_keys, &["targets", "combine_runs"]),
             (false, _) => (
                 radix::text(key, wide == 1, "    return k;"),
                 match mode {
@@ -334,7 +410,7 @@ impl Kind for Scatter {
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let [wide, far, few, mode, any, rank, inner_rank] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
-        let padded = (any == 1).then(|| with_rank(launch, rank + inner_rank));
+        let padded = (any == 1).then(|| with_rank(&joined(launch), rank + inner_rank));
         let launch = padded.as_ref().unwrap_or(launch);
         let Split { outer, inner } = Split::of(mode, launch, any == 1);
         let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
@@ -353,6 +429,7 @@ impl Kind for Scatter {
             u64::from(sums::room(launch.shape.iter().map(|&n| n as u64).product())),
             self.dtype.size() as u64,
             dtype_number(self.dtype),
+            u64::from(self.extreme() == Some(true)),
         ]);
         Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
         let strides = |view: usize| {
@@ -405,7 +482,7 @@ impl Kind for Scatter {
             Mode::SumRuns | Mode::Combine => {}
         }
         if any == 1 {
-            return sort_targets(queue, mode, words);
+            return sort_targets(queue, mode, if far == 1 { Dtype::I64 } else { Dtype::I32 }, words);
         }
         let key_size = if far == 1 { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
@@ -440,9 +517,6 @@ impl Kind for Scatter {
     }
 }
 
-/// The types of keys and positions of a general kernel.
-const ANY_KEYS: &str = "typedef u64 Key;\ntypedef u64 Count;";
-
 /// The work after the sort; `first` is its first entry.
 fn combine_sorted(queue: &mut dyn Queue, mode: Mode, first: usize, words: &mut Words) -> Result<()> {
     let (count, rows) = (words[0], words[11]);
@@ -458,16 +532,18 @@ fn combine_sorted(queue: &mut dyn Queue, mode: Mode, first: usize, words: &mut W
     queue.run(first, blocks(count * rows, 256), 256, words)
 }
 
-/// The sort of a general kernel, by the program that sorts tensors.
-fn sort_targets(queue: &mut dyn Queue, mode: Mode, mut words: Words) -> Result<()> {
+/// The sort of a general kernel, by the program that sorts tensors; keys are as wide as this dtype.
+fn sort_targets(queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words) -> Result<()> {
     let count = words[0];
-    let mut view = || -> Result<View> { Ok(View::new(queue.scratch(8 * count)?, Dtype::I64, smallvec![1])) };
-    let (from, keys, positions) = (view()?, view()?, view()?);
+    let mut view = |dtype: Dtype| -> Result<View> {
+        Ok(View::new(queue.scratch(dtype.size() as u64 * count)?, dtype, smallvec![1]))
+    };
+    let (from, keys, positions) = (view(key)?, view(key)?, view(Dtype::I64)?);
     words[8] = from.ptr;
     queue.run(0, blocks(count, 256), 256, &words)?;
     (words[8], words[9]) = (keys.ptr, positions.ptr);
     queue.launch(&Launch {
-        program: Arc::new(Program::new(&Sort { dtype: Dtype::I64, descending: false })),
+        program: Arc::new(Program::new(&Sort { dtype: key, descending: false })),
         shape: smallvec![count as usize],
         views: smallvec![from, keys, positions],
         numbers: SmallVec::new(),
