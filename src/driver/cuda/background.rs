@@ -1,14 +1,14 @@
 //! Threads of the process that compile kernels, and get libraries ready, beside its work.
 //!
-//! The program that is interpreted most is compiled first: each interpreted launch adds its elements to the count of
-//! its job. Nothing is dropped.
+//! The program that is interpreted most is compiled, and translated, first: each interpreted launch adds its elements, or
+//! their instructions, to the count of its job. Nothing is dropped.
 
 use super::nvrtc;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// The elements interpreted so far, while the job waits.
+/// The work interpreted so far, while the job waits.
 pub(super) type Use = Arc<AtomicU64>;
 
 /// Jobs that wait for a thread.
@@ -95,7 +95,7 @@ pub(super) struct Pool {
 pub(super) static COMPILERS: Pool = Pool::new(8);
 
 /// Translations, which take a tenth of the time of a compilation and do not wait for one.
-pub(super) static TRANSLATORS: Pool = Pool::new(4);
+pub(super) static TRANSLATORS: Pool = Pool::new(8);
 
 impl Pool {
     const fn new(most: usize) -> Pool {

@@ -49,6 +49,13 @@ enum State {
     Failed(Error),
 }
 
+enum Translation {
+    /// Counts the work that is interpreted meanwhile.
+    Waiting(Use),
+    /// `None` for a program that cannot be translated.
+    Done(Option<Arc<Loaded>>),
+}
+
 /// A slot of the table by address.
 struct Recent {
     program: Arc<Program>,
@@ -80,8 +87,8 @@ pub(super) struct Library {
     complex: OnceLock<Option<Arc<Loaded>>>,
     /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
     shipped: Mutex<HashMap<Wanted, Option<Arc<Loaded>>>>,
-    /// Translated programs by their structure; `None` while one is not loaded, or cannot be translated.
-    translated: Mutex<HashMap<Vec<u64>, Option<Arc<Loaded>>>>,
+    /// Translated programs by their structure.
+    translated: Mutex<HashMap<Vec<u64>, Translation>>,
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
@@ -300,14 +307,21 @@ impl Library {
     /// background, while the program is interpreted.
     pub fn translated(self: &Arc<Library>, program: &Encoded) -> Result<Option<Arc<Loaded>>> {
         let structure = program.structure();
-        if let Some(known) = self.translated.lock().get(&structure) {
-            return Ok(known.clone());
+        match self.translated.lock().get(&structure) {
+            Some(Translation::Done(loaded)) => return Ok(loaded.clone()),
+            Some(Translation::Waiting(used)) => {
+                used.fetch_add(program.work(), Relaxed);
+                return Ok(None);
+            }
+            None => {}
         }
         let Some(bodies) = ready::bodies(self.arch, program.complex) else { return Ok(None) };
-        self.translated.lock().insert(structure.clone(), None);
+        let used = Use::new(AtomicU64::new(program.work()));
+        self.translated.lock().insert(structure.clone(), Translation::Waiting(used.clone()));
         let translate = move |library: &Library, program: &Encoded| {
             let loaded = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
-            library.translated.lock().insert(structure, loaded.clone().ok().flatten());
+            let done = Translation::Done(loaded.clone().ok().flatten());
+            library.translated.lock().insert(structure, done);
             loaded
         };
         if ready::wanted() == ready::Wanted::Translated {
@@ -320,7 +334,7 @@ impl Library {
                 let _ = translate(&library, &program);
             }
         };
-        background::TRANSLATORS.run(Use::default(), Box::new(job));
+        background::TRANSLATORS.run(used, Box::new(job));
         Ok(None)
     }
 
@@ -422,7 +436,11 @@ impl Library {
                 let _ = unsafe { sys::cuModuleUnload(ready.module) };
             }
         }
-        let translated = self.translated.lock().drain().filter_map(|(_, loaded)| loaded).collect::<Vec<_>>();
+        let loaded = |(_, translation)| match translation {
+            Translation::Done(loaded) => loaded,
+            Translation::Waiting(_) => None,
+        };
+        let translated = self.translated.lock().drain().filter_map(loaded).collect::<Vec<_>>();
         for loaded in self.shipped.lock().drain().filter_map(|(_, loaded)| loaded).chain(translated) {
             // SAFETY: as below.
             let _ = unsafe { sys::cuModuleUnload(loaded.module) };

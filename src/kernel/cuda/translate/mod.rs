@@ -52,6 +52,12 @@ impl Encoded {
         self.words[6]
     }
 
+    /// Instructions times elements.
+    pub fn work(&self) -> u64 {
+        let elements = self.words[0].saturating_mul(if self.lanes() > 0 { self.words[8] } else { 1 });
+        elements.saturating_mul(self.code().0.len() as u64)
+    }
+
     /// Blocks and threads with which the translated kernel runs.
     pub fn translated_grid(&self) -> (u32, u32) {
         match self.lanes() {

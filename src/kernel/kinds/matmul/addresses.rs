@@ -1,0 +1,98 @@
+//! The addresses of a batch's matrices, for a batch that does not lie at even distances.
+
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::kernel::cuda::{CudaSource, Product, Queue, Signature, assemble, blocks};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, Program, Ptr, View};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// Writes the addresses of all left matrices of a batch, then those of the right ones and of the results.
+///
+/// Views: 0 left, 1 right, 2 results, with a stride per dimension of the batch; 3 the addresses, contiguous. Launch shape:
+/// the batch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Addresses;
+
+/// Dimensions of a batch, also in the template.
+const DIMS: usize = 8;
+
+impl Addresses {
+    /// The launch for a product, with the place for the addresses; `None` if the batch has too many dimensions or matrices.
+    pub fn launch(product: &Product, place: Ptr) -> Option<Launch> {
+        let inner = [product.left.step, product.right.step, product.out_step];
+        let dims = || {
+            let outer = product.outer.iter().map(|outer| (outer.extent, outer.steps));
+            outer.chain([(product.batch, inner)])
+        };
+        if product.outer.len() >= DIMS || i32::try_from(product.count()).is_err() {
+            return None;
+        }
+        let view = |number: usize, ptr: Ptr| {
+            View::new(ptr, product.dtype, dims().map(|(_, steps)| steps[number] as isize).collect())
+        };
+        Some(Launch {
+            program: Arc::new(Program::new(&Addresses)),
+            shape: dims().map(|(extent, _)| extent).collect(),
+            views: smallvec![
+                view(0, product.left.ptr),
+                view(1, product.right.ptr),
+                view(2, product.out),
+                View::new(place, Dtype::I64, smallvec![]),
+            ],
+            numbers: SmallVec::new(),
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        })
+    }
+}
+
+impl Kind for Addresses {
+    fn label(&self) -> String {
+        "matmul".into()
+    }
+
+    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+        let count: usize = launch.shape.iter().product();
+        let [operands @ .., place] = &launch.views[..] else { return };
+        for (number, view) in operands.iter().enumerate() {
+            for product in 0..count {
+                let (mut rest, mut offset) = (product, 0);
+                for (&extent, &stride) in launch.shape.iter().zip(&view.strides).rev() {
+                    offset += (rest % extent) as isize * stride;
+                    rest /= extent;
+                }
+                let address = view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
+                // SAFETY: the caller guarantees that the place holds three addresses for each product.
+                unsafe { (place.ptr as *mut u64).add(number * count + product).write_unaligned(address) };
+            }
+        }
+    }
+
+    fn ships(&self) -> bool {
+        true
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        let values = [("DIMS", DIMS.to_string())];
+        let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let text = assemble(include_str!("../../../../kernels/addresses.cu"), &values);
+        CudaSource { text, entries: &["addresses"] }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let [operands @ .., place] = &launch.views[..] else { return Ok(()) };
+        let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let mut words = vec![count, place.ptr];
+        words.extend(operands.iter().map(|view| view.ptr));
+        for d in (0..DIMS).map(|d| launch.shape.len().checked_sub(d + 1)) {
+            words.push(d.map_or(1, |d| launch.shape[d] as u64));
+            let bytes = |view: &View, d: usize| (view.strides[d] * view.dtype.size() as isize) as u64;
+            words.extend(operands.iter().map(|view| d.map_or(0, |d| bytes(view, d))));
+        }
+        queue.run(0, blocks(count, 256), 256, &words)
+    }
+}
