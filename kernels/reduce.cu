@@ -25,6 +25,7 @@ typedef @ACC@ Acc;
 #undef FULL_ROUNDS
 #undef HEAD
 #undef SHUFFLE_WIDTH
+#undef EACH
 #define WIDTH @WIDTH@
 #define LANES @LANES@
 #define THREADS_PER_SEGMENT @THREADS@
@@ -35,15 +36,25 @@ typedef @ACC@ Acc;
 #define SHUFFLE_WIDTH (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT)
 
 #if INDEXED
-// A value and its position. nan wins, then the better value, then the lower position. The position is the
-// first field: with padding between the two, NVRTC 13.0 does not terminate for some shapes.
-struct Held { i64 at; Acc v; };
-INLINE Held start() { return Held{I64_MAX, INIT}; }
+// A value and its position. nan wins, then the better value, then the lower position, so the order of combination does
+// not matter. The position is the first field, and as wide as the value where it fits: with padding between the two,
+// NVRTC 13.0 does not terminate for some shapes.
+template <bool SHORT> struct Position { typedef i64 Type; static const Type NONE = I64_MAX; };
+template <> struct Position<true> { typedef i32 Type; static const Type NONE = 0x7fffffff; };
+typedef Position<sizeof(Acc) == 4 && sizeof(Index) == 4> Where;
+typedef Where::Type At;
+struct Held { At at; Acc v; };
+INLINE Held start() { return Held{Where::NONE, INIT}; }
 INLINE bool better(Acc a, Acc b) { return @COMBINE@; }
 INLINE Held combine(Held x, Held y) {
     const bool x_nan = is_nan(x.v), y_nan = is_nan(y.v), earlier = y.at < x.at;
     const bool wins = better(x.v, y.v) | ((x.v == y.v) & earlier);
     const bool y_wins = y_nan ? !x_nan | earlier : !x_nan & wins;
+    return Held{y_wins ? y.at : x.at, y_wins ? y.v : x.v};
+}
+// The same for a position of y that is higher.
+INLINE Held append(Held x, Held y) {
+    const bool y_wins = x.at == Where::NONE | (!is_nan(x.v) & (is_nan(y.v) | better(x.v, y.v)));
     return Held{y_wins ? y.at : x.at, y_wins ? y.v : x.v};
 }
 INLINE Held from_lane(Held x, int delta) {
@@ -54,6 +65,7 @@ INLINE Held from_lane(Held x, int delta) {
 typedef Acc Held;
 INLINE Held start() { return INIT; }
 INLINE Held combine(Acc a, Acc b) { return @COMBINE@; }
+INLINE Held append(Acc a, Acc b) { return combine(a, b); }
 INLINE Held from_lane(Held x, int delta) { return __shfl_down_sync(FULL_WARP, x, delta, SHUFFLE_WIDTH); }
 #endif
 
@@ -123,29 +135,40 @@ extern "C" __global__ void __launch_bounds__(256) @NAME@_kernel(const __grid_con
 #pragma unroll
         for (int i = 0; i < half * WIDTH; i++) lanes[i] = combine(lanes[i], lanes[i + half * WIDTH]);
     }
+#if INDEXED
+    // One pair per thread is left to pass on.
+#define EACH 1
+#pragma unroll
+    for (int half = WIDTH / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int j = 0; j < half; j++) lanes[j] = combine(lanes[j], lanes[j + half]);
+    }
+#else
+#define EACH WIDTH
+#endif
 #if THREADS_PER_SEGMENT > 32
     // One segment per block: combine halves of the block, then the first warp.
-    __shared__ Held shared[WIDTH][THREADS_PER_SEGMENT];
+    __shared__ Held shared[EACH][THREADS_PER_SEGMENT];
 #pragma unroll
     for (int half = THREADS_PER_SEGMENT / 2; half >= 32; half /= 2) {
         if (t >= half && t < 2 * half) {
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) shared[j][t] = lanes[j];
+            for (int j = 0; j < EACH; j++) shared[j][t] = lanes[j];
         }
         __syncthreads();
         if (t < half) {
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) lanes[j] = combine(lanes[j], shared[j][t + half]);
+            for (int j = 0; j < EACH; j++) lanes[j] = combine(lanes[j], shared[j][t + half]);
         }
     }
 #endif
 #pragma unroll
     for (int delta = (THREADS_PER_SEGMENT > 32 ? 32 : THREADS_PER_SEGMENT) / 2; delta > 0; delta /= 2) {
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) lanes[j] = combine(lanes[j], from_lane(lanes[j], delta));
+        for (int j = 0; j < EACH; j++) lanes[j] = combine(lanes[j], from_lane(lanes[j], delta));
     }
 #pragma unroll
-    for (int half = WIDTH / 2; half > 0; half /= 2) {
+    for (int half = EACH / 2; half > 0; half /= 2) {
 #pragma unroll
         for (int j = 0; j < half; j++) lanes[j] = combine(lanes[j], lanes[j + half]);
     }

@@ -479,8 +479,8 @@ impl Reduce {
         let full_rounds = self.map.instrs.len() < LONG;
         let value = self.value;
         let end = match self.f.indexed {
-            true => format!("lane = combine(lane, Held{{within, r{value}}});\n"),
-            false => format!("lane = combine(lane, r{value});\n"),
+            true => format!("lane = append(lane, Held{{(At)within, r{value}}});\n"),
+            false => format!("lane = append(lane, r{value});\n"),
         };
         let code = elements(
             &self.map,
@@ -548,7 +548,7 @@ impl Reduce {
             registers.push_str("i64 found[STEPS * GROUPS];\n");
             one.push_str("i64 found[1];\n");
             let _ = writeln!(loads, "found[u] = {};", load(5, "i64"));
-            code = "lane = combine(lane, Held{found[u], x[u]});";
+            code = "lane = append(lane, Held{(At)found[u], x[u]});";
         }
         let mut values = self.common(plan);
         values.extend([
