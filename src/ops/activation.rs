@@ -487,13 +487,13 @@ pub(super) static SOFTMAX_TERM: MapFn = MapFn {
     complex: None,
 };
 
-/// `exp(a - b) / c`, where `c` is the row's sum.
+/// `exp(a - b) * (1 / c)`, where `c` is the row's sum: one division per row.
 static SOFTMAX_LAST: MapFn = MapFn {
     name: "softmax_last",
     arity: 3,
     select: false,
-    cuda: CudaText { f32: "(expf(a - b) / c)", f64: "(exp(a - b) / c)", i64: "" },
-    host: host_ternary!(float: |a, b, c| math::exp(a - b) / c),
+    cuda: CudaText { f32: "(expf(a - b) * (1.0f / c))", f64: "(exp(a - b) * (1.0 / c))", i64: "" },
+    host: host_ternary!(float: |a, b, c| math::exp(a - b) * (1.0 / c)),
     complex: None,
 };
 

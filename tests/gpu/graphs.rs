@@ -122,6 +122,23 @@ fn graphs_of_products() {
     gpu.stream_synchronize(0).unwrap();
     assert_eq!(out.download(&gpu).value(&[n * n], 77), 256.0);
     gpu.graph_free(graph);
+    // A batch at uneven distances: the addresses of its matrices are a part of the graph.
+    let strided = |pair: &Pair, strides| View { strides: Strides::from_slice(strides), ..pair.on_device() };
+    let views = vec![
+        strided(&a, &[2048, 512, 16, 1]),
+        strided(&b, &[4096, 512, 16, 1]),
+        strided(&out, &[512, 256, 16, 1]),
+    ];
+    let product = launch(&matmul, &[3, 2, 16, 16, 16], views, &[]);
+    let graph = gpu.graph(vec![on(0, Task::Launch(Box::new(product)))].into()).unwrap();
+    for _ in 0..2 {
+        gpu.graph_launch(graph, 0).unwrap();
+    }
+    gpu.stream_synchronize(0).unwrap();
+    let done = out.download(&gpu);
+    let values: Vec<f64> = (0..6 * 256 + 1).map(|i| done.value(&[n * n], i)).collect();
+    assert!(values[..6 * 256].iter().all(|&value| value == 16.0) && values[6 * 256] == 256.0);
+    gpu.graph_free(graph);
 }
 
 #[test]

@@ -257,8 +257,10 @@ impl Queue for OnCpuQueue<'_> {
         kind.enqueue(work, signature, &mut inner)
     }
     fn multiply(&mut self, product: &Product) -> Result<()> {
-        let thin = ThinProduct::launch(product);
-        self.launch(&thin.unwrap_or_else(|| TiledProduct::launch(product)))
+        product.batches().try_for_each(|batch| {
+            let thin = ThinProduct::launch(&batch);
+            self.launch(&thin.unwrap_or_else(|| TiledProduct::launch(&batch)))
+        })
     }
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
         match transform.plan.as_any().downcast_ref::<OwnPlan>() {

@@ -12,6 +12,7 @@ use crate::kernel::cuda::{Operand, Product};
 use cudarc::driver::sys;
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
 /// `cublasHandle_t`
@@ -35,6 +36,11 @@ dynamic::api! {
     gemm_strided_batched = c"cublasGemmStridedBatchedEx"(
         Handle, c_int, c_int, c_int, c_int, c_int, Data, Data, c_int, c_int, c_longlong, Data, c_int, c_int,
         c_longlong, Data, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int
+    ) -> Status;
+    // The same with arrays of addresses in device memory in place of addresses and distances.
+    gemm_batched = c"cublasGemmBatchedEx"(
+        Handle, c_int, c_int, c_int, c_int, c_int, Data, Data, c_int, c_int, Data, c_int, c_int, Data,
+        *mut c_void, c_int, c_int, c_int, c_int, c_int
     ) -> Status;
 }
 
@@ -188,11 +194,21 @@ impl Blas {
             right: operand(1),
             out: place(2),
             out_step: 0,
+            outer: SmallVec::new(),
         })
     }
 
-    /// Queues a product on the handle's stream. Previous contents of `out` are ignored, even nan.
+    /// Queues a product without outer dimensions on the handle's stream. Previous contents of `out` are ignored, even nan.
     pub fn multiply(&mut self, product: &Product) -> Result<()> {
+        self.queue_product(product, None)
+    }
+
+    /// Queues the products of all batches, whose addresses the launch before writes to `addresses`.
+    pub fn multiply_at(&mut self, product: &Product, addresses: Ptr) -> Result<()> {
+        self.queue_product(product, Some(addresses))
+    }
+
+    fn queue_product(&mut self, product: &Product, addresses: Option<Ptr>) -> Result<()> {
         let (one, zero) = (Factor([1f32, 0.0]), Factor([0f32; 2]));
         let (one_wide, zero_wide) = (Factor([1f64, 0.0]), Factor([0f64; 2]));
         let (alpha, beta): (Data, Data) = match product.dtype {
@@ -208,8 +224,38 @@ impl Blas {
             })
         };
         let [m, n, k] = product.sizes;
-        let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.batch)?);
+        let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.count())?);
         let (left, right) = (&product.left, &product.right);
+        let compute = compute_type(product.dtype, product.tf32);
+        if let Some(addresses) = addresses {
+            let of = |number: u64| addresses + number * 8 * product.count() as u64;
+            // SAFETY: as below; the addresses are those of the matrices once the launch before has run.
+            let status = unsafe {
+                (self.api.gemm_batched)(
+                    self.handle,
+                    operation(right),
+                    operation(left),
+                    n,
+                    m,
+                    k,
+                    alpha,
+                    of(1) as *const _,
+                    data,
+                    right.leading as i32,
+                    of(0) as *const _,
+                    data,
+                    left.leading as i32,
+                    beta,
+                    of(2) as *mut _,
+                    data,
+                    n,
+                    batch,
+                    compute,
+                    ALGORITHM,
+                )
+            };
+            return self.api.check(status, "cublasGemmBatchedEx");
+        }
         // SAFETY: the launch guarantees that the matrices lie in live memory. alpha and beta have the compute
         // type, complex for complex data. cuBLAS is column-major, so the operands are swapped.
         let status = unsafe {
@@ -235,7 +281,7 @@ impl Blas {
                 n,
                 product.out_step,
                 batch,
-                compute_type(product.dtype, product.tf32),
+                compute,
                 ALGORITHM,
             )
         };

@@ -12,9 +12,9 @@ use crate::base::{Error, Result};
 use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::Encoded;
-use crate::kernel::cuda::{MAX_WORDS, Planned, Product};
+use crate::kernel::cuda::{MAX_WORDS, Planned, Product, Queue as _};
 use crate::kernel::fft::OwnPlan;
-use crate::kernel::{Launch, Ptr, ThinProduct, TiledProduct, cuda};
+use crate::kernel::{Addresses, Launch, Ptr, ThinProduct, TiledProduct, cuda};
 use cudarc::driver::sys::{self, CUstream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -107,7 +107,21 @@ impl<'a> Queue<'a> {
         self.with(loaded, |queue| kind.enqueue(launch, signature, queue))?;
         Ok(true)
     }
+
+    /// Queues a product without outer dimensions.
+    fn multiply_batch(&mut self, product: &Product) -> Result<()> {
+        if let Some(launch) = ThinProduct::launch(product) {
+            return self.launch(&launch);
+        }
+        if blas::is_missing() {
+            return self.launch(&TiledProduct::launch(product));
+        }
+        self.driver.with_blas(self.stream, |blas| blas.multiply(product))
+    }
 }
+
+/// Bytes of a batch whose product takes longer than its launch.
+const LONG: usize = 1 << 24;
 
 impl cuda::Queue for Queue<'_> {
     fn run_grid(&mut self, entry: usize, grid: (u32, u32, u32), block: u32, words: &[u64]) -> Result<()> {
@@ -166,13 +180,19 @@ impl cuda::Queue for Queue<'_> {
     }
 
     fn multiply(&mut self, product: &Product) -> Result<()> {
-        if let Some(launch) = ThinProduct::launch(product) {
-            return self.launch(&launch);
+        if product.outer.is_empty() {
+            return self.multiply_batch(product);
         }
-        if blas::is_missing() {
-            return self.launch(&TiledProduct::launch(product));
+        let thin = product.batch_bytes() >= LONG
+            && product.batches().next().is_some_and(|batch| ThinProduct::launch(&batch).is_some());
+        if !thin && !blas::is_missing() {
+            let place = self.scratch(3 * 8 * product.count() as u64)?;
+            if let Some(launch) = Addresses::launch(product, place) {
+                self.launch(&launch)?;
+                return self.driver.with_blas(self.stream, |blas| blas.multiply_at(product, place));
+            }
         }
-        self.driver.with_blas(self.stream, |blas| blas.multiply(product))
+        product.batches().try_for_each(|batch| self.multiply_batch(&batch))
     }
 
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {

@@ -12,8 +12,8 @@ use crate::array::{Class, Dtype, contiguous_strides};
 use crate::kernel::cuda::{Planned, Product};
 use crate::kernel::fft::{FftSpec, OwnFft, OwnPlan, Transform};
 use crate::kernel::{
-    Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew, ThinProduct,
-    TiledProduct, Top,
+    Addresses, Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew,
+    ThinProduct, TiledProduct, Top,
 };
 use crate::ops::folds::{AMAX, MAX, SUM};
 use crate::ops::reduce::{AMIN, MIN, PROD};
@@ -105,6 +105,7 @@ fn texts() -> Vec<Vec<String>> {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::C64, Dtype::C128] {
         others.push(general(&sample(TiledProduct { dtype }, &[4; 4], &[dtype; 3], false)));
     }
+    others.push(general(&sample(Addresses, &[4; 2], &[Dtype::F32; 4], false)));
     for dtype in ThinProduct::dtypes() {
         others.push(general(&thin(dtype, [1, 128, 512], true)));
     }

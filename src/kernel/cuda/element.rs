@@ -343,10 +343,31 @@ impl<'a> Code<'a> {
             return;
         }
         let _ = write!(out, "{class} r{reg}; {{ ");
+        let rounds_once = instr.f.select && self.selects_rounded(instr);
         for (i, (name, arg)) in ["a", "b", "c", "d"].iter().zip(&instr.args).enumerate() {
-            let _ = write!(out, "const {} {name} = {}; ", class_type(map.dtype(*arg).class()), argument(i));
+            let value = match rounds_once && i > 0 && self.is_number(*arg) {
+                true => format!("round_{}({})", instr.dtype, argument(i)),
+                false => argument(i),
+            };
+            let _ = write!(out, "const {} {name} = {value}; ", class_type(map.dtype(*arg).class()));
         }
-        let _ = writeln!(out, "r{reg} = round_{}({}); }}", instr.dtype, instr.f.cuda.of(instr.class));
+        let text = instr.f.cuda.of(instr.class);
+        let _ = match rounds_once {
+            true => writeln!(out, "r{reg} = {text}; }}"),
+            false => writeln!(out, "r{reg} = round_{}({text}); }}", instr.dtype),
+        };
+    }
+
+    fn is_number(&self, reg: u16) -> bool {
+        matches!(self.map.sources.get(usize::from(reg)), Some(Source::Number { .. }))
+    }
+
+    /// True when each value that a selection chooses from has been rounded to its dtype, or is the same for all elements.
+    fn selects_rounded(&self, instr: &Instr) -> bool {
+        let is_made = |reg: u16| usize::from(reg) >= self.map.sources.len();
+        let is_rounded =
+            |reg: &u16| self.is_number(*reg) || is_made(*reg) && self.map.dtype(*reg) == instr.dtype;
+        instr.args.iter().skip(1).all(is_rounded)
     }
 
     fn stores(&self, out: &mut String) {

@@ -25,6 +25,7 @@ use crate::base::Result;
 use crate::kernel::fft::FftPlan;
 use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use interpret::Encoded;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The source's dependencies besides its program: vector width, index width, kinds of views.
@@ -106,6 +107,55 @@ pub struct Product {
     pub out: Ptr,
     /// The distance between results of a batch, in elements.
     pub out_step: i64,
+    /// More dimensions of the batch, the outermost first: batches that do not lie at even distances.
+    pub outer: SmallVec<[Outer; 2]>,
+}
+
+/// A dimension of batches of a [`Product`].
+#[derive(Clone, Copy)]
+pub struct Outer {
+    /// Number of batches.
+    pub extent: usize,
+    /// Distances between left operands, right operands and results, in elements.
+    pub steps: [i64; 3],
+}
+
+impl Product {
+    /// Number of products in all batches.
+    pub fn count(&self) -> usize {
+        self.outer.iter().map(|outer| outer.extent).product::<usize>() * self.batch
+    }
+
+    /// Bytes of the operands of one batch.
+    pub fn batch_bytes(&self) -> usize {
+        let [m, n, k] = self.sizes;
+        let elements = self.batch.saturating_mul(k).saturating_mul(m.saturating_add(n));
+        elements.saturating_mul(self.dtype.size())
+    }
+
+    /// The batches, each as a product without outer dimensions.
+    pub fn batches(&self) -> impl Iterator<Item = Product> + '_ {
+        let count: usize = self.outer.iter().map(|outer| outer.extent).product();
+        let size = self.dtype.size() as i64;
+        (0..count).map(move |mut rest| {
+            let mut offsets = [0i64; 3];
+            for outer in self.outer.iter().rev() {
+                let at = (rest % outer.extent) as i64;
+                rest /= outer.extent;
+                for (offset, step) in offsets.iter_mut().zip(outer.steps) {
+                    *offset += at * step * size;
+                }
+            }
+            let at = |ptr: Ptr, number: usize| ptr.wrapping_add_signed(offsets[number]);
+            Product {
+                left: Operand { ptr: at(self.left.ptr, 0), ..self.left },
+                right: Operand { ptr: at(self.right.ptr, 1), ..self.right },
+                out: at(self.out, 2),
+                outer: SmallVec::new(),
+                ..*self
+            }
+        })
+    }
 }
 
 #[cfg(test)]
@@ -118,11 +168,22 @@ impl Product {
             Operand { ptr, transposed, leading, step: (rows * columns) as i64 }
         };
         let (left, right) = (operand(m, k, transposed[0]), operand(k, n, transposed[1]));
-        Product { dtype, tf32: false, sizes, batch: 3, left, right, out: 0, out_step: (m * n) as i64 }
+        Product {
+            dtype,
+            tf32: false,
+            sizes,
+            batch: 3,
+            left,
+            right,
+            out: 0,
+            out_step: (m * n) as i64,
+            outer: SmallVec::new(),
+        }
     }
 }
 
 /// An operand of a [`Product`].
+#[derive(Clone, Copy)]
 pub struct Operand {
     /// The first element.
     pub ptr: Ptr,

@@ -8,7 +8,7 @@ use crate::driver::cuda::ships;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{Planned, Product, Queue};
 use crate::kernel::fft::{Fft, FftSpec, OwnPlan};
-use crate::kernel::{Launch, Ptr, Rows, ThinProduct, TiledProduct};
+use crate::kernel::{Addresses, Launch, Ptr, Rows, ThinProduct, TiledProduct};
 use crate::ops::signature::{Default, Kind, Param};
 use crate::ops::testing::{GPU, Lab};
 use crate::ops::{Arg, Args, Call, Data, Op, apply, table};
@@ -79,7 +79,12 @@ impl Queue for Spy {
         Ok(())
     }
     fn multiply(&mut self, product: &Product) -> Result<()> {
-        self.look(&ThinProduct::launch(product).unwrap_or_else(|| TiledProduct::launch(product)));
+        for batch in product.batches() {
+            self.look(&ThinProduct::launch(&batch).unwrap_or_else(|| TiledProduct::launch(&batch)));
+        }
+        if let Some(addresses) = Addresses::launch(product, 0) {
+            self.look(&addresses);
+        }
         Ok(())
     }
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {

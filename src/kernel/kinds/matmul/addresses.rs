@@ -96,3 +96,33 @@ impl Kind for Addresses {
         queue.run(0, blocks(count, 256), 256, &words)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::cuda::Outer;
+    use crate::kernel::host;
+
+    #[test]
+    fn addresses_are_those_of_the_batches() {
+        let mut product = Product::of_matrices(Dtype::F16, [4, 5, 6], [false, true], 4096);
+        let of = |extent, steps| Outer { extent, steps };
+        product.outer.extend([of(2, [1000, 0, 120]), of(3, [24, 7, 60]), of(1, [9, 9, 9])]);
+        let mut place = vec![0u64; 3 * product.count()];
+        let launch = Addresses::launch(&product, place.as_mut_ptr() as Ptr).unwrap();
+        // SAFETY: the launch writes the place alone.
+        unsafe { host::run(&launch, &FaultSlot::default()) };
+        let mut want = [vec![], vec![], vec![]];
+        for batch in product.batches() {
+            for number in 0..batch.batch as i64 {
+                let at = |ptr: Ptr, step: i64| ptr.wrapping_add_signed(2 * number * step);
+                want[0].push(at(batch.left.ptr, batch.left.step));
+                want[1].push(at(batch.right.ptr, batch.right.step));
+                want[2].push(at(batch.out, batch.out_step));
+            }
+        }
+        assert_eq!(place, want.concat());
+        product.outer.extend([of(1, [0; 3]); DIMS]);
+        assert!(Addresses::launch(&product, 0).is_none(), "more dimensions than the kernel has");
+    }
+}

@@ -4,6 +4,7 @@
 //! transposed operands. An operand whose strides form a matrix in either order is used in place; any other is
 //! packed first.
 
+mod addresses;
 mod host;
 mod thin;
 mod tiled;
@@ -12,13 +13,14 @@ use crate::array::{Class, Dims, Dtype, Strides};
 use crate::base::Result;
 use crate::kernel::cuda::operand::{copy, packed};
 use crate::kernel::cuda::{
-    CudaSource, Operand, Product, Queue, Signature, any_dtype, assemble, dtype_number,
+    CudaSource, Operand, Outer, Product, Queue, Signature, any_dtype, assemble, dtype_number,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, View};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
+pub use addresses::Addresses;
 pub use thin::ThinProduct;
 pub use tiled::TiledProduct;
 
@@ -107,8 +109,8 @@ fn operand(
     Ok((place, false, columns.max(1) as i64))
 }
 
-/// Splits the batch dimensions: the innermost ones with a common step in all three views run as one strided
-/// batch, the others one by one.
+/// Splits the batch dimensions: the innermost ones with a common step in all three views are one strided batch. Returns
+/// the first of them, the size of the batch, and the steps.
 fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isize; 3]) {
     let real: SmallVec<[usize; 6]> = (0..batch.len()).filter(|&d| batch[d] != 1).collect();
     let Some((&last, outer)) = real.split_last() else { return (0, 1, [0; 3]) };
@@ -212,64 +214,58 @@ impl Kind for Matmul {
             let count = batch.iter().product::<usize>() * m * n;
             return queue.clear(out.ptr, count as u64 * size);
         }
-        let by_blas = by_blas(self.dtype);
-        let (left, right) = match by_blas {
-            true => (
-                operand(queue, &batch, m, k, &launch.views[0])?,
-                operand(queue, &batch, k, n, &launch.views[1])?,
-            ),
-            false => ((launch.views[0].clone(), false, 0), (launch.views[1].clone(), false, 0)),
-        };
-        let (first, count, steps) = strided_batch(&batch, [&left.0.strides, &right.0.strides, &out.strides]);
-        // Integers run one product at a time.
-        let (first, count) = if by_blas { (first, count) } else { (batch.len(), 1) };
-        let outer = &batch[..first];
-        let mut at: SmallVec<[usize; 6]> = SmallVec::from_elem(0, outer.len());
+        if by_blas(self.dtype) {
+            let left = operand(queue, &batch, m, k, &launch.views[0])?;
+            let right = operand(queue, &batch, k, n, &launch.views[1])?;
+            let strides = [&left.0.strides, &right.0.strides, &out.strides];
+            let (first, count, steps) = strided_batch(&batch, strides);
+            let outer = (0..first)
+                .filter(|&d| batch[d] != 1)
+                .map(|d| Outer { extent: batch[d], steps: strides.map(|strides| strides[d] as i64) });
+            let operand = |(view, transposed, leading): &(View, bool, i64), step: isize| Operand {
+                ptr: view.ptr,
+                transposed: *transposed,
+                leading: *leading,
+                step: step as i64,
+            };
+            return queue.multiply(&Product {
+                dtype: self.dtype,
+                tf32: self.tf32,
+                sizes: [m, n, k],
+                batch: count,
+                left: operand(&left, steps[0]),
+                right: operand(&right, steps[1]),
+                out: out.ptr,
+                out_step: steps[2] as i64,
+                outer: outer.collect(),
+            });
+        }
+        let mut at: SmallVec<[usize; 6]> = SmallVec::from_elem(0, batch.len());
         let address = |view: &View, at: &[usize]| {
             let offset: u64 = at.iter().zip(&view.strides).map(|(&i, &s)| i as u64 * s as u64).sum();
             view.ptr + offset * size
         };
-        for _ in 0..outer.iter().product::<usize>() {
-            let pointers = [&left.0, &right.0, &out].map(|view| address(view, &at));
-            if by_blas {
-                let operand = |i: usize, (_, transposed, leading): &(View, bool, i64)| Operand {
-                    ptr: pointers[i],
-                    transposed: *transposed,
-                    leading: *leading,
-                    step: steps[i] as i64,
-                };
-                let product = Product {
-                    dtype: self.dtype,
-                    tf32: self.tf32,
-                    sizes: [m, n, k],
-                    batch: count,
-                    left: operand(0, &left),
-                    right: operand(1, &right),
-                    out: pointers[2],
-                    out_step: steps[2] as i64,
-                };
-                queue.multiply(&product)?;
-            } else {
-                let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64 * size;
-                let words = [
-                    pointers[0],
-                    pointers[1],
-                    pointers[2],
-                    m as u64,
-                    n as u64,
-                    k as u64,
-                    stride(&left.0, 0),
-                    stride(&left.0, 1),
-                    stride(&right.0, 0),
-                    stride(&right.0, 1),
-                    size,
-                    dtype_number(self.dtype),
-                ];
-                queue.run(0, (m.div_ceil(16) * n.div_ceil(16)) as u32, 256, &words)?;
-            }
-            for d in (0..outer.len()).rev() {
+        let stride = |view: &View, i: usize| view.strides[batch.len() + i] as u64 * size;
+        let [left, right] = [&launch.views[0], &launch.views[1]];
+        for _ in 0..batch.iter().product::<usize>() {
+            let words = [
+                address(left, &at),
+                address(right, &at),
+                address(&out, &at),
+                m as u64,
+                n as u64,
+                k as u64,
+                stride(left, 0),
+                stride(left, 1),
+                stride(right, 0),
+                stride(right, 1),
+                size,
+                dtype_number(self.dtype),
+            ];
+            queue.run(0, (m.div_ceil(16) * n.div_ceil(16)) as u32, 256, &words)?;
+            for d in (0..batch.len()).rev() {
                 at[d] += 1;
-                if at[d] < outer[d] {
+                if at[d] < batch[d] {
                     break;
                 }
                 at[d] = 0;
