@@ -41,9 +41,10 @@ impl<'a> Compiler<'_, '_, 'a> {
             && let Some(Location::Register(dst)) = self.resolve(name)?
             && writes_late(value)
         {
-            return self.expr(value, dst);
+            return self.expr_of_variable(value, dst);
         }
         self.temporary(|c| {
+            let dead = c.last().next;
             // A variable's value is read from its own register, unless evaluating the target may assign the
             // variable.
             let src = match &target.kind {
@@ -54,7 +55,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                     src
                 }
             };
-            c.store_to(target, value.span, src)
+            c.store_to(target, value.span, src, dead)
         })
     }
 
@@ -83,6 +84,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 c.emit_at(op, span, spans, dead);
                 return Ok(());
             }
+            let temporaries = c.last().next;
             let target = c.target(target, Some(value))?;
             let dst = c.temp()?;
             match &target {
@@ -99,14 +101,15 @@ impl<'a> Compiler<'_, '_, 'a> {
             let dead = c.last().next;
             let b = c.operand(value)?;
             c.emit_at(binary_op(op, dst, dst, b), span, spans, dead);
-            c.store(target, dst, value.span)
+            c.store(target, dst, value.span, temporaries)
         })
     }
 
-    /// Evaluates the parts of `target` and stores `src`.
-    fn store_to(&mut self, target: &'a Expr, value_span: Span, src: Reg) -> Result<()> {
+    /// Evaluates the parts of `target` and stores `src`, which is released if it is among the registers from
+    /// `dead` on.
+    fn store_to(&mut self, target: &'a Expr, value_span: Span, src: Reg, dead: Reg) -> Result<()> {
         match &target.kind {
-            ExprKind::Paren(inner) => self.deeper(target.span, |c| c.store_to(inner, value_span, src)),
+            ExprKind::Paren(inner) => self.deeper(target.span, |c| c.store_to(inner, value_span, src, dead)),
             ExprKind::Tuple(items) | ExprKind::List(items) => self.temporary(|c| {
                 let count = u16::try_from(items.len()).map_err(|_| error::function_size())?;
                 let base = c.reserve(count)?;
@@ -116,14 +119,15 @@ impl<'a> Compiler<'_, '_, 'a> {
                 let shape = PatternShape { count, rest, names: Box::default(), list: false };
                 let shape = c.pattern_shape(shape)?;
                 c.emit_at(Op::Unpack { src, base, shape }, target.span, vec![value_span], u16::MAX);
+                c.emit(Op::Clear { from: src, count: 1 });
                 for (reg, Item::One(e) | Item::Spread(e)) in (base..).zip(items) {
-                    c.deeper(target.span, |c| c.store_to(e, value_span, reg))?;
+                    c.deeper(target.span, |c| c.store_to(e, value_span, reg, dead))?;
                 }
                 Ok(())
             }),
             _ => self.temporary(|c| {
                 let target = c.target(target, None)?;
-                c.store(target, src, value_span)
+                c.store(target, src, value_span, dead)
             }),
         }
     }
@@ -183,12 +187,13 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    fn store(&mut self, target: Target<'a>, src: Reg, value_span: Span) -> Result<()> {
+    /// Stores `src`. Registers from `dead` on are temporary: this releases them.
+    fn store(&mut self, target: Target<'a>, src: Reg, value_span: Span, dead: Reg) -> Result<()> {
         match target {
             Target::Variable(name, span) => self.write(name, span, src),
             Target::Index { container, index, clear, mut spans, span } => {
                 spans.push(value_span);
-                self.emit_at(Op::SetIndex { a: container, b: index, src }, span, spans, u16::MAX);
+                self.emit_at(Op::SetIndex { a: container, b: index, src }, span, spans, dead);
                 if clear {
                     self.emit(Op::Clear { from: container, count: 1 });
                 }
@@ -197,17 +202,20 @@ impl<'a> Compiler<'_, '_, 'a> {
             Target::Field { record, name, mut spans, span, parent } => {
                 spans.push(value_span);
                 let k = self.name_constant(name)?;
-                self.emit_at(Op::SetField { a: record, k, src }, span, spans, u16::MAX);
+                self.emit_at(Op::SetField { a: record, k, src }, span, spans, dead);
                 match parent.map(|p| *p) {
                     // The root is a native or a literal: there is nothing to rebind, and its attribute was
                     // assigned in place.
-                    None => Ok(()),
+                    None => {
+                        self.emit(Op::Clear { from: record, count: 1 });
+                        Ok(())
+                    }
                     Some(Target::Variable(name, _))
                         if matches!(self.resolve(name)?, Some(Location::Builtin(_))) =>
                     {
                         Ok(())
                     }
-                    Some(parent) => self.store(parent, record, value_span),
+                    Some(parent) => self.store(parent, record, value_span, dead),
                 }
             }
         }
@@ -216,7 +224,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Rebinds an existing name.
     fn write(&mut self, name: &Rc<str>, span: Span, src: Reg) -> Result<()> {
         match self.resolve(name)? {
-            _ if &**name == "_" => {}
+            _ if &**name == "_" => drop(self.emit(Op::Clear { from: src, count: 1 })),
             Some(Location::Register(dst)) => drop(self.emit(Op::Move { take: true, dst, src })),
             Some(Location::Cell(cell)) => drop(self.emit(Op::SetCell { take: true, cell, src })),
             Some(Location::Capture(index)) => drop(self.emit(Op::SetCapture { take: true, src, index })),

@@ -205,7 +205,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     }
 }
 
-fn unparen(mut expr: &Expr) -> &Expr {
+pub(super) fn unparen(mut expr: &Expr) -> &Expr {
     while let ExprKind::Paren(inner) = &expr.kind {
         expr = inner;
     }

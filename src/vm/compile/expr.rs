@@ -7,6 +7,7 @@ use foldhash::HashSet;
 use super::super::bytecode::Op;
 use super::super::error;
 use super::super::value::Value;
+use super::call::unparen;
 use super::emit::ConstKey;
 use super::scope::Location;
 use super::{Compiler, Exit, Reg, mentions};
@@ -23,6 +24,39 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// blocks or `and`/`or` (see [`writes_late`]).
     pub(super) fn expr(&mut self, expr: &'a Expr, dst: Reg) -> Result<()> {
         self.deeper(expr.span, |c| c.located(expr.span, |c| c.expr_kind(expr, dst)))
+    }
+
+    /// [`Self::expr`] for a variable's register. `expr` [writes late](writes_late).
+    pub(super) fn expr_of_variable(&mut self, expr: &'a Expr, variable: Reg) -> Result<()> {
+        let outer = std::mem::replace(&mut self.last().variable, variable);
+        let result = self.expr(expr, variable);
+        self.last().variable = outer;
+        result
+    }
+
+    /// Evaluates a container, of which an instruction then takes a part into `dst`: into a variable's own register,
+    /// or into `dst`, so that nothing keeps the container. The second value says that it is in neither and must be
+    /// cleared. `later` is evaluated before the instruction.
+    fn container(&mut self, expr: &'a Expr, later: Option<&'a Expr>, dst: Reg) -> Result<(Reg, bool)> {
+        if let ExprKind::Name(name) = &unparen(expr).kind {
+            let once = self.functions.len() == 1 && self.last().loops.is_empty();
+            let assigned = later.is_some_and(mentions::has_block);
+            match self.resolve(name)? {
+                Some(Location::Register(reg)) if !assigned => return Ok((reg, false)),
+                // The variable keeps the container, unless it gets another value later. So clearing is not
+                // worth an instruction in code that runs often.
+                _ if !once => {
+                    let reg = self.temp()?;
+                    self.expr(expr, reg)?;
+                    return Ok((reg, false));
+                }
+                _ => {}
+            }
+        }
+        let clear = dst == self.last().variable;
+        let reg = if clear { self.temp()? } else { dst };
+        self.expr(expr, reg)?;
+        Ok((reg, clear))
     }
 
     /// Evaluates `expr` into a register: a variable's own, or a fresh one.
@@ -396,6 +430,9 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn shortcut(&mut self, a: &'a Expr, b: &'a Expr, sense: bool, dst: Reg) -> Result<()> {
         self.expr(a, dst)?;
         let jump = self.emit_at(Op::JumpIf { sense, a: dst, offset: 0 }, a.span, vec![a.span], u16::MAX);
+        if owns(a) && runs(b) {
+            self.emit(Op::Clear { from: dst, count: 1 });
+        }
         self.expr(b, dst)?;
         self.patch(jump);
         Ok(())
@@ -464,9 +501,12 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn member(&mut self, inner: &'a Expr, name: &'a Name, span: Span, dst: Reg) -> Result<()> {
         self.temporary(|c| {
             let dead = c.last().next;
-            let a = c.operand(inner)?;
+            let (a, clear) = c.container(inner, None, dst)?;
             let k = c.name_constant(&name.text)?;
             c.emit_at(Op::Field { dst, a, k }, span, vec![inner.span, name.span], dead);
+            if clear {
+                c.emit(Op::Clear { from: a, count: 1 });
+            }
             Ok(())
         })
     }
@@ -474,12 +514,16 @@ impl<'a> Compiler<'_, '_, 'a> {
     fn index(&mut self, inner: &'a Expr, indices: &'a [Expr], span: Span, dst: Reg) -> Result<()> {
         self.temporary(|c| {
             let dead = c.last().next;
-            let a = match indices {
-                [only] => c.operand_before(inner, only)?,
-                _ => c.operand(inner)?,
+            let later = match indices {
+                [only] => Some(only),
+                _ => None,
             };
+            let (a, clear) = c.container(inner, later, dst)?;
             let b = c.index_value(indices)?;
             c.emit_at(Op::Index { dst, a, b }, span, index_spans(inner, indices), dead);
+            if clear {
+                c.emit(Op::Clear { from: a, count: 1 });
+            }
             Ok(())
         })
     }
@@ -579,11 +623,13 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.emit(Op::PopHandler { flush: true });
         let end = self.emit(Op::Jump { offset: 0 });
         self.patch(handler);
+        // What the failed block had begun to make.
+        self.emit(Op::Clear { from: dst, count: 1 });
         self.open_scope_at(error);
         if let Some(name) = name {
             self.declare(&name.text, error);
         }
-        self.block(catch, Some(dst))?;
+        self.last_block(catch, dst)?;
         self.close_scope();
         self.patch(end);
         Ok(())
@@ -614,6 +660,21 @@ pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
         Binary::Mod => Op::Mod { dst, a, b },
         _ => Op::Binary { op: op as u8, dst, a, b },
     }
+}
+
+/// Whether a value may be the only owner of memory.
+fn owns(expr: &Expr) -> bool {
+    use ExprKind::*;
+    matches!(
+        unparen(expr).kind,
+        Call(..) | Pipe(..) | Index(..) | List(_) | Tuple(_) | Record(_) | Binary(..)
+    )
+}
+
+/// Whether evaluating this does more than to load a value.
+fn runs(expr: &Expr) -> bool {
+    use ExprKind::*;
+    !matches!(unparen(expr).kind, None | Bool(_) | Int(_) | Float(_) | Str(_) | Name(_) | Chain(..))
 }
 
 /// Whether [`Compiler::expr`] writes its target only when the value is complete, so that the target may be a

@@ -44,6 +44,14 @@ pub(super) fn in_statements(statements: &[Stmt]) -> NameSet {
     walk.inner
 }
 
+/// Every name mentioned in an expression.
+pub(super) fn in_expr(expr: &Expr) -> NameSet {
+    let mut walk = Walk { todo: Vec::new(), inner: NameSet::default(), assigned: NameSet::default() };
+    walk.todo.push((Node::Expr(expr), true));
+    walk.run();
+    walk.inner
+}
+
 /// Whether evaluating this may assign a variable, which requires a block.
 pub(super) fn has_block(expr: &Expr) -> bool {
     let mut todo = vec![expr];

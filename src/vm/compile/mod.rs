@@ -117,6 +117,8 @@ struct Function<'a> {
     scopes: Vec<Scope>,
     next: Reg,
     most: Reg,
+    /// The variable that the expression being compiled is written to; 0 for none.
+    variable: Reg,
     loops: Vec<Loop>,
     exits: Vec<Exit<'a>>,
     /// Names mentioned by nested functions.
@@ -314,6 +316,7 @@ impl Function<'_> {
             scopes: Vec::new(),
             next: 1,
             most: 1,
+            variable: 0,
             loops: Vec::new(),
             exits: Vec::new(),
             inner,

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::super::bytecode::Op;
 use super::super::error;
 use super::super::function::PatternShape;
+use super::scope::Scope;
 use super::{Compiler, Reg};
 use crate::base::{Result, Span};
 use crate::check::bound_names;
@@ -96,6 +97,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         let from = self.last().next;
         let value = self.temp()?;
         self.expr(subject, value)?;
+        // A variable keeps its value and the parts of it.
+        let is_variable = matches!(subject.kind, ExprKind::Name(_));
         let (mut ends, mut most) = (Vec::new(), value + 1);
         for arm in arms {
             self.open_scope();
@@ -104,7 +107,14 @@ impl<'a> Compiler<'_, '_, 'a> {
             if let Some(guard) = &arm.guard {
                 self.condition(guard, false, &mut fails)?;
             }
-            self.expr(&arm.body, dst)?;
+            most = most.max(self.last().next);
+            if !is_variable {
+                self.clear_unbound(value, most);
+            }
+            match &arm.body.kind {
+                ExprKind::Block(block) => self.located(arm.body.span, |c| c.last_block(block, dst))?,
+                _ => self.expr(&arm.body, dst)?,
+            }
             most = most.max(self.last().next);
             if let Some(from) = self.leave_scope() {
                 self.last().next = from;
@@ -118,6 +128,19 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.emit(Op::Clear { from, count: most - from });
         self.last().next = from;
         Ok(())
+    }
+
+    /// Releases the registers from `from` to `end` that hold no variable of the innermost scope.
+    fn clear_unbound(&mut self, from: Reg, end: Reg) {
+        let mut bound: Vec<Reg> = self.last().scopes.last().map(Scope::registers).unwrap_or_default();
+        bound.sort_unstable();
+        let mut from = from;
+        for reg in bound.into_iter().chain([end]) {
+            if reg > from {
+                self.emit(Op::Clear { from, count: reg - from });
+            }
+            from = from.max(reg.saturating_add(1));
+        }
     }
 
     /// Jumps away if the value in `reg` does not match; otherwise moves the bound values to the registers

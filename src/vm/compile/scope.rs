@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use super::super::bytecode::Op;
 use super::super::function::{Capture, Named};
 use super::super::value::Value;
-use super::{Compiler, Mode, Reg};
+use super::{Compiler, Exit, Mode, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
 
@@ -19,19 +19,26 @@ pub(super) struct Scope {
     /// How many of `locals` are visible, while some are hidden.
     shown: Option<usize>,
     from: Reg,
+    /// Whether nothing reads the variables of the scope around it once this one ends.
+    last: bool,
+    /// Whether a variable has taken the register of one of these names.
+    reused: bool,
     /// Number of names given to the function's registers before this scope.
     named: usize,
 }
 
-/// A name, its register, and whether that holds a cell.
+/// A name, its register, whether that holds a cell, and whether it is never written again.
 struct Local {
     name: Rc<str>,
     reg: Reg,
     cell: bool,
+    fixed: bool,
 }
 
 /// Up to this many names are searched linearly.
 const FEW: usize = 12;
+/// Inside more `defer`s and regions than this, no variable takes the register of another.
+const MANY_EXITS: usize = 64;
 
 impl Scope {
     pub(super) fn names(&self) -> impl Iterator<Item = Rc<str>> {
@@ -41,6 +48,16 @@ impl Scope {
     /// The number of names.
     pub(super) fn count(&self) -> usize {
         self.locals.len()
+    }
+
+    /// The registers of its names.
+    pub(super) fn registers(&self) -> Vec<Reg> {
+        self.locals.iter().map(|local| local.reg).collect()
+    }
+
+    /// Whether a variable has taken the register of one of these names.
+    pub(super) fn reused(&self) -> bool {
+        self.reused
     }
 
     fn push(&mut self, local: Local) {
@@ -56,15 +73,16 @@ impl Scope {
         self.locals.push(local);
     }
 
-    /// The innermost variable of this name.
-    fn find(&self, name: &str) -> Option<&Local> {
+    /// The innermost variable of this name, and its position.
+    fn find(&self, name: &str) -> Option<(usize, &Local)> {
         let shown = self.shown.unwrap_or(self.locals.len());
         if self.locals.len() <= FEW {
-            return self.locals[..shown].iter().rev().find(|local| *local.name == *name);
+            return self.locals[..shown].iter().enumerate().rev().find(|(_, local)| *local.name == *name);
         }
         let places = self.index.get(name)?;
         let before = places.partition_point(|&at| at < shown);
-        Some(&self.locals[places[before.checked_sub(1)?]])
+        let at = places[before.checked_sub(1)?];
+        Some((at, &self.locals[at]))
     }
 }
 
@@ -92,8 +110,18 @@ impl<'a> Compiler<'_, '_, 'a> {
             index: HashMap::default(),
             shown: None,
             from,
+            last: false,
+            reused: false,
             named,
         });
+    }
+
+    /// [`Self::open_scope`] for a block that is the whole rest of the scope around it.
+    pub(super) fn open_last_scope(&mut self) {
+        self.open_scope();
+        if let Some(scope) = self.last().scopes.last_mut() {
+            scope.last = true;
+        }
     }
 
     /// Ends a block: releases its variables and frees their registers.
@@ -154,8 +182,47 @@ impl<'a> Compiler<'_, '_, 'a> {
         } else if self.is_top_level() && (self.mode == Mode::Input || self.is_shared(name)) {
             let slot = self.slot(name);
             self.emit(Op::SetGlobal { take: true, src: reg, slot });
+        } else if let Some((dst, cell)) = self.replaced(name) {
+            if cell {
+                // Closures keep the cell of the variable that they captured.
+                self.emit(Op::NewCell { reg });
+            }
+            self.emit(Op::Move { take: true, dst, src: reg });
         } else {
             self.declare_register(name, reg);
+        }
+    }
+
+    /// The register of the variable that a new variable `name` hides for good, and whether it holds a cell. The
+    /// new one takes that register, so that the old value is released at once.
+    fn replaced(&mut self, name: &str) -> Option<(Reg, bool)> {
+        let function = self.last();
+        let mut scopes = function.scopes.iter().enumerate().rev();
+        let (depth, at, local) = scopes.find_map(|(depth, scope)| match scope.find(name) {
+            Some((at, local)) => Some(Some((depth, at, local))),
+            None => (!scope.last).then_some(None),
+        })??;
+        let (reg, cell, fixed) = (local.reg, local.cell, local.fixed);
+        // What `defer` runs later still sees the old variable.
+        let reads = |exit: &Exit| match *exit {
+            Exit::Defer(e, scopes, names) => {
+                (depth + 1 < scopes || (depth + 1 == scopes && at < names))
+                    && mentions::in_expr(e).contains(name)
+            }
+            Exit::Handler | Exit::Context => false,
+        };
+        if fixed || function.exits.len() > MANY_EXITS || function.exits.iter().any(reads) {
+            return None;
+        }
+        function.scopes[depth].reused = true;
+        Some((reg, cell))
+    }
+
+    /// [`Self::replaced`] for a variable outside of cells, whose new value may be written there directly.
+    pub(super) fn replaced_register(&mut self, name: &str) -> Option<Reg> {
+        match self.replaced(name)? {
+            (reg, false) if !self.is_shared(name) => Some(reg),
+            _ => None,
         }
     }
 
@@ -168,21 +235,21 @@ impl<'a> Compiler<'_, '_, 'a> {
         if self.is_top_level() {
             self.exported.insert(Rc::clone(name));
         }
-        self.push_local(name, reg, cell);
+        self.push_local(Local { name: Rc::clone(name), reg, cell, fixed: false });
     }
 
     /// Names a register that is never written again.
     pub(super) fn declare_plain(&mut self, name: &Rc<str>, reg: Reg) {
-        self.push_local(name, reg, false);
+        self.push_local(Local { name: Rc::clone(name), reg, cell: false, fixed: true });
     }
 
-    fn push_local(&mut self, name: &Rc<str>, reg: Reg, cell: bool) {
-        let name = self.intern(name);
+    fn push_local(&mut self, local: Local) {
+        let name = self.intern(&local.name);
         let function = self.last();
         let during = function.code.len() as u32..u32::MAX;
-        function.places.names.push(Named { name: Rc::clone(&name), register: reg, during });
+        function.places.names.push(Named { name: Rc::clone(&name), register: local.reg, during });
         if let Some(scope) = function.scopes.last_mut() {
-            scope.push(Local { name, reg, cell });
+            scope.push(Local { name, ..local });
         }
     }
 
@@ -203,12 +270,12 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     /// The place of a function's name that its block has already declared.
     pub(super) fn predeclared(&mut self, name: &str) -> Option<Location> {
-        let found = self.last().scopes.last()?.find(name)?;
+        let (_, found) = self.last().scopes.last()?.find(name)?;
         found.cell.then_some(Location::Cell(found.reg))
     }
 
     fn local(&self, depth: usize, name: &str) -> Option<(Reg, bool)> {
-        let found = self.functions[depth].scopes.iter().rev().find_map(|scope| scope.find(name))?;
+        let (_, found) = self.functions[depth].scopes.iter().rev().find_map(|scope| scope.find(name))?;
         Some((found.reg, found.cell))
     }
 

@@ -6,7 +6,7 @@ use super::super::bytecode::Op;
 use super::super::error;
 use super::super::function::Run;
 use super::super::value::Value;
-use super::expr::not_compiled;
+use super::expr::{not_compiled, writes_late};
 use super::scope::Scope;
 use super::{Compiler, Exit, Loop, Reg};
 use crate::base::{Result, Span};
@@ -28,11 +28,23 @@ impl<'a> Compiler<'_, '_, 'a> {
     pub(super) fn block(&mut self, block: &'a Block, dst: Option<Reg>) -> Result<()> {
         self.deeper(block.span, |c| {
             c.open_scope();
-            c.predeclare(&block.body)?;
-            c.statements(&block.body, dst)?;
-            c.close_scope();
-            Ok(())
+            c.block_body(block, dst)
         })
+    }
+
+    /// [`Self::block`] that is the whole rest of the scope around it.
+    pub(super) fn last_block(&mut self, block: &'a Block, dst: Reg) -> Result<()> {
+        self.deeper(block.span, |c| {
+            c.open_last_scope();
+            c.block_body(block, Some(dst))
+        })
+    }
+
+    fn block_body(&mut self, block: &'a Block, dst: Option<Reg>) -> Result<()> {
+        self.predeclare(&block.body)?;
+        self.statements(&block.body, dst)?;
+        self.close_scope();
+        Ok(())
     }
 
     /// The statements of a unit. Functions exist before the first statement runs.
@@ -152,15 +164,29 @@ impl<'a> Compiler<'_, '_, 'a> {
             && parts.len() == items.len()
             && items.iter().all(|item| matches!(item, Item::One(_)))
         {
-            return self.let_each(parts, items);
+            return self.binding(|c| c.let_each(parts, items));
         }
+        if let PatternKind::Bind(name) = &pattern.kind
+            && writes_late(value)
+            && let Some(dst) = self.replaced_register(&name.text)
+        {
+            return self.expr_of_variable(value, dst);
+        }
+        self.binding(|c| {
+            let reg = c.temp()?;
+            c.expr(value, reg)?;
+            c.pattern_of(pattern, reg, Some(value.span))
+        })
+    }
+
+    /// Runs `body`, which may declare names; then frees the registers it took if none is a new name's. (Others
+    /// are in global slots, in the registers of older variables or nowhere.)
+    fn binding(&mut self, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let from = self.last().next;
         let names_before = self.last().scopes.last().map_or(0, Scope::count);
-        let reg = self.temp()?;
-        self.expr(value, reg)?;
-        self.pattern_of(pattern, reg, Some(value.span))?;
-        // Names in global slots or nowhere occupy no register.
+        body(self)?;
         if self.last().scopes.last().map_or(0, Scope::count) == names_before {
-            self.last().next = reg;
+            self.last().next = from;
         }
         Ok(())
     }
@@ -239,9 +265,14 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
         self.predeclare(&block.body)?;
         self.statements(&block.body, None)?;
+        let reused = self.last().scopes.last().is_some_and(Scope::reused);
         self.close_scope();
         let Some(done) = self.last().loops.pop() else { return Ok(()) };
         self.patch_all(done.continues);
+        if reused {
+            // The loop variable's register holds what the body made.
+            self.emit(Op::Clear { from: dst, count: 1 });
+        }
         self.patch(start);
         let next = match ranged {
             true => Op::RangeNext { base, dst, offset: 0 },
@@ -425,7 +456,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.deeper(block.span, |c| {
             let deferred = block.body.iter().any(|s| matches!(s.kind, StmtKind::Defer(_)));
             let Some((last, before)) = block.body.split_last() else { return c.return_value(None) };
-            c.open_scope();
+            c.open_last_scope();
             c.predeclare(&block.body)?;
             match &last.kind {
                 StmtKind::Expr(e) if !deferred => {

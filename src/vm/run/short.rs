@@ -57,6 +57,12 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
                     dict.given(value);
                     // SAFETY: as said; destructors change no dict.
                     unsafe { put_copy(place, value) };
+                    // SAFETY: as said; a temporary is not used again.
+                    unsafe {
+                        if !value.is_plain() && src >= dead_from(pc, proto) {
+                            release(slot(src));
+                        }
+                    }
                     return Done::Plain;
                 }
                 if dict.add_plain(key, value) {
@@ -114,6 +120,16 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
         _ => {}
     }
     Done::No
+}
+
+/// The first register that is dead after the instruction at `pc`.
+///
+/// # Safety
+/// `pc` is an instruction of the code `proto`.
+unsafe fn dead_from(pc: *const Op, proto: *const Proto) -> u16 {
+    // SAFETY: the caller's promise.
+    let (at, places) = unsafe { (pc.offset_from((*proto).code.as_ptr()), &(*proto).places) };
+    places.dead_from.get(at as usize).copied().unwrap_or(u16::MAX)
 }
 
 /// Runs the fast path of a native. The register `first` holds its first argument or the receiver; `args` are

@@ -274,13 +274,13 @@ impl Vm {
                     list.change(|all| all.extend(items));
                 }
             }
-            Op::ListExtend { list, src } => self.list_extend(base, list, src)?,
+            Op::ListExtend { list, src } => self.list_extend(base, at, list, src)?,
             Op::NewTuple { dst, base: first, count } => {
                 let items = self.take_values(base, first, count)?;
                 self.calls.stack[register(dst)] = Value::tuple(items);
             }
             Op::TupleOfList { dst, src } => {
-                let items = match &self.calls.stack[register(src)] {
+                let items = match &self.given(true, register(src)) {
                     Value::List(list) => list.to_vec(),
                     _ => Vec::new(),
                 };
@@ -300,9 +300,9 @@ impl Vm {
                 self.calls.stack[register(dst)] = Value::Range(Rc::new(range));
             }
             Op::Index { dst, a, b } => self.index_step(base, at, dst, a, b)?,
-            Op::SetIndex { a, b, src } => self.set_index_step(base, a, b, src)?,
+            Op::SetIndex { a, b, src } => self.set_index_step(base, at, a, b, src)?,
             Op::Field { dst, a, k } => self.field_step(base, at, dst, a, &proto.consts[k as usize])?,
-            Op::SetField { a, k, src } => self.set_field_step(base, a, &proto.consts[k as usize], src)?,
+            Op::SetField { a, k, src } => self.set_field_step(base, at, a, &proto.consts[k as usize], src)?,
 
             Op::Unpack { src, base: first, shape } => {
                 self.unpack_step(base, src, first, &proto.shapes.patterns[shape as usize])?;
@@ -347,7 +347,7 @@ impl Vm {
                     other => error::throw_type(other.type_name()),
                 });
             }
-            Op::EnterContext { src } => self.enter_context(base, src)?,
+            Op::EnterContext { src } => self.enter_context(base, at, src)?,
             Op::EnterDevice { src } => self.enter_device(base, src)?,
             Op::ExitContext { count } => {
                 let left = self.calls.contexts.len().saturating_sub(count as usize);
@@ -359,8 +359,7 @@ impl Vm {
                 self.calls.stack[register(dst)] = self.place_value(value, &device)?;
             }
             Op::Typed { dst, a, b } => {
-                let (value, dtype) =
-                    (self.calls.stack[register(a)].clone(), self.calls.stack[register(b)].clone());
+                let (value, dtype) = (self.given(true, register(a)), self.calls.stack[register(b)].clone());
                 self.calls.stack[register(dst)] = self.typed_literal(&value, &dtype)?;
             }
 
@@ -371,7 +370,7 @@ impl Vm {
             }
             Op::Test { src, k } => {
                 let name = proto.consts[k as usize].as_str().unwrap_or("").to_string();
-                let function = self.calls.stack[register(src)].clone();
+                let function = self.given(true, register(src));
                 self.tests.push((name, function));
             }
         }

@@ -23,12 +23,12 @@ const SHORT: usize = 256;
 impl Vm {
     /// The value of an operand. It is moved out of its register if that is dead after the instruction.
     #[inline]
-    fn operand(&mut self, base: usize, reg: u16, dead_from: u16) -> Value {
+    pub(super) fn operand(&mut self, base: usize, reg: u16, dead_from: u16) -> Value {
         let register = &mut self.calls.stack[base + reg as usize];
         if reg >= dead_from { std::mem::take(register) } else { register.clone() }
     }
 
-    fn dead_from(&self, base: usize, at: usize) -> u16 {
+    pub(super) fn dead_from(&self, base: usize, at: usize) -> u16 {
         match &self.calls.stack[base] {
             Value::Fn(closure) => closure.proto.places.dead_from.get(at).copied().unwrap_or(u16::MAX),
             _ => u16::MAX,
@@ -184,23 +184,32 @@ impl Vm {
     }
 
     #[inline(never)]
-    pub(super) fn set_index_step(&mut self, base: usize, a: u16, b: u16, src: u16) -> Result<()> {
+    pub(super) fn set_index_step(&mut self, base: usize, at: usize, a: u16, b: u16, src: u16) -> Result<()> {
+        let dead = self.dead_from(base, at);
         let (container, index) = (&self.calls.stack[base + a as usize], &self.calls.stack[base + b as usize]);
         let value = &self.calls.stack[base + src as usize];
         match (container, index) {
-            (Value::Dict(dict), key) => return dict.set(key, value),
+            (Value::Dict(dict), key) => {
+                let set = dict.set(key, value);
+                drop((self.operand(base, b, dead), self.operand(base, src, dead)));
+                return set;
+            }
             (Value::List(list), &Value::Int(i)) => {
                 if let Some(slot) = list.slot(i) {
                     list.given(value);
                     // SAFETY: the register keeps the list alive, and destructors change no list.
                     unsafe { copy(slot, value) };
+                    drop(self.operand(base, src, dead));
                     return Ok(());
                 }
             }
             _ => {}
         }
-        let value = value.clone();
-        let (container, index) = (container.clone(), index.clone());
+        let container = container.clone();
+        let (index, value) = match b == src {
+            true => (index.clone(), value.clone()),
+            false => (self.operand(base, b, dead), self.operand(base, src, dead)),
+        };
         self.set_index(&container, &index, value)
     }
 
@@ -223,9 +232,17 @@ impl Vm {
 
     /// Replaces a record by one with a field changed, or assigns an attribute of an object.
     #[inline(never)]
-    pub(super) fn set_field_step(&mut self, base: usize, a: u16, name: &Value, src: u16) -> Result<()> {
+    pub(super) fn set_field_step(
+        &mut self,
+        base: usize,
+        at: usize,
+        a: u16,
+        name: &Value,
+        src: u16,
+    ) -> Result<()> {
         let name = name.as_str().unwrap_or("");
-        let value = self.calls.stack[base + src as usize].clone();
+        let dead = self.dead_from(base, at);
+        let value = self.operand(base, src, dead);
         if let Value::Record(record) = &mut self.calls.stack[base + a as usize] {
             let Some(at) = record.position(name) else {
                 let names: Vec<Rc<str>> = record.names().iter().cloned().collect();
@@ -248,8 +265,9 @@ impl Vm {
         Ok(self.calls.stack[from..from + count as usize].iter_mut().map(std::mem::take).collect())
     }
 
-    pub(super) fn list_extend(&mut self, base: usize, list: u16, src: u16) -> Result<()> {
-        let source = self.calls.stack[base + src as usize].clone();
+    pub(super) fn list_extend(&mut self, base: usize, at: usize, list: u16, src: u16) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let source = self.operand(base, src, dead);
         let items = match self.collect(&source) {
             Ok(items) => items,
             Err(error) if error::is_not_iterable(&error) => {

@@ -199,8 +199,9 @@ impl Vm {
         }
     }
 
-    pub(super) fn enter_context(&mut self, base: usize, src: u16) -> Result<()> {
-        let context = self.calls.stack[base + src as usize].clone();
+    pub(super) fn enter_context(&mut self, base: usize, at: usize, src: u16) -> Result<()> {
+        let dead = self.dead_from(base, at);
+        let context = self.operand(base, src, dead);
         let exit = match &context {
             Value::Object(handle) => {
                 let handle = Rc::clone(handle);
