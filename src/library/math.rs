@@ -185,30 +185,55 @@ fn whole_of(value: &Value, f: fn(f64) -> f64) -> Result<Value> {
     }
 }
 
+/// Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form, gives 2.67.
+fn round_float(x: f64, digits: i64) -> f64 {
+    // Beyond these bounds every float is kept, and every float is less than half a unit.
+    if !x.is_finite() || x == 0.0 || digits > 323 {
+        return x;
+    }
+    if digits < -308 {
+        return 0.0_f64.copysign(x);
+    }
+    let text = match digits {
+        0.. => format!("{x:.*}", digits as usize),
+        _ => {
+            let exponent =
+                format!("{x:e}").split_once('e').and_then(|(_, e)| e.parse::<i64>().ok()).unwrap_or(0);
+            match exponent + digits {
+                kept @ 0.. => format!("{x:.*e}", kept as usize),
+                // Between a tenth of a unit and a unit: a tie goes to 0, which is even.
+                -1 if exact(x.abs()).as_str() > "5" => {
+                    format!("{}1e{}", if x < 0.0 { "-" } else { "" }, -digits)
+                }
+                _ => return 0.0_f64.copysign(x),
+            }
+        }
+    };
+    text.parse().unwrap_or(x)
+}
+
+/// The significant digits of a float above 0, all of them: `5` for 500, `512` for 5.12.
+fn exact(x: f64) -> String {
+    let text = format!("{x:.770e}");
+    let digits = text.split_once('e').map_or(text.as_str(), |(digits, _)| digits);
+    digits.replacen('.', "", 1).trim_end_matches('0').to_string()
+}
+
 fn round(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let digits = args[1].as_int();
     match (&args[0], digits) {
         (Value::Float(x), None) => whole(x.round_ties_even()),
-        (Value::Float(x), Some(digits)) if !x.is_finite() || digits > 300 => Ok(Value::Float(*x)),
-        (Value::Float(x), Some(digits)) if digits >= 0 => {
-            // Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form,
-            // gives 2.67.
-            let text = format!("{x:.*}", digits as usize);
-            Ok(Value::Float(text.parse().unwrap_or(*x)))
-        }
-        (Value::Float(x), Some(digits)) => {
-            let scale = 10f64.powi((-digits).min(400) as i32);
-            Ok(Value::Float(if scale.is_finite() { (x / scale).round_ties_even() * scale } else { 0.0 }))
-        }
+        (Value::Float(x), Some(digits)) => Ok(Value::Float(round_float(*x, digits))),
         (other, Some(digits)) if digits < 0 => {
             let x = other.as_int().unwrap_or(0);
-            let Some(scale) = u32::try_from(-digits).ok().and_then(|d| 10i64.checked_pow(d)) else {
-                return Ok(Value::Int(0));
-            };
-            let (low, rest) = (x.div_euclid(scale), x.rem_euclid(scale));
-            let up = rest > scale - rest || (rest == scale - rest && low % 2 != 0);
-            let units = low + i64::from(up);
-            units.checked_mul(scale).map(Value::Int).ok_or_else(|| error::overflow("*", units, scale))
+            // No int reaches half of 10^20.
+            let scale = 10i128.pow(digits.unsigned_abs().min(20) as u32);
+            let (low, rest) = (i128::from(x).div_euclid(scale), i128::from(x).rem_euclid(scale));
+            let up = rest * 2 > scale || (rest * 2 == scale && low % 2 != 0);
+            let units = low + i128::from(up);
+            i64::try_from(units * scale)
+                .map(Value::Int)
+                .map_err(|_| error::overflow("rounded to a multiple of 10 **", x, digits.saturating_neg()))
         }
         (other, _) => Ok(Value::Int(other.as_int().unwrap_or(0))),
     }

@@ -11,6 +11,12 @@ use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, ho
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
 
+/// Rounded quotients have gradients of 0.
+const DIVIDED: Keeps =
+    Keeps::XY.when(|args, kept, param| args.text(2).is_none() && (kept == 1 || param == 1));
+const HYPOT_KEPT: Keeps =
+    Keeps::XY.and_result().when(|_, kept, param| kept == Keeps::RESULTS || kept == param);
+
 /// The operations of this file.
 pub static OPS: &[Op] = &[
     Op {
@@ -81,7 +87,7 @@ pub static OPS: &[Op] = &[
             Some("trunc") => Ok(MapOp { rule: Rule::NotBool, f: &TRUNC_DIVIDE }),
             Some(other) => Err(error::not_one_of(2, "rounding_mode", other, &["floor", "trunc"])),
         }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
+        gradient: Gradient::Rule(DIVIDED, |b| {
             if b.args().text(2).is_some() {
                 b.to(0, || b.g() * 0.0);
                 b.to(1, || b.g() * 0.0);
@@ -113,7 +119,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal([7, -7] % 3, [1, 2]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &REMAINDER }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
+        gradient: Gradient::Rule(Keeps::XY.when(|_, _, param| param == 1), |b| {
             b.to(0, || b.g());
             b.to(1, || -b.g() * quotient(b, "floor"));
         }),
@@ -128,7 +134,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(fmod([7, -7], 3), [1, -1]))",
         run: Run::Map(MapOp { rule: Rule::NotBool, f: &FMOD }),
-        gradient: Gradient::Rule(Keeps::XY, |b| {
+        gradient: Gradient::Rule(Keeps::XY.when(|_, _, param| param == 1), |b| {
             b.to(0, || b.g());
             b.to(1, || -b.g() * quotient(b, "trunc"));
         }),
@@ -146,7 +152,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal([1, 2, 3] ** 2, [1, 4, 9]))\n\
                   assert(equal(pow(2.0, [3.0, -1.0]), [8.0, 0.5]))",
         run: Run::Primitive(power::pow),
-        gradient: Gradient::Rule(Keeps::XY.and_result(), power::back),
+        gradient: Gradient::Rule(power::KEPT, power::back),
         ..Op::BASE
     },
     Op {
@@ -368,7 +374,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LERP),
             },
         }),
-        gradient: Gradient::Rule(Keeps::ALL, |b| {
+        gradient: Gradient::Rule(Keeps::ALL.when(|_, kept, param| (kept == 2) != (param == 2)), |b| {
             b.to(0, || b.g() * (1.0 - b.x(2)).conj());
             b.to(1, || b.g() * b.x(2).conj());
             b.to(2, || b.g() * (b.x(1) - b.x(0)).conj());
@@ -400,7 +406,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCMUL),
             },
         }),
-        gradient: Gradient::Rule(Keeps::operands(0b110), |b| {
+        gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param == 3), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2) * b.arg(3)).conj());
             b.to(2, || b.g() * (b.x(1) * b.arg(3)).conj());
@@ -425,7 +431,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCDIV),
             },
         }),
-        gradient: Gradient::Rule(Keeps::operands(0b110), |b| {
+        gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param > 2), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2).reciprocal() * b.arg(3)).conj());
             b.to(2, || -b.g() * (b.x(1) * b.arg(3) / b.x(2).square()).conj());
@@ -450,7 +456,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
+        gradient: Gradient::Rule(HYPOT_KEPT, |b| {
             b.to(0, || b.g() * (b.x(0) / b.y()));
             b.to(1, || b.g() * (b.x(1) / b.y()));
         }),
@@ -474,7 +480,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
+        gradient: Gradient::Rule(Keeps::X.and_result().when(|_, _, param| param == 0), |b| {
             b.to(0, || b.g() * (b.x(0).does("sign") * b.y().does("sign")));
             b.to(1, || b.g().zeros_like());
         }),

@@ -45,10 +45,13 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(allclose(polar([2.0], [math.pi / 2]), complex([0.0], [2.0]), atol=1e-6))",
         run: Run::Primitive(|rt, args| made(rt, "polar", &POLAR, args)),
-        gradient: Gradient::Rule(Keeps::Y.and_result(), |b| {
-            b.to(0, || b.g() * b.op("polar", &[Arg::Float(1.0), b.x(1).arg()]).conj());
-            b.to(1, || (b.g() * b.y().conj()).does("imag"));
-        }),
+        gradient: Gradient::Rule(
+            Keeps::Y.and_result().when(|_, kept, param| (kept == 1) == (param == 0)),
+            |b| {
+                b.to(0, || b.g() * b.op("polar", &[Arg::Float(1.0), b.x(1).arg()]).conj());
+                b.to(1, || (b.g() * b.y().conj()).does("imag"));
+            },
+        ),
         ..Op::BASE
     },
     Op {

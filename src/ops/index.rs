@@ -171,7 +171,7 @@ pub static OPS: &[Op] = &[
             let src = MapArg::Tensor(args.tensor(3)?);
             scattered(rt, "scatter_add", args, src, Some(&SUM))
         }),
-        gradient: Gradient::Rule(Keeps::operands(0b100), positions::added),
+        gradient: Gradient::Rule(Keeps::operands(0b100).when(|_, _, param| param == 3), positions::added),
         ..Op::BASE
     },
     Op {
@@ -208,7 +208,8 @@ pub static OPS: &[Op] = &[
             };
             indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
         }),
-        gradient: Gradient::Rule(Keeps::operands(0b10100), |b| {
+        // The index and `alpha` are for the source.
+        gradient: Gradient::Rule(Keeps::operands(0b10100).when(|_, _, param| param == 3), |b| {
             rules::fixed(b, &[4]);
             b.to(0, || b.g());
             b.to(3, || positions::picked(b) * b.x(4).conj());
@@ -254,7 +255,7 @@ pub static OPS: &[Op] = &[
         }),
         gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
             b.to(0, || b.g().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(0)]));
-            b.to(3, || positions::picked(b));
+            b.to(3, || positions::filled(b));
         }),
         ..Op::BASE
     },

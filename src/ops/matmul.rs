@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(addmm([10, 20], [[1, 2]], [[3, 4], [5, 6]]), [[23, 36]]))",
         run: Run::Primitive(addmm),
-        gradient: Gradient::Rule(Keeps { operands: 0b11110, ..Keeps::OTHER }, added_back),
+        gradient: Gradient::Rule(ADDED, added_back),
         ..Op::BASE
     },
     Op {
@@ -128,7 +128,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(linear([[1, 2]], [[3, 4], [5, 6]], [10, 20]), [[21, 37]]))",
         run: Run::Primitive(linear),
-        gradient: Gradient::Rule(Keeps { operands: 0b11, ..Keeps::OTHER }, linear_back),
+        gradient: Gradient::Rule(Keeps::XY.when(|_, kept, param| kept + param == 1), linear_back),
         ..Op::BASE
     },
     Op {
@@ -145,7 +145,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(baddbmm(zeros(1), ones(2, 3, 4), ones(2, 4, 5)).shape == (2, 3, 5))",
         run: Run::Primitive(baddbmm),
-        gradient: Gradient::Rule(Keeps { operands: 0b11110, ..Keeps::OTHER }, added_back),
+        gradient: Gradient::Rule(ADDED, added_back),
         ..Op::BASE
     },
 ];
@@ -442,6 +442,13 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
 }
 
 /// The gradients of `beta * x + alpha * (a @ b)`.
+/// `beta * x + alpha * (a @ b)`: each factor for the other one.
+pub const ADDED: Keeps = Keeps::operands(0b11110).when(|_, kept, param| match kept {
+    3 => param == 0,
+    4 => param != 0,
+    _ => param + kept == 3,
+});
+
 fn added_back(b: &Back<'_>) {
     rules::fixed(b, &[3, 4]);
     let scaled = |param: usize| match b.arg(param) {

@@ -1,7 +1,7 @@
 //! Powers: which function computes them, and their gradient.
 
 use super::arith::{RECIPROCAL, RSQRT, SQRT, SQUARE};
-use super::gradient::Back;
+use super::gradient::{Back, Keeps};
 use super::{Args, MapOp, Out, Rule, complex, error, map};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
@@ -93,6 +93,10 @@ pub(super) fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn rank_of(x: &crate::tensor::Tensor) -> Operand {
     if x.rank() == 0 { Operand::ZeroDim(x.dtype()) } else { Operand::Tensor(x.dtype()) }
 }
+
+/// Only the exponent's gradient needs the result.
+pub(super) const KEPT: Keeps =
+    Keeps::XY.and_result().when(|_, kept, param| kept != Keeps::RESULTS || param == 1);
 
 /// The gradient of `pow`.
 pub(super) fn back(b: &Back<'_>) {

@@ -641,6 +641,10 @@ fn flatten(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let message = format!("`flatten` from dimension {start} to {end}");
         return Err(error::bad_value(2, message, "`start_dim` must not come after `end_dim`"));
     }
+    // As in PyTorch, the tensor itself: a leaf stays a leaf.
+    if start == end {
+        return Ok(Out::Tensor(x.clone()));
+    }
     let mut shape = Dims::from_slice(&x.shape()[..start]);
     shape.push(x.shape()[start..=end].iter().product());
     shape.extend_from_slice(&x.shape()[end + 1..]);

@@ -191,7 +191,7 @@ fn float(value: f64, spec: &Spec, text: &str) -> Result<String> {
     }
     let precision = spec.precision.unwrap_or(6);
     let body = match kind {
-        Some('f' | 'F' | '%') => format!("{size:.precision$}"),
+        Some('f' | 'F' | '%') => fixed(size, precision),
         Some('e' | 'E') => scientific(size, precision),
         Some(_) => general(size, precision.max(1), spec.alternate, false),
         None => match spec.precision {
@@ -226,14 +226,27 @@ fn check_group(spec: &Spec, text: &str) -> Result<()> {
     }
 }
 
+/// More digits than the exact decimal form of any f64 has: 1,074 after the point, 767 significant ones. Rust's
+/// formatter panics on a precision above `u16::MAX`, so further zeros are appended here.
+const EXACT: usize = 1100;
+
+fn zeros(precision: usize) -> String {
+    "0".repeat(precision.saturating_sub(EXACT))
+}
+
+/// `1500.000`
+fn fixed(value: f64, precision: usize) -> String {
+    format!("{value:.*}{}", precision.min(EXACT), zeros(precision))
+}
+
 /// `1.5e+03`
 fn scientific(value: f64, precision: usize) -> String {
-    let text = format!("{value:.precision$e}");
+    let text = format!("{value:.*e}", precision.min(EXACT));
     match text.split_once('e') {
         Some((digits, exponent)) => {
             let exponent: i32 = exponent.parse().unwrap_or(0);
             let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
+            format!("{digits}{}e{sign}{:02}", zeros(precision), exponent.abs())
         }
         None => text,
     }
@@ -242,7 +255,7 @@ fn scientific(value: f64, precision: usize) -> String {
 /// `g`: the precision gives the number of significant digits, without trailing zeros. With `keep_point` whole
 /// numbers keep `.0`, as in formats without a type.
 fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> String {
-    let exponent: i32 = match format!("{value:.*e}", precision - 1).split_once('e') {
+    let exponent: i32 = match format!("{value:.*e}", (precision - 1).min(EXACT)).split_once('e') {
         Some((_, exponent)) => exponent.parse().unwrap_or(0),
         None => 0,
     };
@@ -252,7 +265,7 @@ fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> S
         scientific(value, precision - 1)
     } else {
         let decimals = (precision as i32 - 1 - exponent).max(0) as usize;
-        format!("{value:.decimals$}")
+        fixed(value, decimals)
     };
     if !alternate {
         let (digits, tail) = match text.find('e') {

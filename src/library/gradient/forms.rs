@@ -236,6 +236,10 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
             gradient::error::bad_loss("a tensor with one element").help("reduce it: `x.sum()` or `x.mean()`")
         );
     }
+    if loss.dtype().is_complex() {
+        let help = "make it real: `x.abs()` or `x.real`";
+        return Err(gradient::error::bad_loss("a real number").help(help));
+    }
     let flat: Vec<Option<Edge>> = edges.iter().flatten().cloned().collect();
     let targets = match gradient::requires_gradient(&mut vm.rt, &loss) {
         true => vec![Target { tensor: loss.clone(), gradient: None }],

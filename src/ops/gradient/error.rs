@@ -31,8 +31,8 @@ static BAD_GRADIENT: Code = Code {
     id: "E0381",
     kind: ErrorKind::Shape,
     title: "a gradient of another form is needed",
-    page: "A gradient has the shape, dtype and device of its tensor. `y.backward()` without a gradient needs a \
-           `y` with one element, because only a number has a single gradient; for others pass `gradient=`, or \
+    page: "A gradient has the shape and the device of its tensor; between real dtypes it is converted. `y.backward()` without a gradient needs a \
+           `y` with one real element, because only a real number has a single gradient; for others pass `gradient=`, or \
            sum them first.",
     example: "let x = ones(2, requires_grad=true)\n(x * 2).backward()",
 };
@@ -150,6 +150,14 @@ pub fn not_a_scalar(operand: usize, tensor: &Tensor) -> Error {
     Error::new(&BAD_GRADIENT, "the gradient of a tensor with several elements is needed")
         .operand(operand, this_is(tensor.describe()))
         .help("reduce it to one number first, `x.sum()` or `x.mean()`, or pass `gradient=`")
+}
+
+/// `backward` of a complex number without a gradient.
+#[cold]
+pub fn complex_number(operand: usize, tensor: &Tensor) -> Error {
+    Error::new(&BAD_GRADIENT, "the gradient of a complex number is needed")
+        .operand(operand, this_is(tensor.describe()))
+        .help("make one real number of it first, such as `x.abs()` or `x.real`, or pass `gradient=`")
 }
 
 /// Rejects a gradient whose shape, dtype or device is not the tensor's.

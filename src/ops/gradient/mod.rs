@@ -64,21 +64,26 @@ pub enum Gradient {
 }
 
 /// What a rule needs of the operation: operands by parameter number, and its results.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Keeps {
     /// A bit per parameter whose tensors are kept.
     pub operands: u16,
-    /// Keep an operand only if another one requires gradients: products.
-    pub across: bool,
+    /// Whether the gradient of a parameter needs an operand, or the results. What no gradient needs is not kept.
+    pub needs: Needs,
     /// A bit per result that is kept.
     pub results: u8,
     /// Keep the first operand in place of the results if its dtype is narrower.
     pub narrower: bool,
 }
 
+/// See [`Keeps::needs`]: the arguments of the call, the kept operand or [`Keeps::RESULTS`], and the parameter.
+pub type Needs = fn(&super::Args<'_>, usize, usize) -> bool;
+
 impl Keeps {
+    /// Stands for the results in [`Needs`].
+    pub const RESULTS: usize = usize::MAX;
     /// Nothing but shapes.
-    pub const NOTHING: Keeps = Keeps { operands: 0, across: false, results: 0, narrower: false };
+    pub const NOTHING: Keeps = Keeps { operands: 0, needs: |_, _, _| true, results: 0, narrower: false };
     /// The first operand.
     pub const X: Keeps = Keeps::operands(1);
     /// The second operand.
@@ -88,7 +93,7 @@ impl Keeps {
     /// All operands.
     pub const ALL: Keeps = Keeps::operands(u16::MAX);
     /// Each operand, if the other one requires gradients.
-    pub const OTHER: Keeps = Keeps { across: true, ..Keeps::ALL };
+    pub const OTHER: Keeps = Keeps::ALL.when(|_, kept, param| kept != param);
     /// The results.
     pub const RESULT: Keeps = Keeps::NOTHING.and_result();
     /// The second result: the indices of a choice.
@@ -97,6 +102,11 @@ impl Keeps {
     /// Operands by a bit per parameter number.
     pub const fn operands(bits: u16) -> Keeps {
         Keeps { operands: bits, ..Keeps::NOTHING }
+    }
+
+    /// Only what the gradients of the parameters need that require gradients.
+    pub const fn when(self, needs: Needs) -> Keeps {
+        Keeps { needs, ..self }
     }
 
     /// The first operand in place of the results, if its dtype is narrower: less memory, and the rule computes

@@ -162,8 +162,21 @@ impl Pass {
             };
             let gradient = match target.gradient {
                 Some(gradient) => {
+                    let is_real = |x: &Tensor| !x.dtype().is_complex();
+                    let gradient = match is_real(&gradient)
+                        && is_real(tensor)
+                        && gradient.dtype() != tensor.dtype()
+                    {
+                        true => {
+                            composed::call(rt, "to", &[Arg::Tensor(gradient), Arg::Dtype(tensor.dtype())])?
+                        }
+                        false => gradient,
+                    };
                     error::check_gradient(&gradient, tensor)?;
                     gradient
+                }
+                None if tensor.count() == 1 && tensor.dtype().is_complex() => {
+                    return Err(error::complex_number(index, tensor));
                 }
                 None if tensor.count() != 1 => return Err(error::not_a_scalar(index, tensor)),
                 None => recording(rt, false, |rt| {

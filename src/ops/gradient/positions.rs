@@ -62,6 +62,13 @@ pub fn picked<'a>(b: &'a Back<'_>) -> Var<'a> {
     b.g().call("index_select", &[b.arg(1), b.arg(2)])
 }
 
+/// The gradient at the positions in argument 2 along the dimension in argument 1, and 0 elsewhere: a position that is
+/// named twice counts once.
+pub fn filled<'a>(b: &'a Back<'_>) -> Var<'a> {
+    let named = b.g().zeros_like().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(1)]);
+    b.select(&named.ne(0.0), b.g(), 0.0)
+}
+
 /// `scatter_add`, `scatter` with a sum.
 pub fn added(b: &Back<'_>) {
     b.to(0, || b.g());

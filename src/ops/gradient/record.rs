@@ -162,7 +162,7 @@ fn note(
     }
     let outputs = results.iter().map(Varies::of).collect();
     let stream = stream_of(rt, &results[0]);
-    let kept = op.gradient.keeps().results > 0;
+    let kept = saved.results.iter().any(Option::is_some);
     let node = new_node(rt, Step::Op(op), inputs, outputs, stream);
     if let Some(node) = node.downcast_ref::<Node>() {
         node.state.lock().saved = Some(saved);
@@ -208,11 +208,10 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
     {
         (keeps.operands, keeps.results) = (1, 0);
     }
+    let needed = |kept: usize| inputs.iter().any(|input| (keeps.needs)(args, kept, usize::from(input.param)));
     let mut saved = Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new() };
     for (param, arg) in args.0.iter().enumerate() {
-        let keep = param < 16
-            && keeps.operands >> param & 1 == 1
-            && (!keeps.across || inputs.iter().any(|input| usize::from(input.param) != param));
+        let keep = param < 16 && keeps.operands >> param & 1 == 1 && needed(param);
         let arg = match arg {
             Arg::Tensor(_) if !keep => Arg::None,
             Arg::Tensors(all) if !keep => Arg::Shapes(all.iter().map(|t| t.shape().clone()).collect()),
@@ -225,7 +224,7 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         };
         saved.args.push(arg);
     }
-    if keeps.results > 0 {
+    if keeps.results > 0 && needed(super::Keeps::RESULTS) {
         let keep =
             |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
         saved.results = results.iter().enumerate().map(keep).collect();
@@ -318,7 +317,10 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     }
     // The rule may need the elements from before.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
-    if op.gradient.keeps().operands & 1 == 1 || matches!(op.gradient, Gradient::Composed) {
+    let keeps = op.gradient.keeps();
+    let needed = keeps.operands & 1 == 1
+        && inputs(rt, args).iter().any(|input| (keeps.needs)(args, 0, usize::from(input.param)));
+    if needed || matches!(op.gradient, Gradient::Composed) {
         let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
         moved[0] = Arg::Tensor(before);
     }
