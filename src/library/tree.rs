@@ -8,7 +8,7 @@ use crate::vm::{Dict, Key, NativeDef, Record, Value, Vm, charge_values, error};
 use std::rc::Rc;
 
 /// Maximum depth of a tree.
-const MAX_DEPTH: usize = 200;
+pub(super) const MAX_DEPTH: usize = 200;
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[

@@ -2,7 +2,7 @@
 
 use super::arith::{RECIPROCAL, RSQRT, SQRT, SQUARE};
 use super::gradient::{Back, Keeps};
-use super::{Args, MapOp, Out, Rule, complex, error, map};
+use super::{Arg, Args, MapOp, Out, Rule, complex, error, map};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_unary};
@@ -102,11 +102,20 @@ pub(super) const KEPT: Keeps =
 pub(super) fn back(b: &Back<'_>) {
     // 0 ** 0 is 1 for every base, and x ** (e - 1) would be infinite there.
     b.to(0, || {
-        let slope = b.x(1) * b.x(0).pow(b.x(1) - 1.0);
+        match b.arg(1) {
+            Arg::Int(0) => return b.g().zeros_like(),
+            Arg::Float(0.0) => return b.g().zeros_like(),
+            Arg::Tensor(_) => {}
+            _ => return b.g() * (b.x(1) * b.x(0).pow(b.x(1) - 1.0)).conj(),
+        }
+        let less = b.select(&b.x(1).eq(0.0), 0.0, b.x(1) - 1.0);
+        let slope = b.x(1) * b.x(0).pow(less);
         b.g() * b.select(&b.x(1).eq(0.0), 0.0, slope).conj()
     });
     b.to(1, || {
-        let slope = b.y() * b.x(0).does("log");
+        // Of a number below 0 with a complex exponent, too.
+        let base = if b.y().dtype().is_complex() { b.x(0).to(b.y().dtype()) } else { b.x(0) };
+        let slope = b.y() * base.does("log");
         let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).call("real", &[]).ge(0.0).arg()]);
         b.g() * b.select(&still, 0.0, slope).conj()
     });

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use foldhash::HashSet;
 
 use super::Vm;
-use super::function::Module;
+use super::bytecode::Op;
+use super::function::{Closure, Module};
 use super::tidy::Slots;
 use super::value::Value;
 use crate::check::Globals;
@@ -57,6 +58,26 @@ impl Vm {
     /// The defined names of the main module, with their values.
     pub fn globals(&self) -> Vec<(Rc<str>, Value)> {
         self.names_in(&self.globals.main)
+    }
+
+    /// What the variables that a function refers to hold: those that it captured, and global ones that its code or
+    /// that of a function inside it names.
+    pub fn variables_of(&self, closure: &Closure) -> Vec<Value> {
+        let mut found: Vec<Value> = closure.captures.iter().map(|cell| cell.get()).collect();
+        let mut protos = vec![&closure.proto];
+        let mut slots = HashSet::default();
+        while let Some(proto) = protos.pop() {
+            slots.extend(proto.code.iter().filter_map(|op| match op {
+                Op::GetGlobal { slot, .. } => Some(*slot as usize),
+                Op::CallGlobal { slot, .. } => Some(usize::from(*slot)),
+                _ => None,
+            }));
+            protos.extend(&proto.protos);
+        }
+        let mut slots: Vec<usize> = slots.into_iter().collect();
+        slots.sort_unstable();
+        found.extend(slots.into_iter().filter_map(|slot| self.globals.values.get(slot).cloned()));
+        found
     }
 
     /// The value of a name of the main module.

@@ -1,5 +1,6 @@
 //! The functional forms: `grad`, `vjp`, `jvp`, `jacobian`, `custom_gradient`. Each makes a function value.
 
+use super::captured;
 use super::drive::{recorded, run};
 use crate::base::Result;
 use crate::library::tree;
@@ -139,7 +140,7 @@ struct Found {
     gradients: Vec<Value>,
 }
 
-fn is_continuous(value: &Value) -> bool {
+pub(super) fn is_continuous(value: &Value) -> bool {
     matches!(value, Value::Tensor(t) if t.dtype().is_float() || t.dtype().is_complex())
 }
 
@@ -208,6 +209,7 @@ fn called(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize]) -> Result<
             let what = format!("at least {} arguments: `argnums` names number {argnum}", argnum + 1);
             return Err(crate::ops::error::wrong_argument(0, &what));
         };
+        captured::check(vm, arg)?;
         let mut own = Vec::new();
         *arg = apart(vm, arg, &mut own, &mut cut)?;
         if own.is_empty() {

@@ -1,5 +1,6 @@
 //! Gradients for scripts: `requires_grad`, `backward`, `grad(f)` and the other functional forms.
 
+mod captured;
 mod drive;
 mod forms;
 mod functions;

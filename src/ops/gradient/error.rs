@@ -101,7 +101,8 @@ static LOST: Code = Code {
            (`dist.send`, products, in place) are not recorded. A tensor that requires gradients would be cut off there, and its gradient would be wrong \
            without an error. If that is intended, pass `x.detach()`, or do it inside `with no_grad() { .. }`. To \
            train with processes, use `parallel.distributed`. To train with a graph, put the whole step \
-           with its `backward()` inside.",
+           with its `backward()` inside. A function such as `grad(loss)` computes gradients of the tensors of its argument: a `forward` in it must \
+           read them through its parameter `self`, not as variables, or their gradients would be 0.",
     example: "let x = ones(2, requires_grad=true)\ncuda.graphed(|x| x * 2, [x])",
 };
 
@@ -306,6 +307,18 @@ pub fn lost(name: &str, operand: usize, tensor: &Tensor) -> Error {
     Error::new(&LOST, format!("`{name}` does not record gradients, and this tensor requires them"))
         .operand(operand, this_is(tensor.describe()))
         .help("pass `x.detach()`, or call it inside `with no_grad() { .. }`")
+}
+
+/// A layer's `forward` reads its parameter as a variable.
+#[cold]
+pub fn captured_parameter(field: Option<&str>) -> Error {
+    let (field, message) = match field {
+        Some(field) => (field, format!("`forward` of this record reads its field `{field}` as a variable")),
+        None => ("w", "`forward` of this record reads a tensor of it as a variable".to_string()),
+    };
+    let own = format!("`forward = |self, x| ...` with `self.{field}`");
+    Error::new(&LOST, format!("{message}, so its gradient would be 0"))
+        .help(format!("write {own}; for a value that shall stay as it is, use a copy: `{field}.clone()`"))
 }
 
 /// An input that the outputs do not depend on.

@@ -86,7 +86,7 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
 }
 
 /// A tensor that was written keeps what `retain_grad` asked for: the gradient of what it holds now.
-fn move_retained(old: &Edge, new: &Edge) {
+pub(super) fn move_retained(old: &Edge, new: &Edge) {
     let (Some(from), Some(to)) = (Node::of(old), Node::of(new)) else { return };
     if matches!(from.step, Step::Leaf) {
         return;
@@ -138,13 +138,28 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let own = target.layout().clone();
     let base = target.family(&mark, |family| family.base());
     let new = new.map(|edge| as_written(rt, edge, target, fresh));
+    let before = base.clone();
     let current = if covers(&own, count) {
-        let edge = match base {
+        let edge = match &base {
             // The record of an operation in place leads to the old one.
-            Some((old, _)) if !fresh || new.is_none() => overwritten(rt, target, &old, new),
+            Some((old, _)) if !fresh || new.is_none() => overwritten(rt, target, old, new),
             _ => new,
         };
-        edge.map(|edge| (edge, own))
+        // Written through a view of another form: the record is that of the tensor that the memory belongs to, and the
+        // view's follows from it. So gradients of that tensor include those of its views.
+        match (edge, base) {
+            (Some(edge), Some((old, whole)))
+                if whole != own && covers(&whole, count) && dtype_of(&old) == Some(target.dtype()) =>
+            {
+                let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
+                let input = Input { param: 0, element: 0, edge, form: Varies::of(target), layout: None };
+                let step = Step::Relaid(own, whole.clone());
+                let node =
+                    new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
+                Some((Edge { node, output: 0 }, whole))
+            }
+            (edge, _) => edge.map(|edge| (edge, own)),
+        }
     } else {
         if base.is_none() && new.is_none() {
             return Ok(());
@@ -183,6 +198,12 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), stream);
         Some((Edge { node, output: 0 }, whole))
     };
+    // What the memory's tensor holds now has another gradient, also if only its views are used from here on.
+    if let (Some((old, was)), Some((new, is))) = (&before, &current)
+        && was == is
+    {
+        move_retained(old, new);
+    }
     let link = current.is_some() && mark.family.is_none();
     target.family(&mark, |family| {
         family.writes += 1;

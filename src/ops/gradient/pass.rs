@@ -476,7 +476,7 @@ impl Pass {
         Ok(())
     }
 
-    /// The sum of a stored gradient and a new one. Without recording, the stored tensor is updated in place.
+    /// The sum of a stored gradient and a new one. Without recording, that of a leaf is updated in place.
     fn accumulated(
         &self,
         rt: &mut Runtime,
@@ -492,7 +492,7 @@ impl Pass {
                 }
                 Ok(before)
             }
-            Some(before) if is_leaf => composed::call(rt, "add", &[t(&before), t(gradient)]),
+            Some(before) => composed::call(rt, "add", &[t(&before), t(gradient)]),
             // The stored tensor must not share its memory: scripts may write it in place.
             _ if self.creates() => Ok(gradient.clone()),
             _ if rt.is_sole_holder(gradient) => Ok(gradient.clone()),

@@ -283,6 +283,25 @@ pub(super) fn new_node(
     node
 }
 
+/// The in-place form of a view: the tensor gets another layout, and its memory is not written.
+fn view_in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
+    let target = args.tensor(0)?;
+    let old = family::edge(rt, target);
+    let own = target.with_layout(target.layout().clone());
+    own.set_mark(target.mark());
+    let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+    moved[0] = Arg::Tensor(own);
+    if let Out::Tensor(view) = plain(rt, op, &Args(&moved), Call::Plain(Args(&moved)))? {
+        unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
+        let mark = view.mark();
+        if let (Some(old), Some(new)) = (&old, &mark.edge) {
+            family::move_retained(old, new);
+        }
+        target.set_mark(mark);
+    }
+    Ok(Out::Tensor(target.clone()))
+}
+
 /// The in-place form of an operation.
 fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     let target = args.tensor(0)?;
@@ -291,23 +310,20 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         let edge = family::edge(rt, target);
         edge.is_some() || !inputs(rt, args).is_empty()
     };
+    let is_view = matches!(op.run, Run::View(_));
     if !records {
+        // A record is of the layout that the tensor had, so a change of it is recorded even inside `no_grad`.
+        let record = if is_view { family::edge(rt, target) } else { None };
+        if record.is_some_and(|edge| !is_step(&edge, |step| matches!(step, Step::Leaf))) {
+            return recording(rt, true, |rt| view_in_place(rt, op, args));
+        }
         let out = apply::run(rt, op, Call::InPlace(*args))?;
         target.note_write(rt.span);
         return Ok(out);
     }
     family::check_writable(target)?;
-    if let Run::View(_) = op.run {
-        // The tensor gets another layout; its memory is not written.
-        let own = target.with_layout(target.layout().clone());
-        own.set_mark(target.mark());
-        let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
-        moved[0] = Arg::Tensor(own);
-        if let Out::Tensor(view) = plain(rt, op, &Args(&moved), Call::Plain(Args(&moved)))? {
-            unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
-            target.set_mark(view.mark());
-        }
-        return Ok(Out::Tensor(target.clone()));
+    if is_view {
+        return view_in_place(rt, op, args);
     }
     if let Gradient::Constant = op.gradient {
         let out = unrecorded(rt, |rt| apply::run(rt, op, Call::InPlace(*args)))?;
