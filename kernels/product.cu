@@ -14,13 +14,7 @@ typedef @ACC@ Acc;
 INLINE Acc load(const Params& p, u64 address) { return @LOAD@; }
 INLINE void store(const Params& p, u64 address, Acc value) { @STORE@; }
 
-INLINE float add_product(float a, float b, float sum) { return __fmaf_rn(a, b, sum); }
-INLINE double add_product(double a, double b, double sum) { return __fma_rn(a, b, sum); }
-template <class T> INLINE complex<T> add_product(complex<T> a, complex<T> b, complex<T> sum) {
-    return complex<T>{add_product(-a.im, b.im, add_product(a.re, b.re, sum.re)),
-                      add_product(a.im, b.re, add_product(a.re, b.im, sum.im))};
-}
-
+@ADD_PRODUCT@
 extern "C" __global__ void __launch_bounds__(256) product(const __grid_constant__ Params p) {
     __shared__ Acc left[STEP][TILE + 1], right[STEP][TILE + 1];
     const u32 x = threadIdx.x % 16, y = threadIdx.x / 16;

@@ -124,7 +124,8 @@ pub trait Kind: Identity + Debug + Send + Sync {
         None
     }
     /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and a workspace of the stream.
-    fn multiplies(&self) -> bool {
+    fn multiplies(&self, launch: &Launch) -> bool {
+        let _ = launch;
         false
     }
 }

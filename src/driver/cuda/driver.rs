@@ -198,7 +198,7 @@ impl CudaDriver {
     /// Compiles and loads what a launch needs, and allocates the memory that launches on its stream share.
     pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         let kind = &*launch.program.kind;
-        if kind.multiplies() && !blas::is_missing() {
+        if kind.multiplies(launch) && !blas::is_missing() {
             self.with_blas(stream, |_| Ok(()))?;
         }
         match self.library.get(launch, kind.signature(launch)) {

@@ -13,15 +13,16 @@ use std::io::Read;
 /// compressed.
 pub(super) struct Group<'a> {
     pub entries: Vec<([u8; HEAD], usize)>,
-    packed: &'a [u8],
+    pub packed: &'a [u8],
 }
 
 impl Group<'_> {
     /// The images, in the order of the entries.
     pub fn images(&self) -> Option<Vec<Vec<u8>>> {
+        let (&planes, packed) = self.packed.split_first()?;
         let mut all = Vec::new();
-        flate2::read::DeflateDecoder::new(self.packed).read_to_end(&mut all).ok()?;
-        let all = from_planes(&all);
+        flate2::read::DeflateDecoder::new(packed).read_to_end(&mut all).ok()?;
+        let all = from_planes(&all, usize::from(planes).max(1));
         let mut rest = &all[..];
         let images = self.entries.iter().map(|&(_, length)| {
             let (image, others) = rest.split_at_checked(length)?;
@@ -32,11 +33,12 @@ impl Group<'_> {
     }
 }
 
-/// Instructions resemble each other byte by byte, so images are compressed as eight planes: the first bytes of all words,
-/// the second ones, and so on.
-fn from_planes(planes: &[u8]) -> Vec<u8> {
+/// Instructions resemble each other byte by byte, so images are compressed as planes: the first bytes of all words, the
+/// second ones, and so on. How long a word is, the first byte of the packed images says: one plane is best for images that
+/// share longer parts.
+fn from_planes(planes: &[u8], count: usize) -> Vec<u8> {
     let mut bytes = vec![0; planes.len()];
-    let places = (0..8).flat_map(|first| (first..planes.len()).step_by(8));
+    let places = (0..count).flat_map(|first| (first..planes.len()).step_by(count));
     places.zip(planes).for_each(|(place, &byte)| bytes[place] = byte);
     bytes
 }
@@ -65,20 +67,29 @@ pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<Group<'_>>> {
     Some(groups)
 }
 
+/// Images, compressed in as many planes as are best.
+#[cfg(test)]
+pub(super) fn packed(images: &[Vec<u8>]) -> Vec<u8> {
+    use std::io::Write;
+    let all = images.concat();
+    let in_planes = |count: u8| {
+        let step = usize::from(count);
+        let planes = (0..step).flat_map(|first| all.iter().skip(first).step_by(step));
+        let mut encoder = flate2::write::DeflateEncoder::new(vec![count], flate2::Compression::best());
+        encoder.write_all(&planes.copied().collect::<Vec<u8>>()).unwrap();
+        encoder.finish().unwrap()
+    };
+    [1, 8, 16].map(in_planes).into_iter().min_by_key(Vec::len).unwrap()
+}
+
 /// A group as bytes.
 #[cfg(test)]
-pub(super) fn group(hashes: &[[u8; HEAD]], images: &[Vec<u8>]) -> Vec<u8> {
-    use std::io::Write;
-    let mut bytes = (images.len() as u32).to_le_bytes().to_vec();
-    for (image, hash) in images.iter().zip(hashes) {
+pub(super) fn group(entries: &[([u8; HEAD], usize)], packed: &[u8]) -> Vec<u8> {
+    let mut bytes = (entries.len() as u32).to_le_bytes().to_vec();
+    for (hash, length) in entries {
         bytes.extend(hash);
-        bytes.extend((image.len() as u32).to_le_bytes());
+        bytes.extend((*length as u32).to_le_bytes());
     }
-    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
-    let all = images.concat();
-    let planes = (0..8).flat_map(|first| all.iter().skip(first).step_by(8));
-    encoder.write_all(&planes.copied().collect::<Vec<u8>>()).unwrap();
-    let packed = encoder.finish().unwrap();
     bytes.extend((packed.len() as u32).to_le_bytes());
     bytes.extend(packed);
     bytes

@@ -13,7 +13,7 @@ use crate::kernel::cuda::{Planned, Product};
 use crate::kernel::fft::{FftSpec, OwnFft, OwnPlan, Transform};
 use crate::kernel::{
     Addresses, Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew,
-    ThinProduct, TiledProduct, Top,
+    ThinProduct, TiledProduct, TinyProduct, Top,
 };
 use crate::ops::folds::{AMAX, MAX, SUM};
 use crate::ops::reduce::{AMIN, MIN, PROD};
@@ -106,15 +106,17 @@ fn texts() -> Vec<Vec<String>> {
         others.push(general(&sample(TiledProduct { dtype }, &[4; 4], &[dtype; 3], false)));
     }
     others.push(general(&sample(Addresses, &[4; 2], &[Dtype::F32; 4], false)));
+    let dtype = Dtype::F32;
+    let tiny = general(&sample(TinyProduct { dtype }, &[64, 4, 4, 4], &[dtype; 3], false));
     for dtype in ThinProduct::dtypes() {
         others.push(general(&thin(dtype, [1, 128, 512], true)));
     }
     let part = |part| general(&sample(OwnFft { part }, &[4; 2], &[Dtype::C64; 3], false));
     let transforms = [Dtype::F32, Dtype::F64].map(part).to_vec();
-    vec![moves, sorts, scans, combinations, others, transforms]
+    vec![moves, sorts, scans, combinations, others, transforms, vec![tiny]]
 }
 
-/// Rewrites the files that this machine's NVRTC is meant for; images of sources that did not change stay.
+/// Rewrites the files that this machine's NVRTC is meant for; images and groups of sources that did not change stay.
 #[test]
 fn shipped_kernels_are_fresh() {
     let texts = texts();
@@ -135,18 +137,25 @@ fn shipped_kernels_are_fresh() {
             continue;
         }
         let mut known = HashMap::new();
-        for group in groups {
+        for group in &groups {
             let images = group.images().unwrap();
             known.extend(group.entries.iter().map(|(hash, _)| *hash).zip(images));
         }
         let mut bytes = Vec::new();
         for (texts, hashes) in texts.iter().zip(&hashes) {
+            // A group without changes stays as it is: it may be compressed better than here.
+            let same = |group: &&shipped::Group<'_>| group.entries.iter().map(|(hash, _)| hash).eq(hashes);
+            if let Some(group) = groups.iter().find(same) {
+                bytes.extend(shipped::group(&group.entries, group.packed));
+                continue;
+            }
             let image = |(text, hash): (&String, _)| match known.get(hash) {
                 Some(image) => image.clone(),
                 None => nvrtc::compile_now(text, &format!("sm_{name}"), "ready").unwrap(),
             };
             let images: Vec<Vec<u8>> = texts.iter().zip(hashes).map(image).collect();
-            bytes.extend(shipped::group(hashes, &images));
+            let entries: Vec<_> = hashes.iter().copied().zip(images.iter().map(Vec::len)).collect();
+            bytes.extend(shipped::group(&entries, &shipped::packed(&images)));
         }
         std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(path), bytes).unwrap();
     }
@@ -209,6 +218,10 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
         }
         if dtype.is_complex() {
             check(product(dtype, true));
+        }
+        for sizes in [[2, 2, 2], [16, 16, 16], [3, 1, 9]] {
+            let shape = [&[3, 40][..], &sizes].concat();
+            check(sample(TinyProduct { dtype }, &shape, &[dtype; 3], false));
         }
         check(sample(NonZero { dtype }, &[5000], &[dtype, Dtype::I64, Dtype::I64], false));
         if dtype.is_complex() {

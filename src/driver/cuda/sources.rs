@@ -13,7 +13,7 @@ use crate::kernel::fft::OwnFft;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
     CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Ptr, Reduce,
-    ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store, Top, View,
+    ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store, TinyProduct, Top, View,
 };
 use crate::ops::folds::AMAX;
 use crate::ops::reduce::AMIN;
@@ -103,22 +103,31 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
     }
 }
 
-/// Notes the kernels that are queued, and the number of words that they get.
+/// Notes what is queued.
 #[derive(Default)]
-struct Noted(Vec<(usize, usize)>);
+struct Noted {
+    /// Kernels, and the number of words that they get.
+    kernels: Vec<(usize, usize)>,
+    /// Other programs.
+    launches: Vec<Arc<Program>>,
+    /// Products by the library.
+    products: usize,
+}
 
 impl Queue for Noted {
     fn run_grid(&mut self, entry: usize, _: (u32, u32, u32), _: u32, words: &[u64]) -> Result<()> {
-        self.0.push((entry, words.len()));
+        self.kernels.push((entry, words.len()));
         Ok(())
     }
     fn interpret(&mut self, _: &Encoded) -> Result<bool> {
         Ok(true)
     }
-    fn launch(&mut self, _: &Launch) -> Result<()> {
+    fn launch(&mut self, launch: &Launch) -> Result<()> {
+        self.launches.push(Arc::clone(&launch.program));
         Ok(())
     }
     fn multiply(&mut self, _: &Product) -> Result<()> {
+        self.products += 1;
         Ok(())
     }
     fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
@@ -160,7 +169,7 @@ pub(super) fn words_are_declared(launch: &Launch, signature: Signature) {
     let source = kind.source(signature);
     let mut noted = Noted::default();
     kind.enqueue(launch, signature, &mut noted).unwrap();
-    for (entry, words) in noted.0 {
+    for (entry, words) in noted.kernels {
         let name = source.entries[entry];
         assert_eq!(declared(&source.text, name), Some(words), "`{name}` of {kind:?}\n{}", source.text);
     }
@@ -560,6 +569,39 @@ fn complex_products_are_left_to_the_library() {
         assert!(product.source(Signature::default()).text.is_empty(), "{dtype}");
     }
     assert!(!Matmul { dtype: Dtype::I8, tf32: false }.source(Signature::default()).text.is_empty());
+}
+
+/// Of any dtype and strides, without copies.
+#[test]
+fn batches_of_tiny_products_are_one_launch() {
+    for dtype in Dtype::REAL.into_iter().chain([Dtype::C64, Dtype::C128]) {
+        let tiny = Program::new(&TinyProduct { dtype });
+        let check = |batch: usize, launches: usize, products: usize| {
+            let strides = [[2, 600, 300, 3], [0, 7, 1, 4], [batch as isize * 16, 16, 4, 1]];
+            let views = strides.map(|strides| view(dtype, &strides, 0));
+            let work = launch(Matmul { dtype, tf32: true }, &[2, batch, 4, 4, 4], &views, 0);
+            let kind = &work.program.kind;
+            let mut noted = Noted::default();
+            kind.enqueue(&work, kind.signature(&work), &mut noted).unwrap();
+            let tiny = noted.launches.iter().filter(|&program| **program == tiny).count();
+            assert_eq!((tiny, noted.products), (launches, products), "{dtype} {batch}");
+            // Nothing waits for the library.
+            assert_eq!(kind.multiplies(&work), products > 0);
+        };
+        check(32, 1, 0);
+        if dtype.is_float() {
+            check(3, 0, 1);
+        }
+    }
+}
+
+#[test]
+fn tiny_products_compile() {
+    if nvrtc_is_here() {
+        let dtype = Dtype::F32;
+        let tiny = view(dtype, &[16, 4, 1], 0);
+        everywhere(&launch(TinyProduct { dtype }, &[64, 4, 4, 4], &[tiny.clone(), tiny.clone(), tiny], 0));
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod sort;
 pub use gather::Gather;
 pub use map::{Instr, Map, Regs, Source, Store};
 pub use maps::Maps;
-pub use matmul::{Addresses, Matmul, ThinProduct, TiledProduct};
+pub use matmul::{Addresses, Matmul, ThinProduct, TiledProduct, TinyProduct};
 pub use nonzero::NonZero;
 pub use pack::{PART_ALIGN, Pack};
 pub use reduce::Reduce;

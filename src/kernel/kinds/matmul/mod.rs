@@ -1,4 +1,4 @@
-//! Matrix products: floats and complex numbers by cuBLAS, integers by a kernel of our own.
+//! Matrix products: floats and complex numbers by cuBLAS, integers and batches of tiny matrices by kernels of our own.
 //!
 //! cuBLAS is column-major, so a product of row-major matrices is computed as the transposed product of the
 //! transposed operands. An operand whose strides form a matrix in either order is used in place; any other is
@@ -8,6 +8,7 @@ mod addresses;
 mod host;
 mod thin;
 mod tiled;
+mod tiny;
 
 use crate::array::{Class, Dims, Dtype, Strides};
 use crate::base::Result;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 pub use addresses::Addresses;
 pub use thin::ThinProduct;
 pub use tiled::TiledProduct;
+pub use tiny::TinyProduct;
 
 /// A batched matrix product.
 ///
@@ -128,6 +130,9 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
     (first, count, steps)
 }
 
+/// What the templates of kernels of our own share.
+const ADD_PRODUCT: &str = include_str!("../../../../kernels/add_product.cuh");
+
 /// Most blocks of a kernel of our own side by side that take one product each.
 const MOST_PRODUCTS: usize = 1 << 15;
 
@@ -189,8 +194,8 @@ impl Kind for Matmul {
         }
     }
 
-    fn multiplies(&self) -> bool {
-        by_blas(self.dtype)
+    fn multiplies(&self, launch: &Launch) -> bool {
+        by_blas(self.dtype) && !TinyProduct::takes(launch)
     }
 
     fn ships(&self) -> bool {
@@ -213,6 +218,9 @@ impl Kind for Matmul {
         if k == 0 {
             let count = batch.iter().product::<usize>() * m * n;
             return queue.clear(out.ptr, count as u64 * size);
+        }
+        if let Some(tiny) = TinyProduct::launch(self.dtype, launch) {
+            return queue.launch(&tiny);
         }
         if by_blas(self.dtype) {
             let left = operand(queue, &batch, m, k, &launch.views[0])?;

@@ -1,6 +1,6 @@
 //! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
 
-use super::{MOST_PRODUCTS, Matmul, product_launch};
+use super::{ADD_PRODUCT, MOST_PRODUCTS, Matmul, product_launch};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{
@@ -63,6 +63,7 @@ impl Kind for TiledProduct {
         };
         let values = [
             ("ACC", class_type(class)),
+            ("ADD_PRODUCT", ADD_PRODUCT),
             ("DTYPES", dtypes.as_str()),
             ("LOAD", load.as_str()),
             ("STORE", store.as_str()),

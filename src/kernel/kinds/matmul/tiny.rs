@@ -1,0 +1,207 @@
+//! Many products of tiny matrices by a kernel of our own: the library spends a block on each (docs/performance.md).
+
+use super::{ADD_PRODUCT, Matmul, Sizes};
+use crate::array::{Class, Dtype};
+use crate::base::Result;
+use crate::kernel::cuda::index::{Words, divisor};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, any_dtype, assemble, blocks};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Kind, Launch, Program, View};
+use smallvec::SmallVec;
+use std::sync::{Arc, LazyLock};
+
+/// What a [`Matmul`] computes, for sizes that [`TinyProduct::launch`] accepts. Sums are in ascending order, in `f32` or in
+/// the dtype where that is wider or complex; integers wrap.
+///
+/// Views and launch shape are those of [`Matmul`]. The operands may have any strides.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TinyProduct {
+    /// The dtype of all three views.
+    pub dtype: Dtype,
+}
+
+/// Most factors of an element of a result: a thread computes whole sums.
+const DEPTH: usize = 16;
+/// Most elements of a result in a batch.
+const ELEMENTS: usize = 256;
+/// Least products of a batch.
+const LEAST_PRODUCTS: usize = 64;
+/// Of a product with so few elements in its small operand (points times a rotation), any number of rows may be a batch.
+const SMALL: usize = 16;
+/// Least rows or columns of all such products.
+const LEAST_ROWS: usize = 4096;
+/// Most batch dimensions, after those that can be joined.
+const RANK: usize = 4;
+/// Least rows and columns of a result that is computed in tiles of 2 x 2 elements, where sums are `f32`.
+const TILED: usize = 6;
+
+/// Names of the kernels.
+const ENTRIES: [&str; 3] = ["tiny", "tiny_wide", "tiny_tiles"];
+const THREADS: u32 = 256;
+
+/// Whether the kernels multiply matrices of these sizes. Only the sizes decide.
+fn fits(sizes: &Sizes) -> bool {
+    let &Sizes { ref batch, m, n, k } = sizes;
+    let products = batch.iter().fold(1usize, |all, &n| all.saturating_mul(n));
+    let many = products >= LEAST_PRODUCTS && m.saturating_mul(n) <= ELEMENTS;
+    let long = products.saturating_mul(m.max(n)) >= LEAST_ROWS && m.min(n).saturating_mul(k) <= SMALL;
+    // The kernels count elements in 31 bits.
+    let counted = products.saturating_mul(m).saturating_mul(n) < 1 << 31;
+    (1..=DEPTH).contains(&k) && (many || long) && counted
+}
+
+/// The number of a dtype in the source: that of its position in [`Dtype::ALL`], which begins with the real ones.
+fn number(dtype: Dtype) -> u64 {
+    Dtype::ALL.iter().position(|&other| other == dtype).unwrap_or_default() as u64
+}
+
+/// A batch dimension: its extent, and the distances between left and between right matrices, in elements.
+type Dimension = (usize, [isize; 2]);
+
+/// The batch dimensions, the innermost first; those along which both operands step alike are joined. At least one.
+fn dimensions(batch: &[usize], left: &View, right: &View) -> SmallVec<[Dimension; RANK]> {
+    let mut all: SmallVec<[Dimension; RANK]> = SmallVec::new();
+    for d in (0..batch.len()).rev().filter(|&d| batch[d] != 1) {
+        let steps = [left, right].map(|view| view.strides[d]);
+        match all.last_mut() {
+            Some((extent, inner)) if steps == inner.map(|step| step * *extent as isize) => {
+                *extent *= batch[d];
+            }
+            _ => all.push((batch[d], steps)),
+        }
+    }
+    if all.is_empty() {
+        all.push((1, [0; 2]));
+    }
+    all
+}
+
+impl TinyProduct {
+    /// Whether [`TinyProduct::launch`] has a launch for this one of a [`Matmul`].
+    pub(super) fn takes(launch: &Launch) -> bool {
+        let sizes = Sizes::of(launch);
+        let [left, right, ..] = &launch.views[..] else { return false };
+        fits(&sizes) && dimensions(&sizes.batch, left, right).len() <= RANK
+    }
+
+    /// The launch that computes one of a [`Matmul`]; `None` for products that are the library's.
+    pub fn launch(dtype: Dtype, launch: &Launch) -> Option<Launch> {
+        static PROGRAMS: LazyLock<Vec<Arc<Program>>> = LazyLock::new(|| {
+            Dtype::ALL.into_iter().map(|dtype| Arc::new(Program::new(&TinyProduct { dtype }))).collect()
+        });
+        let program = PROGRAMS.get(number(dtype) as usize)?;
+        TinyProduct::takes(launch).then(|| Launch { program: Arc::clone(program), ..launch.clone() })
+    }
+}
+
+impl Kind for TinyProduct {
+    fn label(&self) -> String {
+        "matmul".into()
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
+        unsafe { Matmul { dtype: self.dtype, tf32: false }.run(launch, faults) }
+    }
+
+    fn ships(&self) -> bool {
+        true
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        let numbers = [Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64, Dtype::C64].map(number);
+        let [f32, bf16, f16, f64, c64] = numbers.map(|number| number.to_string());
+        let integers = any_dtype(Class::I64);
+        let values = [
+            ("ADD_PRODUCT", ADD_PRODUCT),
+            ("INTEGERS", integers.as_str()),
+            ("F32", f32.as_str()),
+            ("BF16", bf16.as_str()),
+            ("F16", f16.as_str()),
+            ("F64", f64.as_str()),
+            ("C64", c64.as_str()),
+        ];
+        let text = assemble(include_str!("../../../../kernels/tiny.cu"), &values);
+        CudaSource { text, entries: &ENTRIES }
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        let Sizes { batch, m, n, k } = Sizes::of(launch);
+        let [left, right, out] = [0, 1, 2].map(|view| &launch.views[view]);
+        let size = self.dtype.size();
+        let bytes = |step: isize| (step * size as isize) as u64;
+        let (entry, edge) = match self.dtype.class() {
+            Class::F32 if m.min(n) >= TILED => (2, 2),
+            Class::F32 | Class::I64 => (0, 1),
+            _ => (1, 1),
+        };
+        let (down, across) = (m.div_ceil(edge), n.div_ceil(edge));
+        let tiles = batch.iter().product::<usize>() * down * across;
+        let dimensions = dimensions(&batch, left, right);
+        let mut words = Words::new();
+        words.extend([left.ptr, right.ptr, out.ptr, tiles as u64]);
+        words.extend([m, n, k].map(|n| n as u64));
+        let steps = [left, right].map(|view| [0, 1].map(|d| bytes(view.strides[batch.len() + d])));
+        words.extend(steps.into_iter().flatten());
+        words.extend([across, down].into_iter().flat_map(|n| divisor(n as u64)));
+        words.extend([(dimensions.len() - 1) as u64, number(self.dtype), size as u64]);
+        let none = (1, [0; 2]);
+        for (extent, steps) in dimensions.iter().chain(std::iter::repeat(&none)).take(RANK) {
+            words.extend(divisor(*extent as u64));
+            words.extend(steps.map(bytes));
+        }
+        queue.run(entry, blocks(tiles as u64, u64::from(THREADS)), THREADS, &words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{Strides, contiguous_strides};
+    use crate::kernel::cuda::dtype_number;
+    use smallvec::smallvec;
+
+    fn takes(shape: &[usize]) -> bool {
+        fits(&Sizes::of(&Launch {
+            program: Arc::new(Program::new(&TinyProduct { dtype: Dtype::F32 })),
+            shape: shape.into(),
+            views: smallvec![],
+            numbers: smallvec![],
+            reduced: 0,
+            axis: 0,
+            limit: 0,
+            tag: 0,
+        }))
+    }
+
+    #[test]
+    fn batches_of_tiny_matrices_and_long_ones_of_few_elements_fit() {
+        assert!(takes(&[65536, 4, 4, 4]) && takes(&[4096, 16, 16, 16]) && takes(&[64, 2, 2, 2]));
+        assert!(takes(&[8, 512, 3, 1, 3]), "a batch of two dimensions");
+        assert!(takes(&[1 << 20, 3, 3]) && takes(&[3, 1 << 20, 3]), "points times a rotation");
+        assert!(!takes(&[32, 4, 4, 4]), "few products");
+        assert!(!takes(&[65536, 16, 17, 4]) && !takes(&[65536, 4, 4, 17]), "larger matrices");
+        assert!(!takes(&[1 << 20, 8, 8]), "a larger operand");
+        assert!(!takes(&[4, 4, 4]) && !takes(&[1 << 20, 3, 0]));
+        assert!(!takes(&[1 << 27, 4, 4, 4]), "more elements than are counted");
+    }
+
+    #[test]
+    fn integers_have_the_numbers_of_functions_for_any_dtype() {
+        for dtype in Dtype::REAL {
+            assert_eq!(number(dtype), dtype_number(dtype));
+        }
+    }
+
+    #[test]
+    fn dimensions_join_while_both_operands_step_alike() {
+        let view = |strides: &[isize]| View::new(0, Dtype::F32, Strides::from(strides));
+        let dense = view(&contiguous_strides(&[5, 6, 7, 2, 2]));
+        assert_eq!(dimensions(&[5, 6, 7], &dense, &dense)[..], [(210, [4, 4])]);
+        let broadcast = view(&[0, 28, 4, 2, 1]);
+        assert_eq!(dimensions(&[5, 6, 7], &dense, &broadcast)[..], [(42, [4, 4]), (5, [168, 0])]);
+        assert_eq!(dimensions(&[1, 1], &dense, &dense)[..], [(1, [0, 0])]);
+        let one = view(&[9, 28, 4, 2, 1]);
+        assert_eq!(dimensions(&[1, 6, 7], &dense, &one)[..], [(42, [4, 4])], "one element has no step");
+    }
+}
