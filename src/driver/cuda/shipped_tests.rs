@@ -161,6 +161,18 @@ fn shipped_kernels_are_fresh() {
     }
 }
 
+/// Whatever the planes of a group.
+#[test]
+fn shipped_images_unpack() {
+    for file in ready::FILES {
+        for group in shipped::groups(file.kinds).unwrap() {
+            let images = group.images().unwrap();
+            assert_eq!(images.len(), group.entries.len());
+            assert!(images.iter().all(|image| image.starts_with(b"\x7fELF")), "{:?}", file.arch);
+        }
+    }
+}
+
 /// The launch that multiplies matrices without cuBLAS.
 fn product(dtype: Dtype, transposed: bool) -> Launch {
     TiledProduct::launch(&Product::of_matrices(dtype, [70, 80, 90], [transposed; 2], 0))
