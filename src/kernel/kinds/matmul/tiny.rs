@@ -109,18 +109,11 @@ impl Kind for TinyProduct {
     }
 
     fn source(&self, _signature: Signature) -> CudaSource {
-        let numbers = [Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64, Dtype::C64].map(number);
-        let [f32, bf16, f16, f64, c64] = numbers.map(|number| number.to_string());
+        // The template names dtypes, as `@F32@`.
+        let numbers = Dtype::ALL.map(|dtype| (dtype.name().to_uppercase(), number(dtype).to_string()));
         let integers = any_dtype(Class::I64);
-        let values = [
-            ("ADD_PRODUCT", ADD_PRODUCT),
-            ("INTEGERS", integers.as_str()),
-            ("F32", f32.as_str()),
-            ("BF16", bf16.as_str()),
-            ("F16", f16.as_str()),
-            ("F64", f64.as_str()),
-            ("C64", c64.as_str()),
-        ];
+        let mut values = vec![("ADD_PRODUCT", ADD_PRODUCT), ("INTEGERS", integers.as_str())];
+        values.extend(numbers.iter().map(|(name, number)| (name.as_str(), number.as_str())));
         let text = assemble(include_str!("../../../../kernels/tiny.cu"), &values);
         CudaSource { text, entries: &ENTRIES }
     }
