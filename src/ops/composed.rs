@@ -20,6 +20,14 @@ pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out>
     apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
 }
 
+/// The result of an operation that gives new memory: a copy if it shares that of `x`, as it may when there is nothing to do.
+pub(super) fn apart(rt: &mut Runtime, x: &Tensor, result: Tensor) -> Result<Tensor> {
+    match result.storage_ref().is(x.storage()) {
+        true => call(rt, "clone", &[t(&result)]),
+        false => Ok(result),
+    }
+}
+
 /// The tensor that an operation returns; the first if it returns several.
 pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor> {
     let found = match out_of(rt, name, given)? {

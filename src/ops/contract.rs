@@ -2,7 +2,7 @@
 //!
 //! Composed of other operations; nothing here waits for a device.
 
-use super::composed::{call, expand, narrow, permute, reshape, select, t, unsqueeze};
+use super::composed::{apart, call, expand, narrow, permute, reshape, select, t, unsqueeze};
 use super::make::filled;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -190,7 +190,8 @@ fn combinations(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return filled(rt, &[0], x.dtype(), x.device(), Scalar::Int(0)).map(Out::Tensor);
     }
     if r == 1 {
-        return unsqueeze(rt, x, 1).map(Out::Tensor);
+        let column = unsqueeze(rt, x, 1)?;
+        return apart(rt, x, column).map(Out::Tensor);
     }
     let n = x.count() as i64;
     if n == 0 || r > n && !again {

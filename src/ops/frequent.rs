@@ -1,6 +1,6 @@
 //! Order along a dimension, composed of sorts: the most frequent element.
 
-use super::composed::{call, out_of, t};
+use super::composed::{apart, call, out_of, t};
 use super::formula::formula;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -21,7 +21,7 @@ pub static OPS: &[Op] = &[
         run: Run::Composed(|rt, args| {
             let x = args.tensor(0)?;
             if x.rank() == 0 {
-                return Ok(Out::Tensor(x.clone()));
+                return apart(rt, x, x.clone()).map(Out::Tensor);
             }
             call(rt, "sort", &[t(x), Arg::Int(0)]).map(Out::Tensor)
         }),
@@ -52,7 +52,7 @@ fn mode(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dim = dims::one(1, args.int(1)?, x.rank())? as i64;
     if x.rank() == 0 {
         let first = super::make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(0))?;
-        return Ok(Out::Record(NAMES, vec![x.clone(), first]));
+        return Ok(Out::Record(NAMES, vec![apart(rt, x, x.clone())?, first]));
     }
     let extent = x.shape()[dim as usize] as i64;
     if extent == 0 {

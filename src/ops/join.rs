@@ -1,6 +1,6 @@
 //! Splitting and joining: `cat`, `split`, `repeat`, `flip`, `roll`.
 
-use super::composed::{call, expand, narrow, reshape, t};
+use super::composed::{apart, call, expand, narrow, reshape, t};
 use super::gradient::joined;
 use super::index::{as_positions, pick};
 use super::known;
@@ -675,7 +675,7 @@ fn diff(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let (after, before) = (narrow(rt, &x, dim, 1, rest)?, narrow(rt, &x, dim, 0, rest)?);
         x = call(rt, differ, &[t(&after), t(&before)])?;
     }
-    Ok(Out::Tensor(x))
+    apart(rt, args.tensor(0)?, x).map(Out::Tensor)
 }
 
 fn mirrored(rt: &mut Runtime, name: &str, x: &Tensor, dim: usize) -> Result<Out> {

@@ -2,7 +2,7 @@
 //!
 //! Composed of other operations.
 
-use super::composed::{call, expand, ints, narrow, permute, reshape, t, to};
+use super::composed::{apart, call, expand, ints, narrow, permute, reshape, t, to};
 use super::formula::formula;
 use super::gates::{floats, uniform};
 use super::gradient::Var;
@@ -282,7 +282,8 @@ pub static OPS: &[Op] = &[
             let n = lead.len();
             let order: Vec<usize> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
             let moved = permute(rt, &parts, &order)?;
-            reshape(rt, &moved, &[lead, &[c / (r * r), h * r, w * r]].concat()).map(Out::Tensor)
+            let pixels = reshape(rt, &moved, &[lead, &[c / (r * r), h * r, w * r]].concat())?;
+            apart(rt, args.tensor(0)?, pixels).map(Out::Tensor)
         }),
         gradient: Gradient::Composed,
         ..Op::BASE
@@ -304,7 +305,8 @@ pub static OPS: &[Op] = &[
             let n = lead.len();
             let order: Vec<usize> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
             let moved = permute(rt, &parts, &order)?;
-            reshape(rt, &moved, &[lead, &[c * r * r, h / r, w / r]].concat()).map(Out::Tensor)
+            let channels = reshape(rt, &moved, &[lead, &[c * r * r, h / r, w / r]].concat())?;
+            apart(rt, args.tensor(0)?, channels).map(Out::Tensor)
         }),
         gradient: Gradient::Composed,
         ..Op::BASE

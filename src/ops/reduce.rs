@@ -508,7 +508,11 @@ fn complex_prod(rt: &mut Runtime, given: &Tensor, args: &Args<'_>) -> Result<Ten
         }
         (x, left) = (next, half);
     }
-    reshaped(rt, &x, &shape)
+    let product = reshaped(rt, &x, &shape)?;
+    match product.storage_ref().is(given.storage()) {
+        true => rt.contiguous_copy(&product),
+        false => Ok(product),
+    }
 }
 
 pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
