@@ -47,7 +47,7 @@ pub(super) fn check(vm: &mut Vm, argument: &Value) -> Result<()> {
         if let Some(storage) = found {
             let is_it = |value: &Value| matches!(value, Value::Tensor(t) if address(t) == storage);
             let at = record.values().iter().position(is_it);
-            let field = at.and_then(|at| record.names().iter().nth(at).map(|name| name.to_string()));
+            let field = at.and_then(|at| record.names().get(at).map(|name| name.to_string()));
             return Err(gradient::error::captured_parameter(field.as_deref()));
         }
     }

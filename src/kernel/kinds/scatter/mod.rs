@@ -111,7 +111,7 @@ impl Scatter {
         match mode {
             Mode::Last => false,
             Mode::Add | Mode::Sum | Mode::SumRuns => true,
-            Mode::Extreme => matches!(self.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::I64),
+            Mode::Extreme => matches!(self.dtype, Dtype::F32 | Dtype::I64) || self.dtype.is_half(),
             Mode::Combine => self.dtype == Dtype::F64 && self.f.is_some_and(|f| f.name == "sum"),
         }
     }
