@@ -61,6 +61,8 @@ pub trait Accumulator: Lane + PartialEq {
     fn choice(reduce: &HostReduce) -> Option<&Choice<Self>>;
     /// Converts from register bits.
     fn from_bits64(bits: u64) -> Self;
+    /// The sum; integers wrap.
+    fn plus(self, other: Self) -> Self;
     /// Divides by a count, for `mean`. Integers truncate, and division by 0 gives 0.
     fn divided(self, count: usize) -> Self;
 }
@@ -103,6 +105,10 @@ impl Accumulator for f32 {
     fn from_bits64(bits: u64) -> f32 {
         f32::from_bits(bits as u32)
     }
+    #[inline(always)]
+    fn plus(self, other: f32) -> f32 {
+        self + other
+    }
     fn divided(self, count: usize) -> f32 {
         self / count as f32
     }
@@ -118,6 +124,10 @@ impl Accumulator for f64 {
     fn from_bits64(bits: u64) -> f64 {
         f64::from_bits(bits)
     }
+    #[inline(always)]
+    fn plus(self, other: f64) -> f64 {
+        self + other
+    }
     fn divided(self, count: usize) -> f64 {
         self / count as f64
     }
@@ -132,6 +142,10 @@ impl Accumulator for i64 {
     }
     fn from_bits64(bits: u64) -> i64 {
         bits as i64
+    }
+    #[inline(always)]
+    fn plus(self, other: i64) -> i64 {
+        self.wrapping_add(other)
     }
     fn divided(self, count: usize) -> i64 {
         i64::try_from(count).ok().and_then(|n| self.checked_div(n)).unwrap_or(0)
@@ -150,6 +164,9 @@ macro_rules! complex {
             }
             fn from_bits64(_: u64) -> $t {
                 $t::default()
+            }
+            fn plus(self, other: $t) -> $t {
+                self + other
             }
             fn divided(self, count: usize) -> $t {
                 self / count as $part

@@ -33,6 +33,11 @@ pub(in crate::kernel) fn runs(
     mut each: impl FnMut(usize, &[usize], usize),
 ) {
     let mut at: Dims = smallvec![0; shape.len()];
+    let mut rest = elements.start;
+    for (at, &extent) in at.iter_mut().zip(shape).rev() {
+        *at = rest % extent.max(1);
+        rest /= extent.max(1);
+    }
     let (mut i, mut seen) = (elements.start, elements.start);
     while i < elements.end {
         if i - seen >= SOME {
@@ -41,11 +46,6 @@ pub(in crate::kernel) fn runs(
                 return;
             }
         }
-        let mut rest = i;
-        for d in (0..shape.len()).rev() {
-            at[d] = rest % shape[d];
-            rest /= shape[d];
-        }
         let left = match (shape.last(), at.last()) {
             (Some(&extent), Some(&first)) => extent - first,
             _ => 1,
@@ -53,6 +53,15 @@ pub(in crate::kernel) fn runs(
         let run = left.min(elements.end - i).min(SOME);
         each(i, &at, run);
         i += run;
+        // The next run: rows of few elements are frequent, so without divisions.
+        let mut more = run;
+        for (at, &extent) in at.iter_mut().zip(shape).rev() {
+            *at += more;
+            if *at < extent {
+                break;
+            }
+            (*at, more) = (0, 1);
+        }
     }
 }
 

@@ -246,7 +246,7 @@ impl Kind for Scatter {
     }
 
     fn scratch(&self, launch: &Launch) -> u64 {
-        if self.is_scaled() { host::places(launch) as u64 * sums::BYTES } else { 0 }
+        if self.is_scaled() { host::scratch(launch) } else { 0 }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {

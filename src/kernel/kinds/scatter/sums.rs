@@ -50,15 +50,29 @@ const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
 /// A number as a multiple of the target's unit.
 #[inline(always)]
 pub fn units(a: f32, top: u32, room: u32) -> i64 {
+    match room {
+        0..=SHORT => short_units(a, top, room),
+        _ if top >= PLUS_INFINITY => 0,
+        _ => rounded(scaled(a, top, room)) as i64,
+    }
+}
+
+/// The most bits of integers that [`short_units`] gives.
+pub const SHORT: u32 = 50;
+
+/// The same, where integers have so few bits.
+#[inline(always)]
+pub fn short_units(a: f32, top: u32, room: u32) -> i64 {
     if top >= PLUS_INFINITY {
         return 0;
     }
-    let scaled = f64::from(a) * power_of_two(room as i32 + 126 - top as i32);
-    match room {
-        // The integer has at most this many bits.
-        0..51 => ((scaled + WHOLE).to_bits() as i64).wrapping_sub(WHOLE.to_bits() as i64),
-        _ => rounded(scaled) as i64,
-    }
+    ((scaled(a, top, room) + WHOLE).to_bits() as i64).wrapping_sub(WHOLE.to_bits() as i64)
+}
+
+#[inline(always)]
+fn scaled(a: f32, top: u32, room: u32) -> f64 {
+    // A top that is not finite is greater than the others.
+    f64::from(a) * power_of_two((room as i32 + 126).wrapping_sub(top as i32))
 }
 
 /// A number of at most 24 bits, rounded to an integer, ties to even. `round_ties_even` is a call on processors

@@ -1,0 +1,457 @@
+//! Sums of floats of up to 32 bits: the note in [`definition`]. They have no order, so threads also share the elements of
+//! one box. There are three ways, by the number of targets:
+//!
+//! - *direct*: the tops and sums of all targets of a box fit a cache;
+//! - *runs*: rows are put in the order of their targets, and the rows of each target are summed;
+//! - *dealt*: single elements are dealt to ranges of targets that fit a cache.
+
+use super::super::{Scatter, sums as definition};
+use super::overlap::{self, Flat};
+use super::{Element, FEWEST, Launch, Steps, Until, Walk, boxes, count};
+use crate::kernel::host::FaultSlot;
+use crate::kernel::host::isa::multiversion;
+use crate::kernel::host::scratch::Buffer;
+use crate::kernel::host::tasks::{self, threads};
+use definition::{SHORT, higher, short_units, sum_of, top_of, units};
+use parking_lot::Mutex;
+use std::ops::Range;
+
+/// Targets whose tops and sums fit a cache, wanted and at most.
+const WANTED: usize = 1 << 15;
+const MOST: usize = 1 << 17;
+/// The logarithm of the targets of a range, at least, and ranges at most.
+const RANGE: u32 = 14;
+const RANGES: usize = 1024;
+/// Neighbouring elements that are summed together in a run.
+const TOGETHER: usize = 256;
+
+/// The memory for a launch of this many elements.
+pub(super) fn scratch(count: u64) -> u64 {
+    let threads = threads(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(3)) as u64;
+    let direct = count.saturating_mul(4).min(MOST as u64) * definition::BYTES;
+    count.saturating_mul(16).saturating_add(direct * threads)
+}
+
+/// Runs a launch.
+///
+/// # Safety
+/// As for a launch; distinct coordinates of the target are distinct elements.
+pub(super) unsafe fn run<M: Element<Lane = f32>>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
+    let walk = Walk::<M>::of(launch);
+    let total: usize = launch.shape.iter().product();
+    let all = count(&walk.fold);
+    // Rows stay whole: a run of targets is shorter than pieces of rows.
+    let lanes = if walk.has_rows() { walk.lanes.extent } else { (WANTED / walk.limit.max(1)).max(FEWEST) };
+    let lanes = lanes.min(walk.lanes.extent);
+    let places = walk.limit.saturating_mul(lanes);
+    let flat = Flat::<M>::of(launch);
+    let sums = Sums { walk, all, total, room: definition::room(total as u64), faults };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if places <= MOST && (all * lanes).saturating_mul(4) >= places {
+            sums.direct(lanes, places);
+        } else if sums.walk.has_rows() {
+            sums.runs();
+        } else if u32::try_from(flat.places).is_ok() {
+            sums.dealt(&flat);
+        } else {
+            overlap::run(scatter, launch, faults);
+        }
+    }
+}
+
+/// Raises tops to those of elements that follow each other.
+unsafe fn raise_row<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
+    #[inline(always)]
+    fn each<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
+        for (i, top) in tops.iter_mut().enumerate() {
+            // SAFETY: guaranteed by the caller of `raise_row`.
+            *top = higher(*top, top_of(unsafe { from.add(i).read_unaligned() }.widen()));
+        }
+    }
+    multiversion!([M: Element<Lane = f32>] each(tops: &mut [u32] = tops, from: *const M = from));
+}
+
+/// Adds elements that follow each other to their sums.
+unsafe fn add_row<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
+    #[inline(always)]
+    fn each<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
+        for (i, (sum, top)) in sums.iter_mut().zip(tops).enumerate() {
+            // SAFETY: guaranteed by the caller of `add_row`.
+            let new = unsafe { from.add(i).read_unaligned() }.widen();
+            *sum = sum.wrapping_add(units(new, *top, room));
+        }
+    }
+    multiversion!([M: Element<Lane = f32>] each(
+        sums: &mut [i64] = sums,
+        tops: &[u32] = tops,
+        from: *const M = from,
+        room: u32 = room,
+    ));
+}
+
+/// Raises a top. Most numbers leave it as it is.
+#[inline(always)]
+fn raise(top: &mut u32, new: f32) {
+    let exponent = new.to_bits() >> 23 & 255;
+    if exponent == 255 {
+        special(top, new);
+    } else if exponent.max(1) > *top {
+        // Those of infinities and nan are greater.
+        *top = exponent.max(1);
+    }
+}
+
+#[cold]
+fn special(top: &mut u32, new: f32) {
+    *top = higher(*top, top_of(new));
+}
+
+/// Tops and sums, 0 between uses.
+struct Held {
+    tops: Vec<u32>,
+    sums: Vec<i64>,
+}
+
+impl Held {
+    fn new(places: usize) -> Held {
+        Held { tops: vec![0; places], sums: vec![0; places] }
+    }
+}
+
+/// An element that was dealt.
+#[derive(Clone, Copy)]
+struct Item {
+    place: u32,
+    value: f32,
+}
+
+/// A launch.
+struct Sums<'a, M> {
+    walk: Walk<'a, M>,
+    /// Elements of the dimensions that are folded, and of the launch.
+    all: usize,
+    total: usize,
+    room: u32,
+    faults: &'a FaultSlot,
+}
+
+/// A box: where it begins, and its lanes.
+type Cut = (Steps, usize);
+
+impl<M: Element<Lane = f32>> Sums<'_, M> {
+    unsafe fn direct(&self, lanes: usize, places: usize) {
+        let walk = &self.walk;
+        let number = count(&walk.free) * walk.lanes.extent.div_ceil(lanes);
+        let cut = |number: usize| -> Cut {
+            let (start, own) = walk.cut(number, lanes);
+            (start, own.len())
+        };
+        let threads = threads(self.total * 3);
+        let parts =
+            if number < 2 * threads { threads.min(self.all * lanes / (2 * places)).min(self.all) } else { 1 };
+        if parts <= 1 {
+            let until = Until::now();
+            return boxes(
+                number,
+                self.all * lanes,
+                || Held::new(places),
+                |held, number| {
+                    let cut = cut(number);
+                    // SAFETY: guaranteed by the caller; no other box has these targets.
+                    unsafe {
+                        self.raise(cut, 0..self.all, &mut held.tops, &until);
+                        self.hold(cut, &mut held.tops);
+                        self.add(cut, 0..self.all, &held.tops, &mut held.sums, &until);
+                        self.finish(cut, &mut held.tops, &mut held.sums);
+                    }
+                },
+            );
+        }
+        let part = |i: usize| self.all * i / parts..self.all * (i + 1) / parts;
+        let until = &Until::now();
+        for number in 0..number {
+            let cut = cut(number);
+            let tops: Vec<_> = (0..parts).map(|_| Mutex::new(vec![0; places])).collect();
+            // SAFETY: as above.
+            tasks::each(parts, true, |i| unsafe { self.raise(cut, part(i), &mut tops[i].lock(), until) });
+            let mut tops = tops.into_iter().map(Mutex::into_inner);
+            let mut all = tops.next().unwrap_or_default();
+            tops.for_each(|tops| all.iter_mut().zip(tops).for_each(|(a, b)| *a = higher(*a, b)));
+            // SAFETY: as above.
+            unsafe { self.hold(cut, &mut all) };
+            let sums: Vec<_> = (0..parts).map(|_| Mutex::new(vec![0; places])).collect();
+            // SAFETY: as above.
+            tasks::each(parts, true, |i| unsafe { self.add(cut, part(i), &all, &mut sums[i].lock(), until) });
+            let mut sums = sums.into_iter().map(Mutex::into_inner);
+            let mut sum = sums.next().unwrap_or_default();
+            sums.for_each(|sums| {
+                sum.iter_mut().zip(sums).for_each(|(a, b): (&mut i64, i64)| *a = a.wrapping_add(b))
+            });
+            // SAFETY: as above.
+            unsafe { self.finish(cut, &mut all, &mut sum) };
+        }
+    }
+
+    /// Raises the tops of a box by a part of its elements.
+    unsafe fn raise(&self, (start, lanes): Cut, fold: Range<usize>, tops: &mut [u32], until: &Until) {
+        let about = (until, Some(self.faults));
+        // SAFETY: guaranteed by the caller; there are as many tops as targets.
+        unsafe {
+            if self.walk.has_rows() {
+                return self.walk.rows((start, lanes), fold, about, |found, from| {
+                    raise_row(&mut tops[found * lanes..][..lanes], from);
+                });
+            }
+            let tops = tops.as_mut_ptr();
+            self.walk.elements((start, lanes), fold, about, move |lane, found, from| {
+                raise(&mut *tops.add(found * lanes + lane), from.read_unaligned().widen());
+            });
+        }
+    }
+
+    /// Adds a part of the elements of a box.
+    unsafe fn add(
+        &self,
+        (start, lanes): Cut,
+        fold: Range<usize>,
+        tops: &[u32],
+        sums: &mut [i64],
+        until: &Until,
+    ) {
+        let (about, room) = ((until, None), self.room);
+        // SAFETY: as for `raise`.
+        unsafe {
+            if self.walk.has_rows() {
+                return self.walk.rows((start, lanes), fold, about, |found, from| {
+                    let first = found * lanes;
+                    add_row(&mut sums[first..][..lanes], &tops[first..][..lanes], from, room);
+                });
+            }
+            let (tops, sums) = (tops.as_ptr(), sums.as_mut_ptr());
+            if lanes == 1 && room <= SHORT {
+                return self.walk.elements((start, 1), fold, about, move |_, found, from| {
+                    let part = short_units(from.read_unaligned().widen(), *tops.add(found), room);
+                    *sums.add(found) = (*sums.add(found)).wrapping_add(part);
+                });
+            }
+            self.walk.elements((start, lanes), fold, about, move |lane, found, from| {
+                let place = found * lanes + lane;
+                let part = units(from.read_unaligned().widen(), *tops.add(place), room);
+                *sums.add(place) = (*sums.add(place)).wrapping_add(part);
+            });
+        }
+    }
+
+    /// Calls `each` with the places of a box and their targets.
+    #[inline(always)]
+    fn places(&self, (start, lanes): Cut, mut each: impl FnMut(usize, *mut M)) {
+        let out = self.walk.out.wrapping_offset(start[2]);
+        let row = |found: usize| out.wrapping_offset(found as isize * self.walk.step);
+        if lanes == 1 {
+            return (0..self.walk.limit).for_each(|found| each(found, row(found)));
+        }
+        for found in 0..self.walk.limit {
+            for lane in 0..lanes {
+                let to = row(found).wrapping_offset(lane as isize * self.walk.lanes.steps[2]);
+                each(found * lanes + lane, to);
+            }
+        }
+    }
+
+    /// Raises tops by the values from before.
+    unsafe fn hold(&self, cut: Cut, tops: &mut [u32]) {
+        self.places(cut, |place, to| {
+            if tops[place] != 0 {
+                // SAFETY: guaranteed by the caller.
+                raise(&mut tops[place], unsafe { to.read_unaligned() }.widen());
+            }
+        });
+    }
+
+    /// Writes the sums, and clears tops and sums.
+    unsafe fn finish(&self, cut: Cut, tops: &mut [u32], sums: &mut [i64]) {
+        self.places(cut, |place, to| {
+            if tops[place] != 0 {
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.write(to, &mut tops[place], &mut sums[place]) };
+            }
+        });
+    }
+
+    /// Writes a sum, and clears it and its top.
+    #[inline(always)]
+    unsafe fn write(&self, to: *mut M, top: &mut u32, sum: &mut i64) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let all = sum.wrapping_add(units(to.read_unaligned().widen(), *top, self.room));
+            to.write_unaligned(M::narrow(sum_of(all, *top, self.room)));
+        }
+        (*top, *sum) = (0, 0);
+    }
+
+    unsafe fn runs(&self) {
+        let walk = &self.walk;
+        let number = count(&walk.free);
+        let shared = threads(self.total * 3) > 1;
+        let apart = shared && number >= 2 * threads(self.total * 3);
+        tasks::each(number, apart, |number| {
+            let (start, _) = walk.cut(number, walk.lanes.extent);
+            let (mut rows, until) = (Vec::with_capacity(self.all), Until::now());
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                let cut = (start, walk.lanes.extent);
+                let add = |found: usize, from: *const M| rows.push((found, from as usize));
+                walk.rows(cut, 0..self.all, (&until, Some(self.faults)), add);
+            }
+            let rows = &by_target(rows, walk.limit);
+            let parts = if shared && !apart { threads(self.total * 3) * 4 } else { 1 };
+            let mut ends: Vec<usize> = (0..=parts).map(|i| rows.len() * i / parts).collect();
+            for end in ends.iter_mut().filter(|end| **end > 0) {
+                while *end < rows.len() && rows[*end].0 == rows[*end - 1].0 {
+                    *end += 1;
+                }
+            }
+            let blocks = walk.lanes.extent.div_ceil(TOGETHER);
+            tasks::each(parts * blocks, parts > 1, |task| {
+                let own = ends[task / blocks]..ends[task / blocks + 1].max(ends[task / blocks]);
+                let first = task % blocks * TOGETHER;
+                let lanes = TOGETHER.min(walk.lanes.extent - first);
+                let mut held = Held::new(lanes);
+                for run in rows[own].chunk_by(|a, b| a.0 == b.0) {
+                    if until.ended() {
+                        return;
+                    }
+                    let to = walk.out.wrapping_offset(start[2] + run[0].0 as isize * walk.step);
+                    // SAFETY: guaranteed by the caller; no other run has these targets.
+                    unsafe { self.run(to.add(first), run, first, &mut held) };
+                }
+            });
+        });
+    }
+
+    /// Sums the rows of one target.
+    unsafe fn run(&self, to: *mut M, rows: &[(usize, usize)], first: usize, Held { tops, sums }: &mut Held) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            raise_row(tops, to.cast_const());
+            rows.iter().for_each(|row| raise_row(tops, (row.1 as *const M).add(first)));
+            rows.iter().for_each(|row| add_row(sums, tops, (row.1 as *const M).add(first), self.room));
+            for (lane, (top, sum)) in tops.iter_mut().zip(sums).enumerate() {
+                self.write(to.add(lane), top, sum);
+            }
+        }
+    }
+
+    unsafe fn dealt(&self, flat: &Flat<'_, M>) {
+        let shift = RANGE.max((flat.places / RANGES).max(1).ilog2() + 1);
+        let ranges = (flat.places >> shift) + 1;
+        let parts = threads(self.total * 3);
+        let part = |part: usize| self.total * part / parts..self.total * (part + 1) / parts;
+        let until = &Until::now();
+        let to = flat.first() as usize;
+        let counts: Vec<_> = (0..parts).map(|_| Mutex::new(vec![0usize; ranges])).collect();
+        tasks::each(parts, parts > 1, |number| {
+            let mut counts = counts[number].lock();
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                flat.each(part(number), (until, Some(self.faults)), |place, _| counts[place >> shift] += 1)
+            };
+        });
+        if until.ended() {
+            return;
+        }
+        // Where each range begins, and within it each part.
+        let mut counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
+        let mut begins = Vec::with_capacity(ranges + 1);
+        let mut next = 0;
+        for range in 0..ranges {
+            begins.push(next);
+            for counts in &mut counts {
+                next += std::mem::replace(&mut counts[range], next);
+            }
+        }
+        begins.push(next);
+        let items = &Buffer::<Item>::new(next);
+        let counts: Vec<_> = counts.into_iter().map(Mutex::new).collect();
+        tasks::each(parts, parts > 1, |number| {
+            let mut next = counts[number].lock();
+            // SAFETY: guaranteed by the caller; there is room for what was counted.
+            unsafe {
+                flat.each(part(number), (until, None), |place, from| {
+                    let next = &mut next[place >> shift];
+                    items.write(*next, Item { place: place as u32, value: from.read_unaligned().widen() });
+                    *next += 1;
+                });
+            }
+        });
+        if until.ended() {
+            return;
+        }
+        let space = || Held::new(1 << shift);
+        tasks::each_with(ranges, parts > 1, space, |held, range| {
+            let first = range << shift;
+            // SAFETY: all of them were written.
+            let items = unsafe { items.slice(begins[range]..begins[range + 1]) };
+            // SAFETY: guaranteed by the caller; no other range has these targets.
+            unsafe { self.range((to as *mut M).wrapping_add(first), first, items, held) };
+        });
+    }
+
+    /// Sums the elements of a range of targets that begins at a place.
+    unsafe fn range(&self, to: *mut M, first: usize, items: &[Item], held: &mut Held) {
+        let (tops, sums) = (&mut held.tops[..], &mut held.sums[..]);
+        let own = tops.len() - 1;
+        // Ranges have a power of two of places.
+        let place = |item: &Item| item.place as usize & own;
+        debug_assert!(first & own == 0);
+        // SAFETY: guaranteed by the caller; targets lie in the view.
+        unsafe {
+            let before = |place: usize| to.wrapping_add(place).read_unaligned().widen();
+            for item in items {
+                raise(&mut tops[place(item)], item.value);
+            }
+            // Few elements are visited again, not all places.
+            let dense = items.len() * 2 > tops.len();
+            if dense {
+                for (place, top) in tops.iter_mut().enumerate().filter(|(_, top)| **top != 0) {
+                    raise(top, before(place));
+                }
+            } else {
+                items.iter().for_each(|item| raise(&mut tops[place(item)], before(place(item))));
+            }
+            for item in items {
+                let at = place(item);
+                sums[at] = sums[at].wrapping_add(units(item.value, tops[at], self.room));
+            }
+            if dense {
+                let all = tops.iter_mut().zip(sums).enumerate().filter(|(_, (top, _))| **top != 0);
+                all.for_each(|(place, (top, sum))| self.write(to.wrapping_add(place), top, sum));
+                return;
+            }
+            for item in items {
+                let at = place(item);
+                if tops[at] != 0 {
+                    self.write(to.wrapping_add(at), &mut tops[at], &mut sums[at]);
+                }
+            }
+        }
+    }
+}
+
+/// Rows in the order of their targets.
+fn by_target(mut rows: Vec<(usize, usize)>, limit: usize) -> Vec<(usize, usize)> {
+    if limit > rows.len().saturating_mul(4) {
+        rows.sort_unstable();
+        return rows;
+    }
+    let mut next = vec![0; limit + 1];
+    rows.iter().for_each(|row| next[row.0 + 1] += 1);
+    (0..limit).for_each(|i| next[i + 1] += next[i]);
+    let mut sorted = vec![(0, 0); rows.len()];
+    for row in rows {
+        sorted[next[row.0]] = row;
+        next[row.0] += 1;
+    }
+    sorted
+}
