@@ -181,7 +181,10 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(chr(65) == \"A\")",
         run: |_, args| {
             let code = args[0].as_int().and_then(|i| u32::try_from(i).ok()).and_then(char::from_u32);
-            let c = code.ok_or_else(|| error::bad_value(0, "no character has this number"))?;
+            let c = code.ok_or_else(|| {
+                error::bad_value(0, "no character has this number")
+                    .help("write 0 to 0x10ffff, without 0xd800 to 0xdfff")
+            })?;
             Ok(Value::str(c.to_string()))
         },
     },
@@ -240,7 +243,10 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         Value::Float(f) => whole(f.trunc()),
         Value::Str(text) => {
             let base = u32::try_from(base).ok().filter(|b| (2..=36).contains(b));
-            let base = base.ok_or_else(|| error::bad_value(1, "a base goes from 2 to 36"))?;
+            let base = base.ok_or_else(|| {
+                error::bad_value(1, "a base goes from 2 to 36")
+                    .help("write `int(text, 16)`; base 10 needs none")
+            })?;
             let value = without_marks(text.as_str()).and_then(|all| {
                 let (sign, digits) = all.split_at(usize::from(all.starts_with(['+', '-'])));
                 let digits = match (base, digits.get(..2)) {

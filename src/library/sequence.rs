@@ -66,7 +66,8 @@ pub static TABLE: &[NativeDef] = &[
         run: |_, args| {
             let (first, step) = (args[0].as_int().unwrap_or(0), args[2].as_int().unwrap_or(1));
             if step == 0 {
-                return Err(error::bad_value(2, "the step of a range must not be 0"));
+                return Err(error::bad_value(2, "the step of a range must not be 0")
+                    .help("write 1 or more, or -1 or less to count down"));
             }
             Ok(match args[1].as_int() {
                 Some(end) => Value::range(Some(first), Some(end), step),

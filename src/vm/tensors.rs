@@ -625,6 +625,7 @@ fn fill(vm: &Vm, value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> R
 
 fn not_rectangular(index: usize) -> crate::base::Error {
     error::bad_value(index, "the rows of these nested lists differ in length, so they do not form a tensor")
+        .help("make the rows equally long; lists of different lengths stay lists: join them with `++`, go through them with `map`")
 }
 
 /// `f32` if there is any float or no element, else `i64` if there is any int, else `bool`.

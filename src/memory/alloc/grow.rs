@@ -257,8 +257,12 @@ impl Allocator {
         error = error.label(Place::Here, format!("this asks for {}", bytes_text(segment)));
         let holders = self.book.holders(HOLDERS);
         for &(span, bytes, blocks) in &holders {
-            let blocks = if blocks == 1 { "1 block".to_string() } else { format!("{blocks} blocks") };
-            error = error.at(span, format!("{blocks} from here hold {}", bytes_text(bytes)));
+            let bytes = bytes_text(bytes);
+            let label = match blocks {
+                1 => format!("1 block from here holds {bytes}"),
+                _ => format!("{blocks} blocks from here hold {bytes}"),
+            };
+            error = error.at(span, label);
         }
         match holders.is_empty() {
             true => error.help("ask for less, or use a smaller dtype"),

@@ -348,7 +348,7 @@ fn alc_16_17_out_of_memory_has_the_facts() {
     let labels: Vec<_> = error.labels().iter().map(|l| (l.place, l.text())).collect();
     assert_eq!(labels[0].0, Place::Here);
     assert_eq!(labels[1], (Place::Span(Span::new(5, 9)), "2 blocks from here hold 1.50 GiB".into()));
-    assert_eq!(labels[2], (Place::Span(Span::new(20, 30)), "1 block from here hold 512.00 MiB".into()));
+    assert_eq!(labels[2], (Place::Span(Span::new(20, 30)), "1 block from here holds 512.00 MiB".into()));
     let error = device.alloc(8_000_000_000 * GIB, device.default_stream(), Span::NONE).unwrap_err();
     assert_eq!(error.message(), "CUDA out of memory. Tried to allocate more than 1EB memory");
     drop((a, b, c));

@@ -188,15 +188,18 @@ impl Vm {
             Value::Tuple(tuple) => tuple.items().len(),
             Value::Record(record) => record.values().len(),
             Value::Dict(dict) => dict.borrow().len(),
-            Value::Range(range) => {
-                range.count().ok_or_else(|| error::bad_value(0, "a range without an end has no length"))?
-            }
+            Value::Range(range) => range.count().ok_or_else(|| {
+                error::bad_value(0, "a range without an end has no length").help("give it an end: `0..n`")
+            })?,
             Value::Tensor(tensor) => match tensor.shape().first() {
                 Some(&rows) => {
                     self.rt.shapes_read += 1;
                     rows
                 }
-                None => return Err(error::bad_value(0, "a tensor without dimensions has no length")),
+                None => {
+                    return Err(error::bad_value(0, "a tensor without dimensions has no length")
+                        .help("`x.numel()` is 1; for a vector write `x.reshape(1)`"));
+                }
             },
             Value::Object(handle) => match handle.get().length(self)? {
                 Some(length) => length,

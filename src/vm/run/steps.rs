@@ -290,7 +290,8 @@ impl Vm {
         let (start, end) = (self.bound(at, 0)?, self.bound(at, 1)?);
         let step = self.bound(at, 2)?.unwrap_or(1);
         if step == 0 {
-            return Err(error::bad_value(2, "the step of a range must not be 0"));
+            return Err(error::bad_value(2, "the step of a range must not be 0")
+                .help("write 1 or more, or -1 or less to count down"));
         }
         Ok(Range { start, end, step })
     }
