@@ -216,6 +216,31 @@ fn a_training_step_is_few_launches() {
 }
 
 #[test]
+fn chains_over_other_parts_of_a_tensor_are_known() {
+    let mut vm = vm(true);
+    run(
+        &mut vm,
+        "let x = randn(12, 4, 64)
+         let y = zeros(12, 4, 64)
+         fn part(i) { y[i] = softmax(x[i] * 2, -1) }
+         part(3)
+         cuda.synchronize()",
+    );
+    let known = vm.rt.known_groups();
+    run(&mut vm, "for i in 0..12 { part(i); cuda.synchronize() }");
+    assert_eq!(vm.rt.known_groups(), known, "only the offsets differ");
+    // Views of one tensor that lie in other distances are other work.
+    run(&mut vm, "for i in 1..4 { y[0] = softmax(y[i], -1) + y[0]; cuda.synchronize() }");
+    let equal = run(
+        &mut vm,
+        "let want = softmax(x * 2, -1)
+         for i in 1..4 { want[0] = softmax(want[i].clone(), -1) + want[0].clone() }
+         allclose(y, want)",
+    );
+    assert!(matches!(equal, Value::Bool(true)));
+}
+
+#[test]
 fn the_gradient_of_a_loss_stores_nothing_of_its_size_but_the_result() {
     let mut vm = vm(true);
     run(

@@ -117,22 +117,28 @@ fn result_at(
 /// Adds what the launch of a chain depends on, memory and numbers apart: the groups, which of their operands are the
 /// same, and which results are needed.
 fn describe(groups: &[FusedGroup], words: &mut Words) {
-    // The storages, each with the number of references that the groups hold.
-    let mut storages: SmallVec<[(&StorageRef, usize); 32]> = SmallVec::new();
-    fn number<'g>(storages: &mut SmallVec<[(&'g StorageRef, usize); 32]>, storage: &'g StorageRef) -> u64 {
-        let known = storages.iter_mut().position(|(other, _)| other.is(storage));
+    // The storages, each with the number of references that the groups hold and the offset of its first view: what a chain
+    // computes depends on how far views of a storage lie apart, not on where they are.
+    let mut storages: SmallVec<[(&StorageRef, usize, usize); 32]> = SmallVec::new();
+    fn number<'g>(
+        storages: &mut SmallVec<[(&'g StorageRef, usize, usize); 32]>,
+        storage: &'g StorageRef,
+        offset: usize,
+    ) -> [u64; 2] {
+        let known = storages.iter_mut().position(|(other, ..)| other.is(storage));
         let at = known.unwrap_or_else(|| {
-            storages.push((storage, 0));
+            storages.push((storage, 0, offset));
             storages.len() - 1
         });
         storages[at].1 += 1;
-        at as u64
+        [at as u64, offset.wrapping_sub(storages[at].2) as u64]
     }
     for group in groups {
         words.group(group);
         for load in &group.loads {
-            words.push(number(&mut storages, &load.storage) << 16 | load.dtype as u64);
-            words.push(load.layout.offset as u64);
+            let [at, offset] = number(&mut storages, &load.storage, load.layout.offset);
+            words.push(at << 16 | load.dtype as u64);
+            words.push(offset);
         }
         words.push(group.nodes.len() as u64);
         for node in &group.nodes {
@@ -141,19 +147,18 @@ fn describe(groups: &[FusedGroup], words: &mut Words) {
                 words.push(u64::MAX);
                 continue;
             };
-            words.push(number(&mut storages, storage));
             let layout = node.layout(storage);
-            words.push(layout.offset as u64);
+            words.list(number(&mut storages, storage, layout.offset).into_iter());
             words.strides(&layout.strides);
         }
         words.push(u64::from(group.reduce.is_some()));
         if let Some(reduce) = &group.reduce {
             words.reduce(reduce);
             let outs = reduce.out.iter().chain(&reduce.out_index);
-            outs.for_each(|storage| words.push(number(&mut storages, storage)));
+            outs.for_each(|storage| words.list(number(&mut storages, storage, 0).into_iter()));
         }
     }
-    let wanted = |&(storage, held): &(&StorageRef, usize)| {
+    let wanted = |&(storage, held, _): &(&StorageRef, usize, usize)| {
         storage.holders() > held || matches!(storage.memory(), Some(Memory::Foreign(_)))
     };
     words.list(storages.iter().map(|storage| u64::from(wanted(storage))));
