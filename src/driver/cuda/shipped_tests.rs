@@ -220,6 +220,15 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                         }
                     }
                 }
+                // Rows of units of 16 bytes.
+                if rank < 6 {
+                    let shape = [&[3, 2][..], &shape, &[16]].concat();
+                    let dense = contiguous_strides(&shape);
+                    let mut index = dense.clone();
+                    index.last_mut().into_iter().for_each(|step| *step = 0);
+                    let views = [view(dtype, &dense, 0), view(Dtype::I64, &index, 0), view(dtype, &dense, 0)];
+                    check(launch(Scatter { dtype, f: None }, &shape, &views, 0));
+                }
                 // Dimensions of one element count only as the axis.
                 let mut one = launch(Gather { dtype }, &shape, &views, 0);
                 one.shape.extend([1; 9]);

@@ -523,8 +523,10 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
             check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0));
         }
         let scatter = Scatter { dtype, f: None };
-        let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
-        check(&launch(scatter, &shape, &views, 0));
+        for strides in [[64, 1], [1, 0]] {
+            let views = [dense(&shape), index(&strides), dense(&shape)];
+            check(&launch(scatter.clone(), &shape, &views, 0));
+        }
         check(&launch(NonZero { dtype }, &[64], &[dense(&[64]), index(&[1]), index(&[])], 0));
     }
 }

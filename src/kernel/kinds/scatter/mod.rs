@@ -2,7 +2,8 @@
 //! dropped.
 //!
 //! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every
-//! source claims its target with its position, the highest position wins, and that source stores. Integers,
+//! source claims its target with its position, the highest position wins, and that source stores; adjacent elements
+//! with one index are one source of 16 bytes. Integers,
 //! and floats of up to 32 bits, are summed in any order ([`sums`]), and extremes are raised in any order, as unsigned
 //! numbers with the same order. Other combinations, and extremes of few elements of many targets, are computed in order:
 //! the elements of the index are sorted by target (the sort is stable), and each target combines its run. All
@@ -43,11 +44,18 @@ const HEAD: usize = 18;
 const NEAR: usize = 3;
 
 /// The signature's fields: 64 bits to count, 64 bits for a target, few targets, the mode, launches of any rank up to these
-/// ones and of any dtype of the class, the ranks.
-const FIELDS: [u32; 7] = [1, 1, 1, 3, 1, 8, 8];
+/// ones and of any dtype of the class, the ranks, the logarithm of a unit.
+const FIELDS: [u32; 8] = [1, 1, 1, 3, 1, 8, 8, 3];
 
-fn signature(wide: bool, far: bool, few: bool, mode: Mode, any: bool, ranks: [usize; 2]) -> Signature {
-    let values = [wide.into(), far.into(), few.into(), mode as usize, any.into(), ranks[0], ranks[1]];
+fn signature(
+    [wide, far, few]: [bool; 3],
+    mode: Mode,
+    any: bool,
+    ranks: [usize; 2],
+    unit: usize,
+) -> Signature {
+    let unit = unit.ilog2() as usize;
+    let values = [wide.into(), far.into(), few.into(), mode as usize, any.into(), ranks[0], ranks[1], unit];
     let mut signature = Signature::default();
     values.into_iter().zip(FIELDS).for_each(|(value, width)| signature.push(value, width));
     signature
@@ -58,6 +66,9 @@ const FEW: u64 = 4096;
 
 /// Fewest elements of a row for which rows are sorted, not added one element at a time.
 const ROW: u64 = 8;
+
+/// Bytes of a unit.
+const BYTES: usize = 16;
 
 /// Sorted positions per thread, also in the template.
 const CHUNK: u64 = 32;
@@ -104,6 +115,24 @@ impl Scatter {
             "amin" => Some(true),
             _ => None,
         }
+    }
+
+    /// Number of elements that share an index and are adjacent in source and out, if that is worth a kernel: those of 16
+    /// bytes of the innermost dimension.
+    fn unit(&self, launch: &Launch) -> usize {
+        let width = BYTES / self.dtype.size();
+        let Some(inner) = innermost(launch).filter(|_| self.f.is_none()) else { return 1 };
+        let [source, index, out] = [0, 1, 2].map(|v| &launch.views[v]);
+        let together = inner != launch.axis
+            && index.strides[inner] == 0
+            && source.strides[inner] == 1
+            && out.strides[inner] == 1;
+        let mut off = ((source.ptr | out.ptr) as usize % BYTES) | (launch.shape[inner] % width);
+        for d in (0..launch.shape.len()).filter(|&d| d != inner && (launch.shape[d] > 1 || d == launch.axis))
+        {
+            off |= (source.strides[d].unsigned_abs() | out.strides[d].unsigned_abs()) % width;
+        }
+        if together && off == 0 { width } else { 1 }
     }
 
     /// Whether general kernels that count in 32 bits ship for a mode.
@@ -166,6 +195,25 @@ impl Split {
     fn count(launch: &Launch, dims: &[usize]) -> u64 {
         dims.iter().map(|&d| launch.shape[d] as u64).product()
     }
+}
+
+/// The last dimension of more than one element.
+fn innermost(launch: &Launch) -> Option<usize> {
+    launch.shape.iter().rposition(|&n| n > 1)
+}
+
+/// The same launch over units of elements.
+fn in_units(launch: &Launch, unit: usize) -> Launch {
+    let mut launch = launch.clone();
+    let Some(inner) = innermost(&launch).filter(|_| unit > 1) else { return launch };
+    launch.shape[inner] /= unit;
+    for view in [0, 2] {
+        for (d, stride) in launch.views[view].strides.iter_mut().enumerate().filter(|(d, _)| *d != inner) {
+            // Of a dimension of one element nothing is known, and the step is not used.
+            *stride /= if launch.shape[d] > 1 || d == launch.axis { unit as isize } else { 1 };
+        }
+    }
+    launch
 }
 
 /// The target's extent along a dimension.
@@ -250,6 +298,8 @@ impl Kind for Scatter {
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
+        let unit = self.unit(launch);
+        let launch = &in_units(launch, unit);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
         let mode = self.mode(launch);
@@ -257,7 +307,7 @@ impl Kind for Scatter {
         let targets = targets(launch, &split.outer);
         let few = matches!(mode, Mode::Add | Mode::Sum | Mode::Extreme) && targets <= FEW;
         let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
-        signature(far || count >= 1 << 31, targets >= 1 << 31, few, mode, false, ranks)
+        signature([far || count >= 1 << 31, targets >= 1 << 31, few], mode, false, ranks, unit)
     }
 
     fn general(&self, launch: &Launch) -> Option<Signature> {
@@ -265,7 +315,13 @@ impl Kind for Scatter {
         let [wide, far, few, mode, ..] = self.signature(launch).fields(FIELDS);
         let (wide, mode) = (wide == 1 || far == 1, Mode::ALL[mode]);
         if !wide && self.is_frequent(mode) && launch.shape.len() <= NEAR {
-            return Some(signature(false, false, few == 1, mode, true, [NEAR, usize::from(mode.sorts())]));
+            return Some(signature(
+                [false, false, few == 1],
+                mode,
+                true,
+                [NEAR, usize::from(mode.sorts())],
+                1,
+            ));
         }
         let mode = match self.f {
             None => Mode::Last,
@@ -273,11 +329,11 @@ impl Kind for Scatter {
             Some(_) => Mode::Combine,
         };
         let (rank, wide) = general_rank(launch, wide || mode.sorts())?;
-        Some(signature(wide, wide, false, mode, true, [rank, usize::from(mode.sorts())]))
+        Some(signature([wide, wide, false], mode, true, [rank, usize::from(mode.sorts())], self.unit(launch)))
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [wide, far, few, mode, any, rank, inner_rank] = signature.fields(FIELDS);
+        let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
@@ -293,7 +349,8 @@ impl Kind for Scatter {
         let looped = if any == 1 && wide == 1 { rank } else { 0 }.to_string();
         let (divisors, strides_at) = (HEAD.to_string(), strides.to_string());
         let words = (inner_strides + 2 * inner_rank).to_string();
-        let (class, dtype, bits) = (self.dtype.class(), self.dtype, bits_type(self.dtype));
+        let (class, dtype) = (self.dtype.class(), self.dtype);
+        let bits = if unit > 0 { bits_type(Dtype::C128) } else { bits_type(dtype) };
         let extreme = mode == Mode::Extreme;
         let any = any == 1;
         let types = || format!("typedef {bits} Bits;");
@@ -408,10 +465,10 @@ impl Kind for Scatter {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [wide, far, few, mode, any, rank, inner_rank] = signature.fields(FIELDS);
-        let mode = Mode::ALL[mode];
+        let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
+        let (mode, unit) = (Mode::ALL[mode], 1 << unit);
         let padded = (any == 1).then(|| with_rank(&joined(launch), rank + inner_rank));
-        let launch = padded.as_ref().unwrap_or(launch);
+        let launch = &in_units(padded.as_ref().unwrap_or(launch), unit);
         let Split { outer, inner } = Split::of(mode, launch, any == 1);
         let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
         let targets = targets(launch, &outer);
@@ -439,7 +496,8 @@ impl Kind for Scatter {
         for view in 0..3 {
             words.extend(outer.iter().map(strides(view)));
         }
-        let number = |&d: &usize| launch.shape[d + 1..].iter().map(|&n| n as u64).product::<u64>();
+        let number =
+            |&d: &usize| unit as u64 * launch.shape[d + 1..].iter().map(|&n| n as u64).product::<u64>();
         words.extend(outer.iter().map(number));
         Space::push(&mut words, inner.iter().map(|&d| launch.shape[d]));
         for view in [0, 2] {
@@ -554,4 +612,52 @@ fn sort_targets(queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words)
         tag: 0,
     })?;
     combine_sorted(queue, mode, 1, &mut words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Launch;
+
+    /// The unit of a scatter of rows of 512 elements, from an address, with these steps.
+    fn unit(
+        dtype: Dtype,
+        f: Option<&'static ReduceFn>,
+        ptr: u64,
+        index: [isize; 2],
+        out: [isize; 2],
+    ) -> usize {
+        let kind = Scatter { dtype, f };
+        let view = |ptr, dtype, steps: [isize; 2]| View::new(ptr, dtype, SmallVec::from_slice(&steps));
+        let views = [view(ptr, dtype, [512, 1]), view(0, Dtype::I64, index), view(0, dtype, out)];
+        let launch = Launch {
+            program: Arc::new(Program::new(&kind)),
+            shape: smallvec![300, 512],
+            views: views.into_iter().collect(),
+            numbers: SmallVec::new(),
+            reduced: 0,
+            axis: 0,
+            limit: 900,
+            tag: 0,
+        };
+        let [.., own] = kind.signature(&launch).fields(FIELDS);
+        let [.., general] = kind.general(&launch).unwrap().fields(FIELDS);
+        assert_eq!(own, general);
+        let units = in_units(&launch, 1 << own);
+        assert_eq!(targets(&units, &[0, 1]) << own, targets(&launch, &[0, 1]).next_multiple_of(1 << own));
+        1 << own
+    }
+
+    #[test]
+    fn rows_are_claimed_in_units_of_16_bytes() {
+        let rows = [[1, 0], [512, 1]];
+        let of = |dtype, f| unit(dtype, f, 0, rows[0], rows[1]);
+        assert_eq!([Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64].map(|d| of(d, None)), [16, 8, 4, 2]);
+        // Other layouts and addresses go by elements.
+        assert_eq!(unit(Dtype::BF16, None, 8, rows[0], rows[1]), 1);
+        assert_eq!(unit(Dtype::BF16, None, 16, rows[0], rows[1]), 8);
+        assert_eq!(unit(Dtype::BF16, None, 0, [512, 1], rows[1]), 1);
+        assert_eq!(unit(Dtype::BF16, None, 0, rows[0], [516, 1]), 1);
+        assert_eq!(unit(Dtype::BF16, None, 0, rows[0], [1024, 2]), 1);
+    }
 }
