@@ -5,6 +5,7 @@
 
 use crate::base::stop::{self, Stop};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Element visits (elements times views and instructions) from which work runs in parallel.
 pub(in crate::kernel) const PARALLEL: usize = 1 << 17;
@@ -53,20 +54,29 @@ pub(in crate::kernel) fn each_with<T>(
     task: impl Fn(&mut T, usize) + Sync,
 ) {
     let until = Until::now();
-    let one = |space: &mut T, number: usize| {
-        if !until.ended() {
-            task(space, number);
-        }
-    };
-    if shared {
-        (0..count).into_par_iter().for_each_init(init, one);
-    } else {
+    let some = |numbers: Range<usize>| {
         let mut space = init();
-        for number in 0..count {
+        for number in numbers {
             if until.ended() {
                 return;
             }
             task(&mut space, number);
         }
+    };
+    match shared {
+        true => ranges(count, &some),
+        false => some(0..count),
     }
+}
+
+/// Splits the numbers below `count` among all threads. Not generic: every instance of rayon's code takes 5 KB.
+fn ranges(count: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
+    let halves = |range: Range<usize>| match range.len() {
+        0 | 1 => (range, None),
+        length => {
+            let middle = range.start + length / 2;
+            (range.start..middle, Some(middle..range.end))
+        }
+    };
+    rayon::iter::split(0..count, halves).for_each(task);
 }
