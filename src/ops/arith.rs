@@ -14,6 +14,7 @@ use crate::kernel::{CudaText, MapFn};
 /// Rounded quotients have gradients of 0.
 const DIVIDED: Keeps =
     Keeps::XY.when(|args, kept, param| args.text(2).is_none() && (kept == 1 || param == 1));
+/// The result for both, and each operand for itself.
 const HYPOT_KEPT: Keeps =
     Keeps::XY.and_result().when(|_, kept, param| kept == Keeps::RESULTS || kept == param);
 
@@ -374,6 +375,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LERP),
             },
         }),
+        // The weight for the ends, and the ends for the weight.
         gradient: Gradient::Rule(Keeps::ALL.when(|_, kept, param| (kept == 2) != (param == 2)), |b| {
             b.to(0, || b.g() * (1.0 - b.x(2)).conj());
             b.to(1, || b.g() * b.x(2).conj());
@@ -406,6 +408,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCMUL),
             },
         }),
+        // Each factor for the other one.
         gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param == 3), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2) * b.arg(3)).conj());
@@ -431,6 +434,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCDIV),
             },
         }),
+        // The dividend for the divisor, and the divisor for both.
         gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param > 2), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2).reciprocal() * b.arg(3)).conj());

@@ -441,14 +441,14 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
     }
 }
 
-/// The gradients of `beta * x + alpha * (a @ b)`.
-/// `beta * x + alpha * (a @ b)`: each factor for the other one.
+/// What the gradients of `beta * x + alpha * (a @ b)` need: each factor for the other one.
 pub const ADDED: Keeps = Keeps::operands(0b11110).when(|_, kept, param| match kept {
     3 => param == 0,
     4 => param != 0,
     _ => param + kept == 3,
 });
 
+/// The gradients of `beta * x + alpha * (a @ b)`.
 fn added_back(b: &Back<'_>) {
     rules::fixed(b, &[3, 4]);
     let scaled = |param: usize| match b.arg(param) {
