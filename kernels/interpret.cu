@@ -6,9 +6,10 @@
 // per thread in shared memory; a number is one slot per block. A phase is a range of instructions:
 //   main   for each unit; first, element of the shape; count, its elements that exist
 //   init   before a reduction's first unit
-//   tree   combines lanes with those `count` lanes away
+//   tree   combines lanes with those `count` lanes away, which are `step` threads apart for each four
 //   final  once per segment; first, the segment's number
-// A reduction follows the order of reduce.cu: lane l of a segment is element l % 4 of thread l / 4.
+// A reduction follows the order of reduce.cu: lane l of a segment is element l % 4 of the segment's thread l / 4. Adjacent
+// threads take adjacent lanes, or, where adjacent results are adjacent in memory, the same lane of adjacent results.
 //
 // p.w: see `Word` in interpret.rs.
 
@@ -22,7 +23,7 @@ extern __shared__ uint4 slots[];
 struct Unit {
     u64 first;
     u64 within;  // `first`, counted from the beginning of its result's elements.
-    u32 count, unused;  // Without padding, on which NVRTC 13.0 does not terminate.
+    u32 count, step;  // Without padding, on which NVRTC 13.0 does not terminate.
 };
 
 INLINE u32 half_of(u64 word, int at) { return (u32)(word >> (16 * at)) & 0xffffu; }
@@ -198,7 +199,7 @@ INLINE void execute(const Params& p, u32 from, u32 to, const Space& space, const
         } break;
         case 3: {  // Lanes `count` away, one slot.
             if (unit.count >= 4) {
-                slots[pd.at] = slots[pa.at + unit.count / 4];
+                slots[pd.at] = slots[pa.at + unit.count / 4 * unit.step];
             } else {
                 float x[4];
                 const float none = 0.0f;
@@ -209,8 +210,8 @@ INLINE void execute(const Params& p, u32 from, u32 to, const Space& space, const
         } break;
         case 4: {  // The same for two slots.
             if (unit.count >= 4) {
-                slots[pd.at] = slots[pa.at + unit.count / 4];
-                slots[pd.at + pd.step] = slots[pa.at + pa.step + unit.count / 4];
+                slots[pd.at] = slots[pa.at + unit.count / 4 * unit.step];
+                slots[pd.at + pd.step] = slots[pa.at + pa.step + unit.count / 4 * unit.step];
             } else {
                 i64 x[4];
                 const i64 none = 0;
@@ -250,9 +251,10 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) interpret(const __gri
     Unit unit;
 
     // A map is one phase over units; a reduction goes through all phases for each segment of this thread.
-    const u32 threads = lanes > 4 ? lanes / 4 : 1, lane = t % threads * 4;
+    const u32 threads = lanes > 4 ? lanes / 4 : 1, segments = blockDim.x / threads, columns = p.w[10] >> 1 & 1;
+    const u32 lane = (columns ? t / segments : t % threads) * 4;
     const u64 reduced = p.w[7], parts = p.w[9];
-    u64 segment = (u64)blockIdx.x * (blockDim.x / threads) + t / threads;
+    u64 segment = (u64)blockIdx.x * segments + (columns ? t % segments : t / threads);
     u64 row = 0, left = 0, begin = 0;
     u32 phase = 0, half = 0;
     u64 round = 0;
@@ -261,13 +263,16 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) interpret(const __gri
     } else {
         phase = 1;
         if (segment < p.w[0]) {
+            // Columns are numbered part by part.
+            const u64 kept = p.w[0] / parts;
+            if (columns) segment = segment % kept * parts + segment / kept;
             begin = segment % parts * p.w[8];
             left = reduced - begin < p.w[8] ? reduced - begin : p.w[8];
             row = segment / parts * reduced + begin;
         }
         from = half_of(p.w[3], 0);
         to = half_of(p.w[3], 1);
-        unit = Unit{0, 0, 0, 0};
+        unit = Unit{0, 0, 0, columns ? segments : 1};
     }
 #pragma unroll 1
     while (true) {

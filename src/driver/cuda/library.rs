@@ -68,6 +68,10 @@ type Wanted = (Arc<Program>, Signature);
 
 const RECENT: usize = 1024;
 
+/// Instructions times elements that take the interpreter of an H200 about 100 ms, as long as the first translation of a
+/// process.
+const LONG_WORK: u64 = 60_000_000_000;
+
 struct Tables {
     recent: Vec<Option<Recent>>,
     /// A program has few signatures.
@@ -304,28 +308,44 @@ impl Library {
     }
 
     /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the
-    /// background, while the program is interpreted.
+    /// background, while the program is interpreted; a launch that takes the interpreter longer than that waits for it.
     pub fn translated(self: &Arc<Library>, program: &Encoded) -> Result<Option<Arc<Loaded>>> {
-        let structure = program.structure();
-        match self.translated.lock().get(&structure) {
+        let (structure, work) = (program.structure(), program.work());
+        let known = match self.translated.lock().get(&structure) {
             Some(Translation::Done(loaded)) => return Ok(loaded.clone()),
-            Some(Translation::Waiting(used)) => {
-                used.fetch_add(program.work(), Relaxed);
-                return Ok(None);
-            }
-            None => {}
-        }
+            Some(Translation::Waiting(used)) => Some(used.clone()),
+            None => None,
+        };
         let Some(bodies) = ready::bodies(self.arch, program.complex) else { return Ok(None) };
-        let used = Use::new(AtomicU64::new(program.work()));
-        self.translated.lock().insert(structure.clone(), Translation::Waiting(used.clone()));
+        let is_new = known.is_none();
+        let used = known.unwrap_or_default();
+        used.fetch_add(work, Relaxed);
+        if is_new {
+            self.translated.lock().insert(structure.clone(), Translation::Waiting(used.clone()));
+        }
         let translate = move |library: &Library, program: &Encoded| {
-            let loaded = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
-            let done = Translation::Done(loaded.clone().ok().flatten());
-            library.translated.lock().insert(structure, done);
+            let image = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
+            // Another thread may have been faster.
+            let mut table = library.translated.lock();
+            if let Some(Translation::Done(loaded)) = table.get(&structure) {
+                return Ok(loaded.clone());
+            }
+            let load = |image: Option<Vec<u8>>| {
+                image.map(|image| library.load(&image, &[translate::ENTRY])).transpose()
+            };
+            let loaded = image.and_then(load);
+            table.insert(structure, Translation::Done(loaded.clone().ok().flatten()));
             loaded
         };
         if ready::wanted() == ready::Wanted::Translated {
             return translate(self, program);
+        }
+        if work >= LONG_WORK {
+            self.counts.waits.fetch_add(1, Relaxed);
+            return Ok(translate(self, program).ok().flatten());
+        }
+        if !is_new {
+            return Ok(None);
         }
         let (library, program) = (Arc::downgrade(self), program.clone());
         let job = move || {
@@ -338,9 +358,9 @@ impl Library {
         Ok(None)
     }
 
-    fn assemble(&self, ptx: &str) -> Result<Arc<Loaded>> {
+    fn assemble(&self, ptx: &str) -> Result<Vec<u8>> {
         self.context.enter()?;
-        self.load(&link::assemble(ptx, self.arch)?, &[translate::ENTRY])
+        link::assemble(ptx, self.arch)
     }
 
     /// The kernels of a program's general source, if they ship.

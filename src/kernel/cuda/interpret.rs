@@ -43,7 +43,9 @@ pub(in crate::kernel) const NUMBER: u64 = 0x200;
 /// Words before those of views.
 pub(in crate::kernel) const HEAD: usize = 11;
 /// Most threads of a block.
-const MOST_THREADS: usize = 128;
+const MOST_THREADS: usize = 256;
+/// Threads of a block of a map.
+const MAP_THREADS: usize = 128;
 /// Bytes of shared memory that a block may use on every device.
 pub(crate) const MOST_SHARED: usize = 64 << 10;
 /// Most blocks of a map; each then takes several units.
@@ -335,13 +337,15 @@ impl Coder {
         coding.run(value)
     }
 
-    /// The finished launch, of `blocks` for a number of threads.
+    /// The finished launch, of blocks of `threads` threads; of fewer, but at least `least`, where registers take much
+    /// shared memory.
     pub fn finish(
         self,
         head: [u64; HEAD],
         main: Phase,
         others: [Phase; 3],
         threads: usize,
+        least: usize,
     ) -> Option<Encoded> {
         let Coder { mut words, code, numbers, used, varies, complex } = self;
         let base = words.len();
@@ -359,7 +363,7 @@ impl Coder {
         }
         let mut threads = threads;
         let shared = |threads: usize| 16 * (used.len() * threads + numbers.len());
-        while shared(threads) > MOST_SHARED && head[6] == 0 && threads > 32 {
+        while shared(threads) > MOST_SHARED && threads > least {
             threads /= 2;
         }
         (shared(threads) <= MOST_SHARED).then(|| Encoded {
@@ -584,7 +588,7 @@ pub(crate) fn encode_map(map: &Map, launch: &Launch) -> Option<Encoded> {
     let mut head = [0; HEAD];
     head[0] = elements;
     head[10] = u64::from(elements >= 1 << 31);
-    let mut encoded = coder.finish(head, main, Default::default(), MOST_THREADS)?;
+    let mut encoded = coder.finish(head, main, Default::default(), MAP_THREADS, 32)?;
     encoded.blocks = elements.div_ceil(4 * encoded.threads as u64).clamp(1, MOST_BLOCKS);
     Some(encoded)
 }

@@ -127,7 +127,7 @@ pub(super) fn run(program: &Encoded, functions: &HashMap<u64, Function<'static>>
         names,
         words: program.translated_words(),
         functions,
-        shared: vec![0xee; 1 << 14],
+        shared: vec![0xee; 48 << 10],
     };
     for (at, line) in device.lines.iter().enumerate() {
         if let Some(label) = line.name.strip_suffix(':') {

@@ -108,6 +108,8 @@ pub(super) struct Code<'a> {
     labels: u32,
     /// Bytes of shared memory.
     shared: usize,
+    /// Where the next lanes that are passed on begin in it.
+    next_shared: usize,
     /// Instructions in copied functions.
     copied: usize,
     /// The functions that are called, by name.
@@ -134,6 +136,7 @@ impl<'a> Code<'a> {
             counts: [0; 4],
             labels: 0,
             shared: 0,
+            next_shared: 0,
             copied: 0,
             called: Vec::new(),
             numbers: HashMap::new(),
@@ -170,7 +173,8 @@ impl<'a> Code<'a> {
         self.reg(3)
     }
 
-    fn word(&mut self) -> Reg {
+    /// A register of 32 bits.
+    pub fn word(&mut self) -> Reg {
         self.reg(0)
     }
 
@@ -361,7 +365,9 @@ impl<'a> Code<'a> {
         if half < 4 {
             return Some([0, 1, 2, 3].map(|j| from[(j + half as usize) & 3]));
         }
-        let distance = half / 4;
+        let threads = self.encoded.reduction_threads();
+        let step = if self.encoded.columns() { threads / self.encoded.segment_threads() } else { 1 };
+        let distance = half as usize / 4 * step;
         let to = self.lanes(wide);
         match distance {
             1..32 => {
@@ -378,11 +384,14 @@ impl<'a> Code<'a> {
                     self.line(&format!("mov.b64 {to}, {{{low}, {high}}};"));
                 }
             }
-            32 => {
-                // To another warp, through shared memory.
+            _ => {
+                // To another warp, through shared memory. The next step uses other bytes, so that one barrier will do.
                 let size = if wide { 32 } else { 16 };
-                let (begin, own) = (self.shared, self.word());
-                self.shared += size * self.encoded.threads;
+                let own = self.word();
+                let region = 2 * self.encoded.exchanged() * threads;
+                let begin = self.next_shared % region.max(1);
+                self.next_shared = begin + size * threads;
+                self.shared = region;
                 self.line(&format!("mov.u32 {own}, s;"));
                 self.line(&format!("mad.lo.u32 {own}, %t, {size}, {own};"));
                 for (form, registers, at) in vectors(from, wide) {
@@ -391,14 +400,13 @@ impl<'a> Code<'a> {
                 self.line("bar.sync 0;");
                 let (theirs, exists) = (self.word(), self.flag());
                 // The last lanes have no other; what they compute is not used.
-                self.line(&format!("setp.lt.u32 {exists}, %t, {};", self.encoded.threads.saturating_sub(32)));
-                self.line(&format!("selp.u32 {theirs}, {}, 0, {exists};", 32 * size));
+                self.line(&format!("setp.lt.u32 {exists}, %t, {};", threads - distance.min(threads)));
+                self.line(&format!("selp.u32 {theirs}, {}, 0, {exists};", distance * size));
                 self.line(&format!("add.u32 {theirs}, {theirs}, {own};"));
                 for (form, registers, at) in vectors(to, wide) {
                     self.line(&format!("ld.shared.{form} {registers}, [{theirs}+{}];", begin + at));
                 }
             }
-            _ => return None,
         }
         Some(to)
     }

@@ -12,11 +12,17 @@ pub(crate) mod samples;
 
 use super::interpret::{Encoded, HEAD, op};
 use bodies::Bodies;
-use code::{Code, Unit};
+use code::{Code, Reg, Unit};
 use std::fmt::Write;
 
 /// Threads of a block of a map.
 const MAP_THREADS: usize = 128;
+
+/// Most threads of a block of a reduction over columns.
+const COLUMN_THREADS: usize = 512;
+
+/// Bytes of shared memory that a block may declare on every device.
+const MOST_SHARED: usize = 48 << 10;
 
 /// Longer texts take the assembler hundreds of milliseconds.
 const MOST_LINES: usize = 12_000;
@@ -47,6 +53,11 @@ impl Encoded {
         (&self.words[first..half(self.words[1], 0)], first)
     }
 
+    /// True where positions need more than 32 bits.
+    fn is_wide(&self) -> bool {
+        self.words[10] & 1 != 0
+    }
+
     /// Lanes of a reduction; 0 for a map.
     fn lanes(&self) -> u64 {
         self.words[6]
@@ -62,8 +73,42 @@ impl Encoded {
     pub fn translated_grid(&self) -> (u32, u32) {
         match self.lanes() {
             0 => (super::blocks(self.words[0].div_ceil(4), MAP_THREADS as u64), MAP_THREADS as u32),
-            _ => (self.blocks as u32, self.threads as u32),
+            _ => {
+                let segments = (self.reduction_threads() / self.segment_threads()) as u64;
+                (self.words[0].div_ceil(segments) as u32, self.reduction_threads() as u32)
+            }
         }
+    }
+
+    /// Threads of a segment of a reduction.
+    fn segment_threads(&self) -> usize {
+        (self.lanes() as usize / 4).max(1)
+    }
+
+    /// True for a reduction whose results are adjacent in memory: so are then those of adjacent threads.
+    fn columns(&self) -> bool {
+        self.words[10] & 2 != 0
+    }
+
+    /// Threads of a block of a reduction. Sixteen columns are next to each other, or eight where a segment has many
+    /// threads.
+    fn reduction_threads(&self) -> usize {
+        if !self.columns() {
+            return self.threads;
+        }
+        let mut threads = (16 * self.segment_threads()).clamp(128, COLUMN_THREADS);
+        while 2 * self.exchanged() * threads > MOST_SHARED {
+            threads /= 2;
+        }
+        threads
+    }
+
+    /// Bytes that a thread passes on in one step of the combination of lanes.
+    fn exchanged(&self) -> usize {
+        let code = &self.words[self.phase(2).code];
+        code.iter()
+            .map(|word| [16, 32].get((word & 0x3fff) as usize - op::LANES_AWAY as usize).unwrap_or(&0))
+            .sum()
     }
 
     /// Words of the translated kernel's parameter.
@@ -81,7 +126,7 @@ impl Encoded {
         if code.lines() > MOST_LINES {
             return None;
         }
-        let threads = if self.lanes() == 0 { MAP_THREADS } else { self.threads };
+        let (_, threads) = self.translated_grid();
         let mut text = String::from(".version 8.0\n.target sm_80\n.address_size 64\n");
         text.push_str(&bodies.texts(&code.called));
         let _ = writeln!(
@@ -121,16 +166,20 @@ impl Encoded {
 
     /// The phases of a reduction; see `kernels/interpret.cu`.
     fn reduction(&self, code: &mut Code<'_>, lanes: u32) -> Option<()> {
-        let threads = (lanes / 4).max(1);
+        let threads = self.segment_threads() as u32;
+        let together = self.reduction_threads() as u32 / threads;
         let [segment, begin, row, left, lane, limit, round] = [(); 7].map(|()| code.long());
-        let [of, segments, reduced, length, parts, part, rest] = [(); 7].map(|()| code.long());
+        let [of, segments, reduced, length, part, rest] = [(); 6].map(|()| code.long());
         code.line("mov.u32 %t, %tid.x;");
         code.line("mov.u32 %b, %ctaid.x;");
-        code.line(&format!("mul.wide.u32 {segment}, %b, {};", self.threads as u32 / threads));
-        code.line(&format!("shr.u32 %n, %t, {};", threads.ilog2()));
+        code.line(&format!("mul.wide.u32 {segment}, %b, {together};"));
+        // The number of the segment in the block, and of the thread in the segment.
+        let [low, high] = if self.columns() { ["%n", "%l"] } else { ["%l", "%n"] };
+        let adjacent = if self.columns() { together } else { threads };
+        code.line(&format!("and.b32 {low}, %t, {};", adjacent - 1));
+        code.line(&format!("shr.u32 {high}, %t, {};", adjacent.ilog2()));
         code.line(&format!("cvt.u64.u32 {of}, %n;"));
         code.line(&format!("add.s64 {segment}, {segment}, {of};"));
-        code.line(&format!("and.b32 %l, %t, {};", threads - 1));
         code.line("shl.b32 %l, %l, 2;");
         code.line(&format!("cvt.u64.u32 {lane}, %l;"));
         for (register, word) in [(segments, 0), (reduced, 7), (length, 8)] {
@@ -143,10 +192,20 @@ impl Encoded {
         }
         code.line(&format!("@!{live} bra NONE;"));
         if self.words[9] > 1 {
+            let [parts, kept] = [(); 2].map(|()| code.long());
             code.line(&format!("ld.param.u64 {parts}, [p+72];"));
-            code.line(&format!("div.u64 {row}, {segment}, {parts};"));
-            code.line(&format!("mul.lo.s64 {part}, {row}, {parts};"));
-            code.line(&format!("sub.s64 {part}, {segment}, {part};"));
+            if self.columns() {
+                // Columns are numbered part by part.
+                self.divide(code, kept, segments, parts);
+                self.divide(code, part, segment, kept);
+                code.line(&format!("mul.lo.s64 {row}, {part}, {kept};"));
+                code.line(&format!("sub.s64 {row}, {segment}, {row};"));
+                code.line(&format!("mad.lo.s64 {segment}, {row}, {parts}, {part};"));
+            } else {
+                self.divide(code, row, segment, parts);
+                code.line(&format!("mul.lo.s64 {part}, {row}, {parts};"));
+                code.line(&format!("sub.s64 {part}, {segment}, {part};"));
+            }
             code.line(&format!("mul.lo.s64 {begin}, {part}, {length};"));
         } else {
             code.line(&format!("mov.u64 {row}, {segment};"));
@@ -186,6 +245,20 @@ impl Encoded {
         code.phase(&self.phase(3), &Unit::one(segment))?;
         code.line("END:");
         Some(())
+    }
+}
+
+impl Encoded {
+    /// A quotient; of 32 bits, which is faster, where all numbers of segments are so short.
+    fn divide(&self, code: &mut Code<'_>, quotient: Reg, a: Reg, b: Reg) {
+        if self.is_wide() {
+            return code.line(&format!("div.u64 {quotient}, {a}, {b};"));
+        }
+        let [short, by] = [(); 2].map(|()| code.word());
+        code.line(&format!("cvt.u32.u64 {short}, {a};"));
+        code.line(&format!("cvt.u32.u64 {by}, {b};"));
+        code.line(&format!("div.u32 {short}, {short}, {by};"));
+        code.line(&format!("cvt.u64.u32 {quotient}, {short};"));
     }
 }
 

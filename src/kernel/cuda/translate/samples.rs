@@ -40,7 +40,7 @@ fn function(code: u64, function: &Function<'_>, times: usize) -> Option<Encoded>
     let main = Phase { code: [0, coder.at()], dims };
     let mut head = [0; HEAD];
     head[0] = 1 << 20;
-    coder.finish(head, main, Default::default(), 128)
+    coder.finish(head, main, Default::default(), 128, 32)
 }
 
 /// A copy between views of a kind.
@@ -57,7 +57,7 @@ fn copy(dtype: Dtype, strides: &[isize], ptr: u64, wide: bool) -> Option<Encoded
     let main = Phase { code: [0, coder.at()], dims };
     let mut head = [0; HEAD];
     (head[0], head[10]) = (6 * 40 * 64, u64::from(wide));
-    coder.finish(head, main, Default::default(), 128)
+    coder.finish(head, main, Default::default(), 128, 32)
 }
 
 /// Every function, copied and called; every dtype through every kind of view.

@@ -1,6 +1,6 @@
 //! Reductions for the ready-made kernel: the order of `kernels/reduce.cu`, one lane per element of a unit.
 
-use super::{Cut, LANES, Reduce};
+use super::{Cut, LANES, Reduce, axes, is_columns};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::Queue;
@@ -12,8 +12,10 @@ use crate::kernel::kinds::map::parts;
 use crate::kernel::{Kind, Launch, Map, Ptr, Source, View};
 use foldhash::{HashMap, HashMapExt};
 
-/// Fewest threads of a block.
+/// Threads of a block, at least.
 const THREADS: u64 = 64;
+/// The same where results are adjacent in memory: a block has several, so that its loads are of adjacent elements.
+const COLUMN_THREADS: u64 = 256;
 
 /// Queues a launch; false when it cannot be interpreted.
 pub(super) fn enqueue(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
@@ -160,11 +162,16 @@ impl Stage<'_> {
         let segments = cut.kept * cut.segments;
         head[0] = segments;
         head[6..10].copy_from_slice(&[cut.lanes, cut.reduced, cut.segment, cut.segments]);
-        head[10] = u64::from(cut.kept.saturating_mul(cut.reduced.max(1)) >= 1 << 31);
+        let views = &self.launch.views[..counts(&reduce.map).0];
+        let (kept, reduced) = axes(self.launch);
+        let columns = self.loads.is_none() && is_columns(views, &kept, &reduced);
+        let wide = cut.kept.saturating_mul(cut.reduced.max(1)) >= 1 << 31;
+        head[10] = u64::from(wide) | u64::from(columns) << 1;
         let each = (cut.lanes / 4).max(1);
-        let threads = each.max(THREADS);
-        let mut encoded = coder.finish(head, main, [init, tree, last], threads as usize)?;
-        encoded.blocks = segments.div_ceil(threads / each);
+        let threads = if columns { COLUMN_THREADS } else { each.max(THREADS) };
+        let mut encoded =
+            coder.finish(head, main, [init, tree, last], threads as usize, each.max(32) as usize)?;
+        encoded.blocks = segments.div_ceil(encoded.threads as u64 / each);
         (encoded.blocks < 1 << 31).then_some(encoded)
     }
 

@@ -15,7 +15,7 @@ use crate::kernel::cuda::{
     CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal,
 };
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Map, ReduceFn};
+use crate::kernel::{Kind, Launch, Map, ReduceFn, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -66,6 +66,20 @@ const MAX_KINDS: usize = 64;
 /// tree.
 pub(crate) fn is_one_segment(results: usize, length: usize) -> bool {
     Cut::new(results as u64, length as u64).segments == 1
+}
+
+/// True when adjacent results are adjacent in memory for most bytes, and adjacent elements of a result are not.
+fn is_columns(views: &[View], kept: &Axes, reduced: &Axes) -> bool {
+    let (mut rows, mut columns) = (0, 0);
+    for view in views {
+        let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
+        if stride(reduced) == Some(1) {
+            rows += view.dtype.size();
+        } else if stride(kept) == Some(1) {
+            columns += view.dtype.size();
+        }
+    }
+    columns > rows && !reduced.is_empty() && !kept.is_empty()
 }
 
 /// How a launch is cut; depends only on the shape.
@@ -140,18 +154,20 @@ impl Plan {
         256 / self.lanes.min(32)
     }
 
-    /// Threads of a segment, for rows.
-    fn segment_threads(&self) -> usize {
+    /// Threads of a segment, for rows. In short rows each of them has two vectors of lanes, which halves the exchange
+    /// between threads; of pairs with positions, so many do not fit registers.
+    fn segment_threads(&self, indexed: bool) -> usize {
+        let vectors = if indexed && self.width > 4 { 1 } else { 2 };
         match self.lanes {
             256 => (256 / self.width).min(32),
-            lanes => (lanes / self.width.max(4)).clamp(1, 32),
+            lanes => (lanes / (vectors * self.width.max(4))).clamp(1, 32),
         }
     }
 
-    fn groups(&self) -> usize {
+    fn groups(&self, indexed: bool) -> usize {
         match self.columns {
             true => self.lanes / self.lanes.min(32),
-            false => self.lanes / (self.segment_threads() * self.width),
+            false => self.lanes / (self.segment_threads(indexed) * self.width),
         }
     }
 
@@ -161,7 +177,7 @@ impl Plan {
         if self.lanes < 256 || bytes == 0 || indexed {
             return 1;
         }
-        let round = self.width * self.groups();
+        let round = self.width * self.groups(indexed);
         (128 / (bytes * round)).min(MOST_UNROLLED / (instrs.max(1) * round)).clamp(1, 8)
     }
 }
@@ -249,21 +265,14 @@ impl Kind for Reduce {
         let (kept, reduced) = axes(launch);
         let views = counts(&self.map).0;
         let mut wide = cut.kept.saturating_mul(cut.reduced.max(1)) >= 1 << 31;
-        let (mut rows, mut columns) = (0, 0);
         for view in &launch.views[..views] {
-            let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
-            if stride(&reduced) == Some(1) {
-                rows += view.dtype.size();
-            } else if stride(&kept) == Some(1) {
-                columns += view.dtype.size();
-            }
             wide |= cut.reduced > 0 && reach(&launch.shape, view) >= 1 << 31;
         }
         for v in std::iter::once(self.out).chain(self.out_index) {
             let kept_shape = &launch.shape[..launch.shape.len() - launch.reduced];
             wide |= reach(kept_shape, &launch.views[usize::from(v)]) >= 1 << 31;
         }
-        let columns = columns > rows && !reduced.is_empty() && !kept.is_empty();
+        let columns = is_columns(&launch.views[..views], &kept, &reduced);
         let axis = if columns { kept.last() } else { reduced.last() };
         let most = if columns { 4 } else { cut.lanes as usize };
         let (width, repeats) = match axis {
@@ -323,7 +332,7 @@ impl Kind for Reduce {
         let segments = cut.kept * cut.segments;
         let grid = match plan.columns {
             true => (blocks(cut.kept, (plan.kept_threads() * plan.width) as u64), cut.segments as u32, 1),
-            false => (blocks(segments * plan.segment_threads() as u64, BLOCK), 1, 1),
+            false => (blocks(segments * plan.segment_threads(self.f.indexed) as u64, BLOCK), 1, 1),
         };
         queue.run_grid(0, grid, BLOCK as u32, &words)?;
         if plan.partial {
@@ -485,7 +494,7 @@ impl Reduce {
         let code = elements(
             &self.map,
             &Surroundings {
-                copies: (steps * usize::from(full_rounds) + 1) * plan.groups() * width,
+                copies: (steps * usize::from(full_rounds) + 1) * plan.groups(self.f.indexed) * width,
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
@@ -510,7 +519,7 @@ impl Reduce {
         };
         let (threads, kept_threads) = match plan.columns {
             true => (0, plan.kept_threads()),
-            false => (plan.segment_threads(), 1),
+            false => (plan.segment_threads(self.f.indexed), 1),
         };
         let mut values = self.common(plan);
         values.extend([

@@ -72,7 +72,7 @@ impl Code<'_> {
     fn split(&mut self, phase: &Phase, first: Reg, j: usize) -> Vec<Reg> {
         let position = self.long();
         self.line(&format!("add.s64 {position}, {first}, {j};"));
-        let wide = self.encoded.words[10] & 1 == 1;
+        let wide = self.encoded.is_wide();
         let mut all = vec![position; phase.rank];
         let mut rest = position;
         if !wide {
