@@ -244,3 +244,43 @@ fn every_class_of_images_has_some_that_can_be_read() {
     assert!(refused.contains("dogs` has no images") && refused.contains(".png"), "{refused}");
     assert_eq!(count(&mut engine, ", allow_empty=true").unwrap(), 1);
 }
+
+#[test]
+fn an_interrupted_save_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = builder().build().unwrap();
+    let handle = engine.interrupt_handle();
+    engine.register_fn("asked", move || {
+        handle.interrupt();
+        true
+    });
+    engine
+        .eval::<()>(
+            "let x = full([3_000_000], 2, dtype=f32, device=cpu)\n\
+             let image = full([3, 1000, 1000], 2, dtype=u8, device=cpu)\n\
+             let text = \"2\" * 3_000_000",
+        )
+        .unwrap();
+    for (name, old, new) in [
+        ("a.npy", "x * 2", "x"),
+        ("a.raw", "x * 2", "x"),
+        ("a.npz", "(a = x * 2, b = x)", "(a = x, b = x)"),
+        ("a.safetensors", "(a = x * 2, b = x)", "(a = x, b = x)"),
+        ("a.idx", "x * 2", "x"),
+        ("a.csv", "x[..1000].reshape(10, 100)", "x.reshape(-1, 100)"),
+        ("a.png", "image * 2", "image"),
+        ("a.ppm", "image * 2", "image"),
+    ] {
+        let path = folder.path().join(name);
+        let save = |value: &str| format!("save({path:?}, {value})");
+        engine.eval::<()>(&save(old)).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let error = engine.eval::<()>(&save(&format!("if asked() {{ {new} }} else {{ none }}"))).unwrap_err();
+        assert_eq!(error.kind(), runnel::ErrorKind::Interrupted, "{name}: {error}");
+        assert!(std::fs::read(&path).unwrap() == before, "{name} is another");
+        engine.eval::<()>(&save(new)).unwrap();
+        assert!(std::fs::read(&path).unwrap() != before, "{name} was not written");
+    }
+    // Nothing is left beside them.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 8);
+}

@@ -302,3 +302,78 @@ fn a_limit_of_the_system_is_an_error_of_the_script() {
         assert_eq!(text.lines().last(), Some("[1, 2, 3]"), "{script}");
     }
 }
+
+/// An interlaced image of zeros: it has to be unpacked as a whole.
+fn interlaced(side: usize) -> Vec<u8> {
+    use std::io::Write;
+    // First column and row, and the steps between columns and rows, of each pass.
+    let passes =
+        [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
+    let mut pixels = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    for (column, row, across, down) in passes {
+        let (wide, high) = ((side - column).div_ceil(across), (side - row).div_ceil(down));
+        // Each row has the number of its filter before it.
+        pixels.write_all(&vec![0; high * (wide + 1)]).unwrap();
+    }
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let size = (side as u32).to_be_bytes();
+    let head = [&size[..], &size, &[8, 0, 0, 0, 1]].concat();
+    for (name, data) in [(b"IHDR", head), (b"IDAT", pixels.finish().unwrap()), (b"IEND", Vec::new())] {
+        let mut sum = flate2::Crc::new();
+        sum.update(&[name.as_slice(), &data].concat());
+        file.extend((data.len() as u32).to_be_bytes());
+        file.extend([name.as_slice(), &data, &sum.sum().to_be_bytes()].concat());
+    }
+    file
+}
+
+/// Small files whose lists of names, rows or pixels are large in memory.
+fn wide_files() -> Vec<(&'static str, Vec<u8>)> {
+    let header = |entries: &mut dyn Iterator<Item = String>, around: [&str; 2]| {
+        let text = format!("{}{}{}", around[0], entries.collect::<Vec<_>>().join(","), around[1]);
+        [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+    };
+    let notes = header(&mut (0..100_000).map(|i| format!("\"{i}\":\"\"")), ["{\"__metadata__\":{", "}}"]);
+    let empty = |i| format!("\"{i}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}");
+    let parts = header(&mut (0..50_000).map(empty), ["{", "}"]);
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for i in 0..20_000 {
+        archive.start_file(format!("{i}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+    }
+    let names: Vec<String> = (0..250_000).map(|i| format!("{i}n")).collect();
+    vec![
+        ("notes.safetensors", notes),
+        ("parts.safetensors", parts),
+        ("many.npz", archive.finish().unwrap().into_inner()),
+        ("names.csv", format!("{}\n", names.join(",")).into_bytes()),
+        ("texts.csv", format!("text\n{}", "x\n".repeat(300_000)).into_bytes()),
+        ("numbers.csv", format!("number\n{}", "1\n".repeat(2_000_000)).into_bytes()),
+        ("image.png", interlaced(5000)),
+    ]
+}
+
+#[test]
+fn reading_files_takes_no_more_than_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = wide_files();
+    let roomy = || Engine::builder().backend(Backend::Emu).devices(1).build().unwrap();
+    for (name, bytes) in &files {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        for call in ["load(PATH)", "load(PATH, device=cpu)", "files.names(PATH)", "files.metadata(PATH)"] {
+            let call = call.replace("PATH", &format!("{path:?}"));
+            let mut engine = builder()
+                .files(runnel::FileAccess::Folders(vec![folder.path().to_path_buf()]))
+                .build()
+                .unwrap();
+            let (bytes, done) = peak(&mut engine, &call);
+            assert!(bytes < MOST, "{call} takes {} MiB: {done:?}", bytes / MIB);
+            let few = done == Ok(()) || done == Err("E0911".into()) || done == Err("E0918".into());
+            assert!(few || done == Err("E1003".into()) || done == Err("E0704".into()), "{call}: {done:?}");
+            assert!(!call.starts_with("load") || done != Ok(()), "{call} fits");
+        }
+        // Without a limit they are read, except the archive, whose entries are empty.
+        let read = roomy().eval::<()>(&format!("load({path:?})\nnone"));
+        assert!(read.is_ok() || *name == "many.npz", "{name}: {read:?}");
+    }
+}

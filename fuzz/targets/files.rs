@@ -28,6 +28,10 @@ impl Sink for Pieces {
     fn note(&mut self, _: &str, _: &str) -> runnel::Result<()> {
         Ok(())
     }
+
+    fn hold(&mut self, _: usize) -> runnel::Result<()> {
+        Ok(())
+    }
 }
 
 /// Reads bytes as a file of this format.

@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 const EMULATED_DEVICES: usize = 4;
 /// The largest number of emulated devices; each has its own threads.
 const MOST_EMULATED_DEVICES: usize = 64;
+/// The most memory of an emulated device: larger sizes would overflow where parts are added.
+const MOST_MEMORY: u64 = 1 << 45;
 
 /// A backend that can run here.
 pub(super) struct Found {
@@ -131,7 +133,7 @@ fn emulated(config: &Config) -> Result<(usize, Open)> {
     let defaults = emu::Config::default();
     let drivers = emu::Emulator::devices(emu::Config {
         devices: count,
-        memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device),
+        memory_per_device: config.device_memory.unwrap_or(defaults.memory_per_device).min(MOST_MEMORY),
         schedule: config.schedule.clone(),
         interrupt: config.interrupt.clone(),
         failure: config.failure.clone(),

@@ -353,14 +353,15 @@ impl Driver for HostDriver {
 
     fn copy(&self, dst: Ptr, src: Ptr, bytes: u64, _kind: CopyKind, _stream: StreamHandle) -> Result<()> {
         // SAFETY: guaranteed by the caller, as the trait requires: both ends are live memory of this process.
-        unsafe { bytes::copy(dst as usize as *mut u8, src as usize as *const u8, bytes as usize) };
-        Ok(())
+        let whole =
+            unsafe { bytes::copy(dst as usize as *mut u8, src as usize as *const u8, bytes as usize) };
+        if whole { Ok(()) } else { error::stopped() }
     }
 
     fn fill(&self, dst: Ptr, pattern: u64, width: u32, count: u64, _stream: StreamHandle) -> Result<()> {
         // SAFETY: as in `copy`.
-        unsafe { bytes::fill(dst as usize as *mut u8, pattern, width as usize, count as usize) };
-        Ok(())
+        let whole = unsafe { bytes::fill(dst as usize as *mut u8, pattern, width as usize, count as usize) };
+        if whole { Ok(()) } else { error::stopped() }
     }
 
     fn launch(&self, launch: &Launch, _stream: StreamHandle) -> Result<()> {
@@ -391,6 +392,9 @@ impl Driver for HostDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::stop;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn blocks_are_aligned_distinct_and_used_again() {
@@ -411,6 +415,24 @@ mod tests {
         }
         assert_eq!(driver.alloc(0).unwrap(), 0);
         driver.free(0, 0);
+    }
+
+    #[test]
+    fn what_ends_early_is_an_error() {
+        let driver = HostDriver::new();
+        const BYTES: u64 = 16 << 20;
+        let (a, b) = (driver.alloc(BYTES).unwrap(), driver.alloc(BYTES).unwrap());
+        let asked = stop::Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+        stop::under(asked, || {
+            assert!(driver.fill(a, 1, 1, BYTES, 0).is_err());
+            assert!(driver.copy(b, a, BYTES, CopyKind::DeviceToDevice, 0).is_err());
+            // A short one is always whole.
+            driver.copy(b, a, 64, CopyKind::DeviceToDevice, 0).unwrap();
+        });
+        driver.fill(a, 1, 1, BYTES, 0).unwrap();
+        driver.copy(b, a, BYTES, CopyKind::DeviceToDevice, 0).unwrap();
+        driver.free(a, BYTES);
+        driver.free(b, BYTES);
     }
 
     #[test]

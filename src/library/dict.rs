@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
-use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Value, Vm, charge_values, error};
+use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Table, Value, Vm, charge_values, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
@@ -185,7 +185,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "Removes all entries.",
         example: "let d = dict((a = 1))\nd.clear()\nassert(len(d) == 0)",
         run: |_, args| {
-            let old = this(&args[0])?.change(std::mem::take);
+            let old = this(&args[0])?.change(Table::take);
             drop(old);
             Ok(Value::None)
         },

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{List, NativeDef, Quick, Value, Vm, compare, error};
+use crate::vm::{Held, List, NativeDef, Quick, Value, Vm, compare, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -114,15 +114,30 @@ pub static TABLE: &[NativeDef] = &[
             Param::or("key", Kind::Fn, Default::None),
             Param::or("reverse", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Sorts the elements, in place; equal ones keep their order.",
+        doc: "Sorts the elements, in place; equal ones keep their order. `key` computes the value to compare; it must not change the list.",
         example: "let a = [3, 1]\na.sort()\nassert(a == [1, 3])",
         run: |vm, args| {
             let list = this(&args[0])?;
             let reverse = matches!(args[2], Value::Bool(true));
-            let items = {
-                let items = vm.copies(&list.borrow())?;
-                super::sequence::sort(vm, items, &args[1].clone(), reverse)?
+            let items = vm.copies(&list.borrow())?;
+            let before = match args[1] {
+                Value::None => Vec::new(),
+                _ => vm.copies(&items)?,
             };
+            let _before = Held::new(before.len().saturating_mul(size_of::<Value>()))?;
+            let items = super::sequence::sort(vm, items, &args[1].clone(), reverse)?;
+            if !args[1].is_none() {
+                vm.charge(before.len() / 8)?;
+                let now = list.borrow();
+                if now.len() != before.len() || !now.iter().zip(&before).all(|(a, b)| a.is(b)) {
+                    let help =
+                        "compute the keys without changing the list, or sort a copy: `sorted(l, key=f)`";
+                    return Err(error::changed(
+                        "the list was changed by its `key` while it was sorted",
+                        help,
+                    ));
+                }
+            }
             let old = list.change(|all| std::mem::replace(all, items));
             drop(old);
             Ok(Value::None)

@@ -16,12 +16,15 @@ use std::rc::{Rc, Weak};
 
 use foldhash::HashMap;
 
+use super::account::{drop_later, drop_vec_later};
 use super::heap::{Cell, Dict, List};
 use super::value::Value;
 use crate::base::stop;
 
 /// Fewer candidates than this start no collection.
 const FEW: usize = 1 << 12;
+/// Values visited between two looks at whether the machine has been told to end.
+const SOME: usize = 1 << 10;
 
 /// Whether a container is registered.
 #[derive(Default)]
@@ -133,15 +136,21 @@ pub(super) fn collect() -> usize {
     // The drops below may register other containers.
     let noted = SUSPECTS.with_borrow_mut(|own| std::mem::take(&mut own.noted));
     let mut graph = Graph::default();
-    for value in noted.iter().filter_map(Noted::value) {
-        graph.add(&value);
-    }
+    let Some(garbage) = graph.garbage(&noted) else {
+        // When the machine is ending, garbage is collected later.
+        SUSPECTS.with_borrow_mut(|own| {
+            own.limit = (2 * noted.len()).max(own.limit);
+            let newer = std::mem::replace(&mut own.noted, noted);
+            own.noted.extend(newer);
+        });
+        drop_later(graph.nodes.into_iter().map(|node| node.value));
+        return 0;
+    };
     drop(noted);
-    let garbage = graph.garbage();
     let nodes = graph.nodes;
     let mut kept = Vec::new();
     // All values are taken out before any is dropped: a destructor must not see half of a cycle.
-    let mut taken = Vec::new();
+    let mut taken = Taken::default();
     for (node, garbage) in nodes.iter().zip(&garbage) {
         match garbage {
             true => take_apart(&node.value, &mut taken),
@@ -154,8 +163,9 @@ pub(super) fn collect() -> usize {
         own.visited = nodes.len();
         own.noted.append(&mut kept);
     });
-    drop(nodes);
-    drop(taken);
+    drop_later(nodes.into_iter().map(|node| node.value));
+    taken.parts.into_iter().for_each(drop_vec_later);
+    drop_vec_later(taken.single);
     garbage.into_iter().filter(|garbage| *garbage).count()
 }
 
@@ -183,27 +193,32 @@ impl Graph {
         }))
     }
 
-    /// Which nodes are unreachable from outside.
-    fn garbage(&mut self) -> Vec<bool> {
+    /// Which of all that is reachable from the registered containers is unreachable from outside; `None` when the machine
+    /// has been told to end meanwhile.
+    fn garbage(&mut self, noted: &[Noted]) -> Option<Vec<bool>> {
+        for some in noted.chunks(SOME) {
+            for value in some.iter().filter_map(Noted::value) {
+                self.add(&value);
+            }
+            goes_on(some.len())?;
+        }
         let mut at = 0;
         while at < self.nodes.len() {
             let value = self.nodes[at].value.clone();
-            let mut count = 1;
             each(&value, &mut |held| {
-                count += 1;
                 if let Some(index) = self.add(held) {
                     self.nodes[index].met += 1;
                 }
-            });
+            })?;
             at += 1;
-            if stop::is_due(count) && stop::asked().is_some() {
-                // When the machine is ending, garbage is collected later.
-                return vec![false; self.nodes.len()];
-            }
         }
         // The graph itself holds one reference to each.
         let is_garbage = |node: &Node| identity(&node.value).is_none_or(|(_, count)| count <= node.met + 1);
-        let mut garbage: Vec<bool> = self.nodes.iter().map(is_garbage).collect();
+        let mut garbage = Vec::with_capacity(self.nodes.len());
+        for some in self.nodes.chunks(SOME) {
+            garbage.extend(some.iter().map(is_garbage));
+            goes_on(some.len())?;
+        }
         let mut open: Vec<usize> = (0..garbage.len()).filter(|&n| !garbage[n]).collect();
         while let Some(at) = open.pop() {
             each(&self.nodes[at].value, &mut |held| {
@@ -213,9 +228,9 @@ impl Graph {
                 {
                     open.push(index);
                 }
-            });
+            })?;
         }
-        garbage
+        Some(garbage)
     }
 }
 
@@ -238,14 +253,21 @@ fn identity(value: &Value) -> Option<(*const (), usize)> {
 }
 
 /// Calls a function with every value that `value` refers to. A container that is being changed is skipped:
-/// its references are not counted, so its contents are not taken for garbage.
-fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
+/// its references are not counted, so its contents are not taken for garbage. `None` when the machine has been told to end:
+/// one container may be as large as all memory.
+fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
+    let mut all = |items: &[Value]| {
+        items.chunks(SOME).try_for_each(|some| {
+            some.iter().for_each(&mut *met);
+            goes_on(some.len())
+        })
+    };
     match value {
-        Value::List(list) => list.try_borrow().iter().for_each(|items| items.iter().for_each(&mut *met)),
-        Value::Tuple(tuple) => tuple.items().iter().for_each(met),
-        Value::Record(record) => record.values().iter().for_each(met),
+        Value::List(list) => list.try_borrow().iter().try_for_each(|items| all(items))?,
+        Value::Tuple(tuple) => all(tuple.items())?,
+        Value::Record(record) => all(record.values())?,
         // Keys are never part of a cycle.
-        Value::Dict(dict) => dict.try_borrow().iter().for_each(|table| table.values().for_each(&mut *met)),
+        Value::Dict(dict) => dict.try_borrow().iter().try_for_each(|table| all(table.all_values()))?,
         Value::Fn(closure) => closure.captures.iter().for_each(|cell| met(&Value::Cell(Rc::clone(cell)))),
         Value::Bound(bound) => met(&bound.receiver),
         Value::Object(handle) => {
@@ -254,14 +276,28 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) {
         Value::Cell(cell) => met(&cell.get()),
         _ => {}
     }
+    goes_on(1)
+}
+
+/// Counts visited values; `None` when the machine has been told to end.
+fn goes_on(count: usize) -> Option<()> {
+    (!stop::is_due(count) || stop::asked().is_none()).then_some(())
+}
+
+/// The values of containers that were taken apart: those of lists and dicts as they lie, since copying them would take as
+/// much memory again.
+#[derive(Default)]
+struct Taken {
+    parts: Vec<Vec<Value>>,
+    single: Vec<Value>,
 }
 
 /// Takes the values out of a mutable container; every cycle has one.
-fn take_apart(value: &Value, out: &mut Vec<Value>) {
+fn take_apart(value: &Value, out: &mut Taken) {
     match value {
-        Value::List(list) => out.append(&mut list.try_take()),
-        Value::Dict(dict) => out.extend(dict.try_take().into_entries().1),
-        Value::Cell(cell) => out.push(cell.replace(Value::Unset)),
+        Value::List(list) => out.parts.push(list.try_take()),
+        Value::Dict(dict) => out.parts.push(dict.try_take().into_entries().1),
+        Value::Cell(cell) => out.single.push(cell.replace(Value::Unset)),
         _ => {}
     }
 }
@@ -317,6 +353,23 @@ mod tests {
             let gone = Rc::downgrade(&used);
             drop(used);
             assert_eq!(collect(), 2, "a list and its tuple");
+            assert!(gone.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn a_machine_that_is_told_to_end_collects_later() {
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicBool;
+        alone(|| {
+            let own = list(vec![Value::Int(1); 2 * stop::PACE]);
+            own.push(Value::List(own.clone())).unwrap();
+            let gone = Rc::downgrade(&own);
+            drop(own);
+            let asked = stop::Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+            assert_eq!(stop::under(asked, collect), 0);
+            assert!(gone.upgrade().is_some());
+            assert_eq!(collect(), 1);
             assert!(gone.upgrade().is_none());
         });
     }

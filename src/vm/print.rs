@@ -77,9 +77,7 @@ impl Vm {
             Value::Dict(dict) => (Rc::as_ptr(dict).cast(), ("{", "}")),
             Value::Tensor(tensor) => {
                 let shown = tensor_text(&mut self.rt, tensor, &self.print_options)?;
-                // Further lines are indented to the column of the first.
-                let column = text.rsplit('\n').next().map_or(0, |line| line.chars().count());
-                let indent = " ".repeat(column);
+                let indent = if shown.contains('\n') { indent_of(text) } else { String::new() };
                 for line in shown.split_inclusive('\n') {
                     self.push_text(text, line)?;
                     if line.ends_with('\n') {
@@ -155,6 +153,22 @@ impl Vm {
         open.pop();
         Ok(())
     }
+}
+
+/// Columns beyond which lines are not indented.
+const FARTHEST: usize = 200;
+
+/// The spaces that put a line below the end of the text. Far to the right there are none: in a list of many tensors each
+/// would be indented farther than the one before, and the text would grow with the square of their number.
+fn indent_of(text: &str) -> String {
+    let tail = &text.as_bytes()[text.len().saturating_sub(4 * FARTHEST)..];
+    let line = match tail.iter().rposition(|&byte| byte == b'\n') {
+        Some(at) => &tail[at + 1..],
+        None => tail,
+    };
+    // Bytes that begin a character.
+    let column = line.iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
+    if column > FARTHEST { String::new() } else { " ".repeat(column) }
 }
 
 fn separate(index: usize, text: &mut String) {

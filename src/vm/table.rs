@@ -27,6 +27,8 @@ pub struct Table {
     index: Index,
     /// The position where a key was last found: a read is often followed by a write to the same key.
     last: Cell<usize>,
+    /// Removals, which move later entries.
+    removals: u32,
 }
 
 #[derive(Default)]
@@ -54,6 +56,17 @@ impl Table {
         self.keys.len()
     }
 
+    /// Takes all entries.
+    pub fn take(&mut self) -> Table {
+        let removals = self.removals.wrapping_add(1);
+        std::mem::replace(self, Table { removals, ..Table::default() })
+    }
+
+    /// A number of 31 bits that changes when an entry is added or removed.
+    pub(super) fn version(&self) -> u32 {
+        (self.len() as u32).wrapping_add(self.removals.wrapping_mul(0x9e37_79b9)) & (u32::MAX >> 1)
+    }
+
     /// True when there are no entries.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -72,6 +85,11 @@ impl Table {
     /// The values in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Value> {
         self.values.iter()
+    }
+
+    /// [`Table::values`] as a slice.
+    pub(super) fn all_values(&self) -> &[Value] {
+        &self.values
     }
 
     /// The n-th entry.
@@ -192,6 +210,7 @@ impl Table {
     /// Removes the entry of a key; later entries move up.
     pub fn remove(&mut self, key: &Value) -> Option<(Key, Value)> {
         let at = self.position(key)?;
+        self.removals = self.removals.wrapping_add(1);
         match &mut self.index {
             Index::Few => {}
             Index::Direct(places) => {

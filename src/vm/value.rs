@@ -229,6 +229,22 @@ impl Value {
         unsafe { *(self as *const Value).cast::<u64>() }
     }
 
+    /// True for the same number, or a reference to the same thing.
+    pub fn is(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::Dtype(a), Value::Dtype(b)) => a == b,
+            (Value::Device(a), Value::Device(b)) => a == b,
+            _ if self.tag() != other.tag() => false,
+            (Value::None | Value::Unset | Value::Ellipsis, _) => true,
+            _ => {
+                // SAFETY: numbers and counted pointers are eight initialised bytes at offset eight.
+                let payload = |value: &Value| unsafe { (&raw const *value).cast::<u64>().add(1).read() };
+                payload(self) == payload(other)
+            }
+        }
+    }
+
     /// Increments the reference count: a bitwise copy is then a value.
     pub(super) fn retain(&self) {
         use std::mem::forget;
@@ -326,6 +342,32 @@ mod tests {
         };
         assert_eq!(payload(&Value::Int(-3)), -3_i64 as u64);
         assert_eq!(payload(&Value::Float(1.5)), 1.5_f64.to_bits());
+    }
+
+    #[test]
+    fn a_value_is_itself_and_its_references() {
+        let all = [
+            Value::None,
+            Value::Ellipsis,
+            Value::Bool(false),
+            Value::Bool(true),
+            Value::Int(0),
+            Value::Float(0.0),
+            Value::Float(-0.0),
+            Value::Float(f64::NAN),
+            Value::Device(DeviceId::Cpu),
+            Value::Device(DeviceId::Cuda(0)),
+            Value::Dtype(Dtype::F32),
+            Value::str("a"),
+            Value::str("a"),
+            Value::list(vec![]),
+            Value::tuple(vec![Value::None]),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate() {
+                assert_eq!(a.is(&b.clone()), i == j, "{i} {j}");
+            }
+        }
     }
 
     #[test]

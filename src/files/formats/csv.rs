@@ -108,24 +108,26 @@ struct Shape {
 
 fn read(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let length = length(input)?;
-    let shape = look(input, options)?;
+    let shape = look(input, options, sink)?;
     if shape.rows as u64 > length {
         return Err(changed());
     }
     input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
     match &shape.names {
-        Some(names) => read_columns(input, options, sink, names, &shape),
+        Some(names) => read_columns(input, options, sink, names, (&shape, length)),
         None => read_numbers(input, options, sink, &shape),
     }
 }
 
-fn look(input: &mut dyn Input, options: &Options) -> Result<Shape> {
+fn look(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<Shape> {
     let mut reader = reader(input, options);
     let mut record = ByteRecord::new();
     if !next(&mut reader, &mut record)? {
         return Err(error::malformed("csv", "it is empty"));
     }
     let columns = record.len();
+    // A name is there twice, in the list and in the set of those seen.
+    sink.hold(columns.saturating_mul(160).saturating_add(record.as_slice().len()))?;
     let named = options.header.unwrap_or_else(|| record.iter().any(|field| kind_of(field) == Kind::Text));
     let mut shape = Shape { names: None, columns: vec![Look::NEW; columns], rows: 0, text: None };
     if named {
@@ -209,21 +211,28 @@ fn read_columns(
     options: &Options,
     sink: &mut dyn Sink,
     names: &[String],
-    shape: &Shape,
+    (shape, length): (&Shape, u64),
 ) -> Result<()> {
     let mut columns = Vec::new();
     for (name, look) in names.iter().zip(&shape.columns) {
         columns.push(match look.kind() {
             _ if !sink.wants(name) => Values::Unwanted,
-            Kind::Text => Values::Texts(Vec::with_capacity(shape.rows)),
+            Kind::Text => {
+                // A text has at least the smallest piece of memory.
+                sink.hold(shape.rows.saturating_mul(size_of::<String>() + 24))?;
+                Values::Texts(Vec::with_capacity(shape.rows))
+            }
             kind => {
                 let dtype = kind.dtype(options);
-                Values::Numbers(
-                    dtype,
-                    Vec::with_capacity(Head::new(dtype, vec![shape.rows])?.bytes() as usize),
-                )
+                let bytes = Head::new(dtype, vec![shape.rows])?.bytes() as usize;
+                sink.hold(bytes)?;
+                Values::Numbers(dtype, Vec::with_capacity(bytes))
             }
         });
+    }
+    let texts = columns.iter().any(|column| matches!(column, Values::Texts(_)));
+    if texts {
+        sink.hold(usize::try_from(length).unwrap_or(usize::MAX))?;
     }
     let mut reader = reader(input, options);
     let mut record = ByteRecord::new();

@@ -24,10 +24,16 @@ pub const FORMAT: Format = Format {
 
 /// The most entries in an archive.
 const ENTRIES: usize = 1 << 20;
+/// About the bytes that the description of an entry takes.
+const ENTRY: usize = 1 << 10;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let length = length(input)?;
-    check_end(input, length)?;
+    let count = check_end(input, length)?;
+    if count > ENTRIES as u64 {
+        return Err(error::too_large(format!("{count} entries")));
+    }
+    sink.hold(count as usize * ENTRY)?;
     let mut archive = ZipArchive::new(BufReader::new(input)).map_err(failed)?;
     if archive.has_duplicate_names() {
         return Err(error::duplicate(&archive.file_names().find_map(|n| n.ok()).unwrap_or_default()));
@@ -75,18 +81,32 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
 }
 
 /// The archive must end at the end of the file, without a comment: NumPy writes none, and trailing bytes
-/// could hide a second archive.
-fn check_end(input: &mut dyn Input, length: u64) -> Result<()> {
+/// could hide a second archive. Gives the number of entries that it states.
+fn check_end(input: &mut dyn Input, length: u64) -> Result<u64> {
     let mut end = [0; 22];
     let start =
         length.checked_sub(22).ok_or_else(|| error::malformed("npz", "it is too short for an archive"))?;
     input.seek(SeekFrom::Start(start)).map_err(error::reading)?;
     input.read_exact(&mut end).map_err(error::reading)?;
-    input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
-    match end.starts_with(b"PK\x05\x06") && end.ends_with(&[0, 0]) {
-        true => Ok(()),
-        false => Err(error::malformed("npz", "it does not end like an archive")),
+    if !end.starts_with(b"PK\x05\x06") || !end.ends_with(&[0, 0]) {
+        return Err(error::malformed("npz", "it does not end like an archive"));
     }
+    let mut count = u64::from(u16::from_le_bytes([end[10], end[11]]));
+    // An end with wider numbers may stand before: a pointer of 20 bytes to it.
+    let mut pointer = [0; 20];
+    if start >= 20 {
+        input.seek(SeekFrom::Start(start - 20)).map_err(error::reading)?;
+        input.read_exact(&mut pointer).map_err(error::reading)?;
+    }
+    if let Some(place) = pointer.strip_prefix(b"PK\x06\x07") {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(u64::MAX, u64::from_le_bytes);
+        let mut wide = [0; 40];
+        input.seek(SeekFrom::Start(number(&place[4..12]))).map_err(error::reading)?;
+        input.read_exact(&mut wide).map_err(|_| error::malformed("npz", "its end is damaged"))?;
+        count = count.max(number(&wide[32..]));
+    }
+    input.seek(SeekFrom::Start(0)).map_err(error::reading)?;
+    Ok(count)
 }
 
 fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result<()> {

@@ -38,6 +38,9 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let dtype = if depth == BitDepth::Sixteen { Dtype::I32 } else { Dtype::U8 };
     let mut head = head(dtype, height, width, color.samples())?;
     if whole {
+        // The image, and its elements.
+        let wide = if dtype == Dtype::I32 { 2 } else { 1 };
+        sink.hold(size.saturating_mul(1 + 2 * wide))?;
         let mut bytes = vec![0; size];
         let info = reader.next_frame(&mut bytes).map_err(|e| failed(e, length))?;
         bytes.truncate(info.buffer_size());

@@ -7,7 +7,7 @@ use super::{
     Column, Contents, Elements, Format, Head, Input, Options, Output, Plain, Sink, error, exactly, length,
 };
 use crate::array::Dtype;
-use crate::base::Result;
+use crate::base::{Result, stop};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use std::collections::HashSet;
@@ -25,6 +25,8 @@ pub const FORMAT: Format = Format {
 
 /// The longest header that the format allows.
 const HEADER: u64 = 100_000_000;
+/// The most bytes that an entry of the header takes, without its texts.
+const ENTRY: usize = 256;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let length = length(input)?;
@@ -40,13 +42,22 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     if data > length {
         return Err(error::short(data, length));
     }
+    sink.hold(size as usize)?;
     let mut text = vec![0; size as usize];
     input.read_exact(&mut text).map_err(error::reading)?;
     if text.first() != Some(&b'{') {
         return Err(error::malformed("safetensors", "its header does not begin with `{`"));
     }
-    let header: Header = serde_json::from_slice(&text)
-        .map_err(|e| error::malformed("safetensors", format!("its header cannot be read ({e})")))?;
+    // Each name is there twice, in the list and in the set of those seen. Everything has a colon.
+    let colons = text.iter().filter(|&&byte| byte == b':').count();
+    sink.hold(ENTRY.saturating_mul(colons).saturating_add(2 * text.len()))?;
+    let header: Header = match serde_json::from_slice(&text) {
+        Ok(header) => header,
+        Err(e) => {
+            sink.hold(0)?;
+            return Err(error::malformed("safetensors", format!("its header cannot be read ({e})")));
+        }
+    };
     drop(text);
     if let Some(name) = &header.twice {
         return Err(error::duplicate(name));
@@ -134,6 +145,14 @@ impl Header {
     }
 }
 
+/// An error if this thread is asked to stop.
+fn goes_on<E: de::Error>() -> Result<(), E> {
+    match stop::is_due(16) && stop::asked().is_some() {
+        true => Err(E::custom("stopped")),
+        false => Ok(()),
+    }
+}
+
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Header, D::Error> {
         struct Entries;
@@ -147,6 +166,7 @@ impl<'de> Deserialize<'de> for Header {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
                 let (mut header, mut names) = (Header::default(), HashSet::new());
                 while let Some(name) = map.next_key::<String>()? {
+                    goes_on()?;
                     if !names.insert(name.clone()) {
                         header.twice.get_or_insert_with(|| name.clone());
                     }
@@ -204,6 +224,7 @@ impl<'de> Deserialize<'de> for Notes {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Notes, A::Error> {
                 let (mut texts, mut twice, mut keys) = (Vec::new(), None, HashSet::new());
                 while let Some((key, text)) = map.next_entry::<String, String>()? {
+                    goes_on()?;
                     if !keys.insert(key.clone()) {
                         twice.get_or_insert_with(|| key.clone());
                     }

@@ -33,6 +33,10 @@ impl Sink for Found {
         self.notes.push((key.into(), text.into()));
         Ok(())
     }
+
+    fn hold(&mut self, _: usize) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn read(name: &str, bytes: &[u8]) -> Result<Found> {

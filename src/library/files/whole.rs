@@ -65,6 +65,7 @@ fn not_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
 /// # Errors
 ///
 /// The system's; then the file is unchanged.
+#[cfg(any(test, feature = "cli"))]
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut whole = Whole::begin(path)?;
     whole.file().write_all(bytes)?;

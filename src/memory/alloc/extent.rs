@@ -63,7 +63,9 @@ impl Extents {
     /// Extents of a device with `total` bytes that maps memory in units.
     pub(super) fn new(unit: Option<u64>, total: u64) -> Extents {
         // Larger than the memory, so that gaps in the middle rarely require a second extent.
-        let size = unit.map_or(0, |unit| total.saturating_add(total / 8).next_multiple_of(unit));
+        let size = unit.map_or(0, |unit| {
+            (total / 8).saturating_add(total).checked_next_multiple_of(unit).unwrap_or(total)
+        });
         Extents { unit, size, list: Vec::new(), moved: 0, peak: 0 }
     }
 

@@ -105,7 +105,7 @@ impl Vm {
     }
 
     /// The element at a position, from 0, of a sequence returned by [`Vm::begin_sequence`], and the next
-    /// position. Positions count elements, and bytes in texts; an object yields each element once.
+    /// position. A position is 0 at the start, and otherwise what came with the element before; an object yields each element once.
     pub fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
         let at = position as usize;
         let next = position + 1;
@@ -116,7 +116,19 @@ impl Vm {
                 let mut buffer = [0; 4];
                 (Value::str(&*c.encode_utf8(&mut buffer)), position + c.len_utf8() as i64)
             }),
-            Value::Dict(dict) => dict.borrow().get_index(at).map(|(key, _)| (key.value().clone(), next)),
+            Value::Dict(dict) => {
+                // The lower half of a position counts entries, the upper one tells whether they are those of before.
+                let (table, at) = (dict.borrow(), position as u32);
+                let version = i64::from(table.version());
+                if position != 0 && position >> 32 != version {
+                    return Err(error::changed(
+                        "the dict gained or lost entries while it was gone through",
+                        "go through a list of its keys instead: `for k in d.keys()`",
+                    ));
+                }
+                let next = version << 32 | i64::from(at) + 1;
+                table.get_index(at as usize).map(|(key, _)| (key.value().clone(), next))
+            }
             Value::Record(record) => {
                 let field = record.names().get(at).zip(record.values().get(at));
                 field.map(|(name, value)| (Value::tuple(vec![Value::str(&**name), value.clone()]), next))

@@ -4,14 +4,14 @@ use std::io::Seek;
 use std::rc::Rc;
 
 use super::open;
-use super::{Source, options, source, usual};
+use super::{Source, Watched, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
 use crate::library::files::open::named;
 use crate::tensor::Tensor;
-use crate::vm::{Dict, Key, Value, Vm, charge};
+use crate::vm::{Dict, Held, Key, Value, Vm, charge};
 
 /// `load(path, device, dtype, only, format, header, delimiter, links)`
 pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
@@ -30,7 +30,9 @@ pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result
         list => Some(vm.collect(list)?.iter().map(crate::library::core::owned).collect()),
     };
     let (single, dict) = (None, Dict::empty());
-    let mut tensors = Tensors { vm, device, dtype: options.dtype, only, seen: Vec::new(), single, dict };
+    let held = Vec::new();
+    let mut tensors =
+        Tensors { held, vm, device, dtype: options.dtype, only, seen: Vec::new(), single, dict };
     read(&source, &options, &mut tensors)?;
     if let Some(only) = &tensors.only {
         let found =
@@ -46,11 +48,15 @@ pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result
 fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let mut file = open(&source.path, source.links)?;
     file.rewind().map_err(|e| crate::library::files::open::refused(&source.path, &e))?;
-    (source.format.read)(&mut file, options, sink).map_err(|e| named(&source.path, e))
+    let mut file = Watched::new(file);
+    let found = (source.format.read)(&mut file, options, sink);
+    file.result(found).map_err(|e| named(&source.path, e))
 }
 
 /// The selected arrays, as tensors.
 struct Tensors<'v> {
+    /// What the reader keeps.
+    held: Vec<Held>,
     vm: &'v mut Vm,
     device: DeviceId,
     dtype: Option<Dtype>,
@@ -122,6 +128,13 @@ impl Sink for Tensors<'_> {
     fn note(&mut self, _: &str, _: &str) -> Result<()> {
         Ok(())
     }
+
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        self.vm.charge(bytes / 64)?;
+        crate::driver::error::stopped()?;
+        self.held.push(Held::new(bytes)?);
+        Ok(())
+    }
 }
 
 /// `files.names(path, format, links)`
@@ -143,6 +156,7 @@ pub(in crate::library::files) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Re
 /// What a file contains beside arrays.
 #[derive(Default)]
 struct About {
+    held: Vec<Held>,
     names: Vec<String>,
     notes: Vec<(String, String)>,
 }
@@ -171,6 +185,13 @@ impl Sink for About {
 
     fn note(&mut self, key: &str, text: &str) -> Result<()> {
         self.notes.push((key.to_string(), text.to_string()));
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        crate::driver::error::stopped()?;
+        // Names and notes are kept once more.
+        self.held.push(Held::new(bytes.saturating_mul(2))?);
         Ok(())
     }
 }

@@ -22,7 +22,6 @@ use axis::{Axis, written};
 use chart::{Chart, Mark, Shape};
 use data::{Numbers, Set, row, sets};
 use picture::{Map, Picture};
-use std::io::Write;
 
 // Argument positions shared by several functions.
 const TITLE_AT: usize = 2;
