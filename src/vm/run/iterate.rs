@@ -126,7 +126,7 @@ impl Vm {
                         "go through a list of its keys instead: `for k in d.keys()`",
                     ));
                 }
-                let next = version << 32 | i64::from(at) + 1;
+                let next = (version << 32) | (i64::from(at) + 1);
                 table.get_index(at as usize).map(|(key, _)| (key.value().clone(), next))
             }
             Value::Record(record) => {
