@@ -25,6 +25,7 @@ use std::rc::Rc;
 use super::Vm;
 use super::bytecode::Op;
 use super::function::Proto;
+use super::heap::Record;
 use super::object::Exit;
 use super::value::Value;
 use crate::base::{Error, Result};
@@ -110,6 +111,14 @@ pub(super) struct Calls {
     pub(super) frame_room: usize,
     /// Number of nested calls from natives into the script.
     pub(super) callbacks: usize,
+}
+
+/// [`Record::get`]. Its inner loop, and a call that is not cold, would take the processor registers that hold the
+/// interpreter loop's state.
+#[cold]
+#[inline(never)]
+fn field<'a>(record: &'a Record, name: &str) -> Option<&'a Value> {
+    record.get(name)
 }
 
 /// An error handler.
@@ -649,7 +658,7 @@ impl Vm {
                     }
                     Op::Field { dst, a, k } => {
                         if let (Value::Record(record), Value::Str(name)) = (reg!(a), konst!(k))
-                            && let Some(value) = record.get(name.as_str())
+                            && let Some(value) = field(record, name.as_str())
                         {
                             copy!(dst, value);
                         }
