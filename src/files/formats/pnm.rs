@@ -63,7 +63,8 @@ impl<R: Read> Words<R> {
                     }
                 }
                 Some(_) => return Err(error::malformed("ppm", "a number was expected")),
-                None => return value.ok_or_else(|| error::cut("a number")),
+                // Also after a digit: others may be missing.
+                None => return Err(error::cut("a number")),
             }
         }
     }
@@ -92,8 +93,8 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let count = head.count() as u64;
     let left = length - words.at.min(length);
     if text {
-        // Each level takes a digit and a blank; the last needs no blank.
-        if left.saturating_add(1) < count.saturating_mul(2) {
+        // Each level takes a digit and a blank.
+        if left < count.saturating_mul(2) {
             return Err(error::short(words.at.saturating_add(count.saturating_mul(2)), length));
         }
         let mut levels = Pieces::new(|bytes: &mut Vec<u8>| {
