@@ -460,7 +460,7 @@ impl Dict {
         let growth = self.table.borrow().growth();
         charge(growth.unwrap_or(usize::MAX))?;
         self.given(&value);
-        let old = self.change(|table| table.insert(key, value));
+        let old = self.change(|table| table.insert(key, value))?;
         drop(old);
         Ok(())
     }

@@ -13,7 +13,11 @@ use std::rc::Rc;
 use super::key::{Key, hash_key, same_key, seed, whole};
 use super::text::Text;
 use super::value::Value;
+use crate::base::{Result, stop};
+use crate::driver::error::stopped;
 
+/// Entries between two looks at whether the machine has been told to end.
+const SOME: usize = 1 << 14;
 /// Up to this many entries are searched linearly.
 const FEW: usize = 8;
 
@@ -178,16 +182,24 @@ impl Table {
     }
 
     /// Sets the value of a key and returns the old one. An existing key is kept.
-    pub fn insert(&mut self, key: Key, value: Value) -> Option<Value> {
+    ///
+    /// # Errors
+    /// The machine has been told to end while a large index grew; then nothing has changed.
+    pub fn insert(&mut self, key: Key, value: Value) -> Result<Option<Value>> {
         if let Some(slot) = self.get_mut(key.value()) {
-            return Some(std::mem::replace(slot, value));
+            return Ok(Some(std::mem::replace(slot, value)));
         }
         self.keys.push(key);
         self.values.push(value);
-        if !self.enter() {
-            self.rebuild();
+        if !self.enter() && !self.rebuild(true) {
+            if let Err(error) = stopped() {
+                self.keys.pop();
+                self.values.pop();
+                return Err(error);
+            }
+            self.rebuild(false);
         }
-        None
+        Ok(None)
     }
 
     /// Adds an entry with a new int key if that needs no allocation; otherwise returns false and changes
@@ -283,20 +295,25 @@ impl Table {
         }
     }
 
-    /// Rebuilds the index with room for more entries.
+    /// Rebuilds the index with room for more entries. False if the machine has been told to end and it `may_end`: then the
+    /// index is as it was.
     #[cold]
     #[inline(never)]
-    fn rebuild(&mut self) {
+    fn rebuild(&mut self, may_end: bool) -> bool {
+        let ends = |at: usize| may_end && at % SOME == SOME - 1 && stop::asked().is_some();
         let slots = (2 * self.len()).next_power_of_two();
         if let Some(most) = self.greatest(2 * slots) {
             let mut places = vec![0; slots.max(most + 1)].into_boxed_slice();
             for (i, key) in self.keys.iter().enumerate() {
+                if ends(i) {
+                    return false;
+                }
                 if let Some(place) = whole(key.value()).and_then(|int| places.get_mut(int as usize)) {
                     *place = i as u32 + 1;
                 }
             }
             self.index = Index::Direct(places);
-            return;
+            return true;
         }
         let mut index = Hashed {
             slots: vec![0; slots].into_boxed_slice(),
@@ -306,13 +323,24 @@ impl Table {
         let mut from = 0;
         // Reuse the hashes of existing entries.
         if let Index::Hashed(old) = &self.index {
-            old.slots.iter().filter(|slot| **slot != 0).for_each(|slot| index.take(*slot));
+            for (at, &slot) in old.slots.iter().enumerate() {
+                if ends(at) {
+                    return false;
+                }
+                if slot != 0 {
+                    index.take(slot);
+                }
+            }
             from = self.len() - 1;
         }
         for (i, key) in self.keys.iter().enumerate().skip(from) {
+            if ends(i) {
+                return false;
+            }
             index.add(hash_key(key.value(), index.seed), i + 1);
         }
         self.index = Index::Hashed(index);
+        true
     }
 
     /// The greatest key, if all keys are integers from 0 to below `end`.
@@ -439,7 +467,7 @@ mod tests {
                 let expected = plain.at(k).map(|at| Some(plain.0.remove(at).1));
                 assert_eq!(found, expected);
             } else {
-                let found = table.insert(key(k), Value::Int(round)).map(|value| value.as_int());
+                let found = table.insert(key(k), Value::Int(round)).unwrap().map(|value| value.as_int());
                 let expected = match plain.at(k) {
                     Some(at) => Some(Some(std::mem::replace(&mut plain.0[at].1, round))),
                     None => {
@@ -488,10 +516,10 @@ mod tests {
     fn small_ints_are_their_own_places() {
         let mut table = Table::default();
         for i in (0..1000).rev() {
-            table.insert(key(&Value::Int(i)), Value::None);
+            table.insert(key(&Value::Int(i)), Value::None).unwrap();
         }
         assert!(matches!(table.index, Index::Direct(_)));
-        table.insert(key(&Value::Int(-1)), Value::None);
+        table.insert(key(&Value::Int(-1)), Value::None).unwrap();
         assert!(matches!(table.index, Index::Hashed(_)));
         assert_eq!(
             (table.position(&Value::Int(999)), table.position(&Value::Int(-1))),
@@ -504,11 +532,33 @@ mod tests {
         for shift in [0, 8, 20, 32, 43] {
             let mut table = Table::default();
             for i in 0..if cfg!(miri) { 500 } else { 20_000_i64 } {
-                table.insert(key(&Value::Int((i << shift) - 7)), Value::None);
+                table.insert(key(&Value::Int((i << shift) - 7)), Value::None).unwrap();
             }
             let Index::Hashed(index) = &table.index else { panic!("negative keys are hashed") };
             let longest = index.slots.split(|slot| *slot == 0).map(<[u64]>::len).max();
             assert!(longest < Some(400), "{longest:?} slots in a row are taken");
+        }
+    }
+
+    #[test]
+    fn a_table_that_ends_while_it_grows_is_as_it_was() {
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicBool;
+        for factor in [1, 7919] {
+            let asked = || stop::Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+            let mut table = Table::default();
+            let mut ended = 0;
+            for i in 0..200_000 {
+                let int = Value::Int(i * factor);
+                if stop::under(asked(), || table.insert(key(&int), Value::None)).is_err() {
+                    ended += 1;
+                    assert!(table.len() as i64 == i && table.position(&int).is_none());
+                    table.insert(key(&int), Value::None).unwrap();
+                }
+                assert_eq!(table.position(&int), Some(i as usize));
+            }
+            assert!(ended > 0 && table.position(&Value::Int(0)) == Some(0));
+            assert!((0..200_000).all(|i| table.position(&Value::Int(i * factor)) == Some(i as usize)));
         }
     }
 }
