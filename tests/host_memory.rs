@@ -376,4 +376,27 @@ fn reading_files_takes_no_more_than_the_limit() {
         let read = roomy().eval::<()>(&format!("load({path:?})\nnone"));
         assert!(read.is_ok() || *name == "many.npz", "{name}: {read:?}");
     }
+
+/// The stack that the process begins with, whose limits the system sets.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stack_that_is_too_small_for_a_script_is_an_error() {
+    use std::process::Command;
+    let run = |kib: u32| {
+        let limited = format!("ulimit -s {kib}; exec \"$0\" \"$@\"");
+        let out = Command::new("sh")
+            .args(["-c", &limited, env!("CARGO_BIN_EXE_runnel"), "-e", "print(1)"])
+            .env("RUNNEL_BACKEND", "emu")
+            .output()
+            .unwrap();
+        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let (status, told) = run(310);
+    let left = told.split_once("this thread has ").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+    assert_eq!(status, Some(1), "{told}");
+    assert!(left.is_some_and(|left: u32| (150..310).contains(&left)), "{told}");
+    assert_eq!(run(4096), (Some(0), "1\n".into()));
+    // Above the limit from which the C library is asked, where the system allows it.
+    let (status, told) = run(128 << 10);
+    assert!(told == "1\n" || told.contains("ulimit"), "{status:?} {told}");
 }
