@@ -376,6 +376,7 @@ fn reading_files_takes_no_more_than_the_limit() {
         let read = roomy().eval::<()>(&format!("load({path:?})\nnone"));
         assert!(read.is_ok() || *name == "many.npz", "{name}: {read:?}");
     }
+}
 
 /// The stack that the process begins with, whose limits the system sets.
 #[cfg(target_os = "linux")]

@@ -34,7 +34,7 @@ static LESS: MapFn =
 
 const SUM_TEXT: CudaText = CudaText { f32: "a + b", f64: "a + b", i64: "a + b" };
 
-static SUM: ReduceFn = ReduceFn {
+pub(super) static SUM: ReduceFn = ReduceFn {
     name: "sum",
     indexed: false,
     init: |_| 0,
@@ -105,13 +105,15 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
 
 /// Notes what is queued.
 #[derive(Default)]
-struct Noted {
+pub(super) struct Noted {
     /// Kernels, and the number of words that they get.
     kernels: Vec<(usize, usize)>,
     /// Other programs.
     launches: Vec<Arc<Program>>,
     /// Products by the library.
     products: usize,
+    /// The work of interpreted programs.
+    pub(super) work: Vec<u64>,
 }
 
 impl Queue for Noted {
@@ -119,7 +121,8 @@ impl Queue for Noted {
         self.kernels.push((entry, words.len()));
         Ok(())
     }
-    fn interpret(&mut self, _: &Encoded) -> Result<bool> {
+    fn interpret(&mut self, program: &Encoded) -> Result<bool> {
+        self.work.push(program.work());
         Ok(true)
     }
     fn launch(&mut self, launch: &Launch) -> Result<()> {
@@ -196,19 +199,15 @@ pub(super) fn view(dtype: Dtype, strides: &[isize], ptr: u64) -> View {
 
 pub(super) fn launch(kind: impl Kind, shape: &[usize], views: &[View], reduced: usize) -> Launch {
     Launch {
-        program: Arc::new(Program::new(&kind)),
-        shape: Dims::from(shape),
-        views: views.iter().cloned().collect(),
         numbers: smallvec![0; 4],
         reduced,
-        axis: 0,
         limit: 4,
-        tag: 0,
+        ..Launch::new(Arc::new(Program::new(&kind)), Dims::from(shape), views.iter().cloned().collect())
     }
 }
 
 /// `out = cast(a + b, to)`, and also `position < number`.
-fn sample_map(dtype: Dtype, to: Dtype) -> Map {
+pub(super) fn sample_map(dtype: Dtype, to: Dtype) -> Map {
     let args = |args: &[u16]| args.iter().copied().collect::<Regs>();
     Map {
         sources: vec![

@@ -4,7 +4,10 @@
 
 use super::nvrtc::Arch;
 use super::ready;
+use super::sources::{Noted, SUM, launch, sample_map, view};
+use crate::array::Dtype;
 use crate::kernel::cuda::translate::samples::samples;
+use crate::kernel::{Launch, Map, Reduce, Source as Register};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -92,4 +95,29 @@ fn translated_programs_assemble() {
         }
     }
     assert!(copied > samples.len() / 4, "{copied}");
+}
+
+/// The work of a program orders translations: its instructions for every element that it reads, of reductions too.
+#[test]
+fn work_is_instructions_times_elements() {
+    let work = |launch: &Launch| {
+        let mut noted = Noted::default();
+        assert!(launch.program.kind.interpret(launch, &mut noted).unwrap());
+        assert_eq!(noted.work.len(), 1);
+        noted.work[0]
+    };
+    let dtype = Dtype::F32;
+    let views = [dtype, dtype, dtype, Dtype::Bool, dtype].map(|dtype| view(dtype, &[1], 0));
+    let map = |n: usize| launch(sample_map(dtype, dtype), &[n], &views, 0);
+    let one = work(&map(1));
+    assert!((8..100).contains(&one), "three operations, four loads and stores, in {one} words");
+    assert_eq!(work(&map(1000)), 1000 * one);
+    let sum = |rows: usize, length: usize| {
+        let load = Register::Load { view: 0, dtype };
+        let map = Map { sources: vec![load], instrs: vec![], stores: vec![] };
+        let sum = Reduce { map, value: 0, f: &SUM, dtype, out: 1, out_index: None, store_value: true };
+        launch(sum, &[rows, length], &[view(dtype, &[length as isize, 1], 0), view(dtype, &[1], 0)], 1)
+    };
+    assert_eq!(work(&sum(10, 4096)), 10 * work(&sum(1, 4096)));
+    assert!(work(&sum(10, 4096)) >= 40960, "elements, not rows");
 }
