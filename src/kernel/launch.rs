@@ -58,6 +58,13 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// A launch without numbers, reduced dimensions, an axis, a limit and a tag.
+    #[inline]
+    pub fn new(program: Arc<Program>, shape: Dims, views: SmallVec<[View; 4]>) -> Launch {
+        let numbers = SmallVec::new();
+        Launch { program, shape, views, numbers, reduced: 0, axis: 0, limit: 0, tag: 0 }
+    }
+
     /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within it.
     pub fn part(&self, at: &[usize], shape: Dims) -> Launch {
         let part = |view: &View| {

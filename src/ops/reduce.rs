@@ -13,7 +13,9 @@ use super::known;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, dims, error, make};
+use super::{
+    Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, composed, dims, error, make,
+};
 use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
@@ -509,10 +511,7 @@ fn complex_prod(rt: &mut Runtime, given: &Tensor, args: &Args<'_>) -> Result<Ten
         (x, left) = (next, half);
     }
     let product = reshaped(rt, &x, &shape)?;
-    match product.storage_ref().is(given.storage()) {
-        true => rt.contiguous_copy(&product),
-        false => Ok(product),
-    }
+    composed::apart(rt, given, product)
 }
 
 pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -224,16 +224,7 @@ impl Programs {
             let Some(storage) = &node.storage else { continue };
             views.push(View::new(0, node.dtype, node.layout(storage).strides.clone()));
         }
-        let mut launch = Launch {
-            program: self.placeholder(),
-            shape: group.shape.clone(),
-            views,
-            numbers: SmallVec::new(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        };
+        let mut launch = Launch::new(self.placeholder(), group.shape.clone(), views);
         let Some(r) = reduce else {
             launch.program = self.get(&map);
             let mut pieces = hole.and_then(|hole| hole.around(&launch)).unwrap_or_default();
@@ -434,14 +425,8 @@ mod tests {
     fn launch(shape: &[usize], strides: &[&[isize]], reduced: usize) -> Launch {
         let view = |s: &&[isize]| View::new(0, Dtype::F32, (*s).into());
         Launch {
-            program: Programs::default().placeholder(),
-            shape: shape.into(),
-            views: strides.iter().map(view).collect(),
-            numbers: SmallVec::new(),
             reduced,
-            axis: 0,
-            limit: 0,
-            tag: 0,
+            ..Launch::new(Programs::default().placeholder(), shape.into(), strides.iter().map(view).collect())
         }
     }
 

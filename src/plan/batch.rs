@@ -349,14 +349,12 @@ fn maps_of(launch: &Launch, loads: usize, form: &Form) -> Option<Maps> {
 /// The launch of several groups; the program is that of the first one.
 fn joined(maps: &Maps, groups: &[&Ready<'_>]) -> Launch {
     let mut launch = Launch {
-        program: groups[0].launch.program.clone(),
-        shape: Dims::with_capacity(groups.len()),
-        views: SmallVec::with_capacity(groups.len() * maps.views()),
         numbers: groups[0].launch.numbers.clone(),
-        reduced: 0,
-        axis: 0,
-        limit: 0,
-        tag: 0,
+        ..Launch::new(
+            groups[0].launch.program.clone(),
+            Dims::with_capacity(groups.len()),
+            SmallVec::with_capacity(groups.len() * maps.views()),
+        )
     };
     for group in groups {
         let own = &group.launch;

@@ -351,4 +351,47 @@ mod operations {
         }
         assert!(wrong.is_empty(), "{} operations differ", wrong.len());
     }
+
+    /// A selection gives one of its operands, whatever its bits: a nan stays a nan, and no other element changes.
+    #[test]
+    fn selections_of_halves_agree_for_all_their_bits() {
+        let Some(gpu) = side() else { return };
+        let names = ["where", "maximum", "minimum", "fmax", "fmin"];
+        let mut selections: Vec<_> = functions().into_iter().filter(|f| names.contains(&f.name)).collect();
+        selections.dedup_by_key(|f| f.name);
+        assert!(names.iter().all(|name| selections.iter().any(|f| f.name == *name)), "{selections:?}");
+        for f in selections {
+            for dtype in [Dtype::F16, Dtype::BF16] {
+                let shape = [1 << 16];
+                let operands: Vec<Dtype> =
+                    (0..f.arity).map(|i| if f.select && i == 0 { Dtype::Bool } else { dtype }).collect();
+                let mut pairs: Vec<Pair> = (operands.iter().chain([&dtype]).zip(0..))
+                    .map(|(&dtype, seed)| Pair::dense(&*gpu, dtype, &shape, seed))
+                    .collect();
+                let arity = u16::from(f.arity);
+                for i in 0..1u64 << 16 {
+                    let values = pairs.iter_mut().filter(|pair| pair.dtype == dtype);
+                    for (bits, pair) in [i, mix(i)].into_iter().zip(values) {
+                        pair.set_raw(i as usize, bits);
+                    }
+                }
+                pairs.iter().for_each(|pair| pair.upload(&*gpu));
+                let loads = operands.iter().zip(0..).map(|(&dtype, view)| Source::Load { view, dtype });
+                let map = Map {
+                    sources: loads.collect(),
+                    instrs: vec![Instr { f, args: (0..arity).collect(), class: Class::F32, dtype }],
+                    stores: vec![Store { reg: arity, view: arity }],
+                };
+                agree(&*gpu, &map, &shape, &mut pairs, &[]);
+                let (out, operands) = pairs.split_last().unwrap();
+                for i in 0..1 << 16 {
+                    let is = |pair: &Pair| same(dtype, pair.raw(i), out.raw(i));
+                    let is_zero = |pair: &Pair| number(dtype, pair.raw(i)) == 0.0;
+                    let values = || operands.iter().filter(|pair| pair.dtype == dtype);
+                    assert!(values().any(is) || values().all(is_zero), "{} of {dtype}, {i:#x}", f.name);
+                }
+                pairs.into_iter().for_each(|pair| pair.free(&*gpu));
+            }
+        }
+    }
 }

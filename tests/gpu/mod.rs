@@ -279,14 +279,8 @@ fn same(dtype: Dtype, a: u64, b: u64) -> bool {
 
 fn launch(program: &Arc<Program>, shape: &[usize], views: Vec<View>, numbers: &[u64]) -> Launch {
     Launch {
-        program: program.clone(),
-        shape: Dims::from(shape),
-        views: SmallVec::from_vec(views),
         numbers: SmallVec::from(numbers),
-        reduced: 0,
-        axis: 0,
-        limit: 0,
-        tag: 0,
+        ..Launch::new(program.clone(), Dims::from(shape), SmallVec::from_vec(views))
     }
 }
 

@@ -47,6 +47,10 @@ dynamic::api! {
 /// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: halves always accumulate in f32, also in split sums.
 const MATH_MODE: c_int = 16;
 
+/// Names of the calls in errors.
+const STRIDED_BATCHED: &str = "cublasGemmStridedBatchedEx";
+const BATCHED: &str = "cublasGemmBatchedEx";
+
 /// `CUBLAS_GEMM_DEFAULT`
 const ALGORITHM: c_int = -1;
 
@@ -216,15 +220,10 @@ impl Blas {
             _ => ((&raw const one).cast(), (&raw const zero).cast()),
         };
         let data = data_type(product.dtype);
+        let call = if addresses.is_some() { BATCHED } else { STRIDED_BATCHED };
         // `CUBLAS_OP_N` and `CUBLAS_OP_T`.
         let operation = |operand: &Operand| c_int::from(operand.transposed);
-        let int = |n: usize| {
-            i32::try_from(n).map_err(|_| {
-                driver_failed("cuBLAS", "cublasGemmStridedBatchedEx", "an extent is above 2147483647")
-            })
-        };
-        let [m, n, k] = product.sizes;
-        let (m, n, k, batch) = (int(m)?, int(n)?, int(k)?, int(product.count())?);
+        let [m, n, k, batch] = extents(product, call)?;
         let (left, right) = (&product.left, &product.right);
         let compute = compute_type(product.dtype, product.tf32);
         if let Some(addresses) = addresses {
@@ -254,7 +253,7 @@ impl Blas {
                     ALGORITHM,
                 )
             };
-            return self.api.check(status, "cublasGemmBatchedEx");
+            return self.api.check(status, call);
         }
         // SAFETY: the launch guarantees that the matrices lie in live memory. alpha and beta have the compute
         // type, complex for complex data. cuBLAS is column-major, so the operands are swapped.
@@ -285,7 +284,7 @@ impl Blas {
                 ALGORITHM,
             )
         };
-        self.api.check(status, "cublasGemmStridedBatchedEx")
+        self.api.check(status, call)
     }
 
     /// Destroys the handle. The device must be idle.
@@ -297,6 +296,17 @@ impl Blas {
             let _ = unsafe { sys::cuMemFree_v2(ptr) };
         }
     }
+}
+
+/// m, n, k and the number of matrices, for a call of cuBLAS.
+fn extents(product: &Product, call: &'static str) -> Result<[c_int; 4]> {
+    let [m, n, k] = product.sizes;
+    let mut found = [0; 4];
+    for (place, extent) in found.iter_mut().zip([m, n, k, product.count()]) {
+        *place = c_int::try_from(extent)
+            .map_err(|_| driver_failed("cuBLAS", call, "an extent is above 2147483647"))?;
+    }
+    Ok(found)
 }
 
 /// Gets a device's handle and the kernels of a dtype's products ready, unless a product came first.
@@ -323,5 +333,23 @@ impl CudaDriver {
         };
         blas.use_stream(stream, || self.take_memory(WORKSPACE as u64))?;
         work(blas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::cuda::Outer;
+
+    #[test]
+    fn extents_that_the_library_cannot_count_are_errors_of_the_call() {
+        let mut product = Product::of_matrices(Dtype::F32, [4, 5, 6], [false; 2], 0);
+        product.outer.push(Outer { extent: 3, steps: [0; 3] });
+        assert_eq!(extents(&product, BATCHED).unwrap(), [4, 5, 6, 9]);
+        product.sizes[1] = 1 << 31;
+        for call in [BATCHED, STRIDED_BATCHED] {
+            let error = extents(&product, call).unwrap_err();
+            assert!(error.to_string().contains(call), "{error}");
+        }
     }
 }

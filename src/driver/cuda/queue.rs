@@ -185,12 +185,12 @@ impl cuda::Queue for Queue<'_> {
         }
         let thin = product.batch_bytes() >= LONG
             && product.batches().next().is_some_and(|batch| ThinProduct::launch(&batch).is_some());
-        if !thin && !blas::is_missing() {
-            let place = self.scratch(3 * 8 * product.count() as u64)?;
-            if let Some(launch) = Addresses::launch(product, place) {
-                self.launch(&launch)?;
-                return self.driver.with_blas(self.stream, |blas| blas.multiply_at(product, place));
-            }
+        if !thin
+            && !blas::is_missing()
+            && let Some((launch, place)) = Addresses::launch(product, |bytes| self.scratch(bytes))?
+        {
+            self.launch(&launch)?;
+            return self.driver.with_blas(self.stream, |blas| blas.multiply_at(product, place));
         }
         product.batches().try_for_each(|batch| self.multiply_batch(&batch))
     }

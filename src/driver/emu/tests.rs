@@ -35,14 +35,12 @@ pub(crate) fn step(x: Ptr, n: usize, number: i64) -> Launch {
         stores: vec![Store { reg: 2, view: 0 }],
     };
     Launch {
-        program: Arc::new(Program::new(&map)),
-        shape: smallvec![n],
-        views: smallvec![View::new(x, dtype, smallvec![1])],
         numbers: smallvec![number as u64],
-        reduced: 0,
-        axis: 0,
-        limit: 0,
-        tag: 0,
+        ..Launch::new(
+            Arc::new(Program::new(&map)),
+            smallvec![n],
+            smallvec![View::new(x, dtype, smallvec![1])],
+        )
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Queue, copy_program};
 use crate::array::{Dtype, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::{Launch, View};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 /// The distance between rows of adjacent elements; `None` for any other view.
 pub(in crate::kernel) fn row_stride(shape: &[usize], view: &View) -> Option<u64> {
@@ -35,14 +35,5 @@ pub(in crate::kernel) fn packed(queue: &mut dyn Queue, shape: &[usize], dtype: D
 
 /// Copies one view to another of the same shape, on the launch's stream.
 pub(in crate::kernel) fn copy(queue: &mut dyn Queue, shape: &[usize], from: &View, to: &View) -> Result<()> {
-    queue.launch(&Launch {
-        program: copy_program(from.dtype),
-        shape: shape.into(),
-        views: smallvec![from.clone(), to.clone()],
-        numbers: SmallVec::new(),
-        reduced: 0,
-        axis: 0,
-        limit: 0,
-        tag: 0,
-    })
+    queue.launch(&Launch::new(copy_program(from.dtype), shape.into(), smallvec![from.clone(), to.clone()]))
 }

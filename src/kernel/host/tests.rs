@@ -229,14 +229,13 @@ fn element_registers(
 
 pub(super) fn launch(kind: impl Kind, shape: &[usize], memory: &mut [Memory], numbers: &[u64]) -> Launch {
     Launch {
-        program: Arc::new(Program::new(&kind)),
-        shape: shape.into(),
-        views: memory.iter_mut().map(Memory::view).collect(),
         numbers: numbers.into(),
-        reduced: 0,
-        axis: 0,
-        limit: 0,
         tag: 1,
+        ..Launch::new(
+            Arc::new(Program::new(&kind)),
+            shape.into(),
+            memory.iter_mut().map(Memory::view).collect(),
+        )
     }
 }
 

@@ -65,14 +65,13 @@ impl Maps {
     fn segment(&self, launch: &Launch, number: usize) -> Launch {
         let views = self.views();
         Launch {
-            program: launch.program.clone(),
-            shape: SmallVec::from_slice(&launch.shape[number..=number]),
-            views: launch.views[number * views..(number + 1) * views].iter().cloned().collect(),
             numbers: launch.numbers.clone(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
             tag: launch.tag,
+            ..Launch::new(
+                launch.program.clone(),
+                SmallVec::from_slice(&launch.shape[number..=number]),
+                launch.views[number * views..(number + 1) * views].iter().cloned().collect(),
+            )
         }
     }
 

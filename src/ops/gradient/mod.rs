@@ -99,6 +99,16 @@ impl Keeps {
     /// The second result: the indices of a choice.
     pub const INDICES: Keeps = Keeps { results: 2, ..Keeps::NOTHING };
 
+    /// Whether an operand is kept for the gradients of these parameters.
+    fn keeps_operand(&self, args: &super::Args<'_>, operand: usize, inputs: &[Input]) -> bool {
+        operand < 16 && self.operands >> operand & 1 == 1 && self.is_needed(args, operand, inputs)
+    }
+
+    /// Whether the gradient of one of these parameters needs an operand, or [`Keeps::RESULTS`].
+    fn is_needed(&self, args: &super::Args<'_>, kept: usize, inputs: &[Input]) -> bool {
+        inputs.iter().any(|input| (self.needs)(args, kept, usize::from(input.param)))
+    }
+
     /// Operands by a bit per parameter number.
     pub const fn operands(bits: u16) -> Keeps {
         Keeps { operands: bits, ..Keeps::NOTHING }

@@ -208,10 +208,9 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
     {
         (keeps.operands, keeps.results) = (1, 0);
     }
-    let needed = |kept: usize| inputs.iter().any(|input| (keeps.needs)(args, kept, usize::from(input.param)));
     let mut saved = Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new() };
     for (param, arg) in args.0.iter().enumerate() {
-        let keep = param < 16 && keeps.operands >> param & 1 == 1 && needed(param);
+        let keep = keeps.keeps_operand(args, param, inputs);
         let arg = match arg {
             Arg::Tensor(_) if !keep => Arg::None,
             Arg::Tensors(all) if !keep => Arg::Shapes(all.iter().map(|t| t.shape().clone()).collect()),
@@ -224,7 +223,7 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         };
         saved.args.push(arg);
     }
-    if keeps.results > 0 && needed(super::Keeps::RESULTS) {
+    if keeps.results > 0 && keeps.is_needed(args, super::Keeps::RESULTS, inputs) {
         let keep =
             |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
         saved.results = results.iter().enumerate().map(keep).collect();
@@ -333,10 +332,8 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     }
     // The rule may need the elements from before.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
-    let keeps = op.gradient.keeps();
-    let needed = keeps.operands & 1 == 1
-        && inputs(rt, args).iter().any(|input| (keeps.needs)(args, 0, usize::from(input.param)));
-    if needed || matches!(op.gradient, Gradient::Composed) {
+    let inputs = inputs(rt, args);
+    if op.gradient.keeps().keeps_operand(args, 0, &inputs) || matches!(op.gradient, Gradient::Composed) {
         let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
         moved[0] = Arg::Tensor(before);
     }

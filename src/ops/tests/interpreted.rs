@@ -468,14 +468,13 @@ fn check(
 ) -> usize {
     let mut copies = memory.to_vec();
     let launch = |memory: &mut [Memory]| Launch {
-        program: Arc::new(Program::new(kind)),
-        shape: shape.into(),
-        views: memory.iter_mut().map(Memory::view).collect(),
         numbers: SmallVec::from_slice(&[u64::from(0.75f32.to_bits()), 5]),
         reduced,
-        axis: 0,
-        limit: 0,
-        tag: 0,
+        ..Launch::new(
+            Arc::new(Program::new(kind)),
+            shape.into(),
+            memory.iter_mut().map(Memory::view).collect(),
+        )
     };
     // SAFETY: the views lie in the copies.
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };

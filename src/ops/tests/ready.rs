@@ -82,7 +82,7 @@ impl Queue for Spy {
         for batch in product.batches() {
             self.look(&ThinProduct::launch(&batch).unwrap_or_else(|| TiledProduct::launch(&batch)));
         }
-        if let Some(addresses) = Addresses::launch(product, 0) {
+        if let Some((addresses, _)) = Addresses::launch(product, |_| Ok(0)).unwrap() {
             self.look(&addresses);
         }
         Ok(())

@@ -185,16 +185,7 @@ impl Runtime {
             }
             let from = (low * dtype.size()) as u64;
             let view = |&ptr: &Ptr| View::new(ptr + from, dtype, contiguous_strides(&shape));
-            let launch = Launch {
-                program: program.clone(),
-                views: ends.iter().map(view).collect(),
-                shape: shape.clone(),
-                numbers: SmallVec::new(),
-                reduced: 0,
-                axis: 0,
-                limit: 0,
-                tag: 0,
-            };
+            let launch = Launch::new(program.clone(), shape.clone(), ends.iter().map(view).collect());
             let device = self.device(sharer)?;
             let ticket = device.note_launch(&stream, name, self.span);
             for tensor in writes.iter().filter(|tensor| tensor.device() == sharer) {

@@ -370,16 +370,11 @@ mod tests {
             Transform::ToReal => (complex, real),
         };
         let view = |ptr, dtype| View::new(ptr, dtype, Default::default());
-        Launch {
-            program: Arc::new(Program::new(&Fft { spec: spec.clone(), inverse, plan })),
-            shape: std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
-            views: smallvec![view(from, input), view(to, out)],
-            numbers: smallvec![],
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        }
+        Launch::new(
+            Arc::new(Program::new(&Fft { spec: spec.clone(), inverse, plan })),
+            std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
+            smallvec![view(from, input), view(to, out)],
+        )
     }
 
     fn execute<A: Clone, B: Clone + Default>(

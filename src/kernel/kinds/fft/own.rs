@@ -51,18 +51,16 @@ impl OwnPlan {
             Transform::ToReal => [complex, real],
         };
         Launch {
-            program: Arc::new(Program::new(&OwnFft { part: spec.part })),
-            shape: std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
-            views: smallvec![
-                view(planned.input, from),
-                view(planned.out, to),
-                view(planned.workspace, Dtype::U8)
-            ],
             numbers: smallvec![number as u64, u64::from(planned.inverse)],
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
+            ..Launch::new(
+                Arc::new(Program::new(&OwnFft { part: spec.part })),
+                std::iter::once(spec.batch).chain(spec.extents.iter().copied()).collect(),
+                smallvec![
+                    view(planned.input, from),
+                    view(planned.out, to),
+                    view(planned.workspace, Dtype::U8)
+                ],
+            )
         }
     }
 }

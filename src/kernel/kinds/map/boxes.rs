@@ -81,16 +81,11 @@ mod tests {
             // Alone in its memory: each of its elements is one of the shape.
             view(4 << 20, [20, 4, 1], None),
         ];
-        let launch = Launch {
-            program: Arc::new(Program::new(&Map::default())),
-            shape: SmallVec::from_slice(&shape),
-            views: views.iter().cloned().collect(),
-            numbers: SmallVec::new(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        };
+        let launch = Launch::new(
+            Arc::new(Program::new(&Map::default())),
+            SmallVec::from_slice(&shape),
+            views.iter().cloned().collect(),
+        );
         let all = |launch: &Launch| -> Vec<(u64, Vec<u64>)> {
             let of = |at: Vec<usize>| -> Vec<u64> {
                 launch.views.iter().map(|view| address(view, &launch.shape, &at)).collect()

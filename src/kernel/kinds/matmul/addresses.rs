@@ -5,7 +5,7 @@ use crate::base::Result;
 use crate::kernel::cuda::{CudaSource, Product, Queue, Signature, assemble, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, Ptr, View};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 /// Writes the addresses of all left matrices of a batch, then those of the right ones and of the results.
@@ -19,40 +19,41 @@ pub struct Addresses;
 const DIMS: usize = 8;
 
 impl Addresses {
-    /// The launch for a product, with the place for the addresses; `None` if the batch has too many dimensions or matrices.
-    pub fn launch(product: &Product, place: Ptr) -> Option<Launch> {
+    /// The launch for a product, and the place of the addresses: memory of that many bytes which `take` gives. `None`, and
+    /// no memory taken, if the batch has too many dimensions or matrices.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn launch(product: &Product, take: impl FnOnce(u64) -> Result<Ptr>) -> Result<Option<(Launch, Ptr)>> {
         let inner = [product.left.step, product.right.step, product.out_step];
         let dims = || {
             let outer = product.outer.iter().map(|outer| (outer.extent, outer.steps));
             outer.chain([(product.batch, inner)])
         };
         if product.outer.len() >= DIMS || i32::try_from(product.count()).is_err() {
-            return None;
+            return Ok(None);
         }
+        let place = take(3 * product.count() as u64 * size_of::<u64>() as u64)?;
         let view = |number: usize, ptr: Ptr| {
             View::new(ptr, product.dtype, dims().map(|(_, steps)| steps[number] as isize).collect())
         };
-        Some(Launch {
-            program: Arc::new(Program::new(&Addresses)),
-            shape: dims().map(|(extent, _)| extent).collect(),
-            views: smallvec![
+        let launch = Launch::new(
+            Arc::new(Program::new(&Addresses)),
+            dims().map(|(extent, _)| extent).collect(),
+            smallvec![
                 view(0, product.left.ptr),
                 view(1, product.right.ptr),
                 view(2, product.out),
                 View::new(place, Dtype::I64, smallvec![]),
             ],
-            numbers: SmallVec::new(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        })
+        );
+        Ok(Some((launch, place)))
     }
 }
 
 impl Kind for Addresses {
     fn label(&self) -> String {
-        "matmul".into()
+        super::LABEL.into()
     }
 
     unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
@@ -109,7 +110,12 @@ mod tests {
         let of = |extent, steps| Outer { extent, steps };
         product.outer.extend([of(2, [1000, 0, 120]), of(3, [24, 7, 60]), of(1, [9, 9, 9])]);
         let mut place = vec![0u64; 3 * product.count()];
-        let launch = Addresses::launch(&product, place.as_mut_ptr() as Ptr).unwrap();
+        let take = |bytes| {
+            assert_eq!(bytes, 8 * 3 * 18, "two by three outer batches of three products");
+            Ok(place.as_mut_ptr() as Ptr)
+        };
+        let (launch, at) = Addresses::launch(&product, take).unwrap().unwrap();
+        assert_eq!(at, place.as_ptr() as Ptr);
         // SAFETY: the launch writes the place alone.
         unsafe { host::run(&launch, &FaultSlot::default()) };
         let mut want = [vec![], vec![], vec![]];
@@ -123,6 +129,7 @@ mod tests {
         }
         assert_eq!(place, want.concat());
         product.outer.extend([of(1, [0; 3]); DIMS]);
-        assert!(Addresses::launch(&product, 0).is_none(), "more dimensions than the kernel has");
+        let refused = Addresses::launch(&product, |_| panic!("memory is taken")).unwrap();
+        assert!(refused.is_none(), "more dimensions than the kernel has");
     }
 }

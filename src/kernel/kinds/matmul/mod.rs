@@ -17,8 +17,9 @@ use crate::kernel::cuda::{
     CudaSource, Operand, Outer, Product, Queue, Signature, any_dtype, assemble, dtype_number,
 };
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, View};
+use crate::kernel::{Identity, Kind, Launch, Program, View};
 use smallvec::{SmallVec, smallvec};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use addresses::Addresses;
@@ -146,21 +147,52 @@ fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
         View::new(operand.ptr, product.dtype, smallvec![step, row, column])
     };
     let out = View::new(product.out, product.dtype, smallvec![product.out_step as isize, n as isize, 1]);
-    Launch {
-        program: program.clone(),
-        shape: smallvec![product.batch, m, n, k],
-        views: smallvec![view(&product.left), view(&product.right), out],
-        numbers: SmallVec::new(),
-        reduced: 0,
-        axis: 0,
-        limit: 0,
-        tag: 0,
+    Launch::new(
+        program.clone(),
+        smallvec![product.batch, m, n, k],
+        smallvec![view(&product.left), view(&product.right), out],
+    )
+}
+
+/// A kernel of our own for some of the launches of a [`Matmul`], which ships compiled.
+pub trait OwnProduct: Identity + Debug + Send + Sync {
+    /// The dtype of the product's views.
+    fn dtype(&self) -> Dtype;
+    /// See [`Kind::source`].
+    fn template(&self) -> CudaSource;
+    /// See [`Kind::enqueue`].
+    fn queue(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<()>;
+}
+
+impl<P: OwnProduct> Kind for P {
+    fn label(&self) -> String {
+        LABEL.into()
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
+        unsafe { Matmul { dtype: self.dtype(), tf32: false }.run(launch, faults) }
+    }
+
+    fn ships(&self) -> bool {
+        true
+    }
+
+    fn source(&self, _signature: Signature) -> CudaSource {
+        self.template()
+    }
+
+    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        self.queue(launch, queue)
     }
 }
 
+/// The label of all programs that are part of a product.
+const LABEL: &str = "matmul";
+
 impl Kind for Matmul {
     fn label(&self) -> String {
-        "matmul".into()
+        LABEL.into()
     }
 
     fn work(&self, shape: &[usize]) -> usize {

@@ -1,12 +1,11 @@
 //! Products of a matrix and a few vectors by kernels of our own. Reading the matrix takes all of the time, and for most
 //! sizes the library reads it slower (docs/performance.md).
 
-use super::{MOST_PRODUCTS, Matmul, product_launch};
+use super::{MOST_PRODUCTS, OwnProduct, product_launch};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
-use crate::kernel::cuda::{CudaSource, Product, Queue, Signature, assemble, bits_type};
-use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, View};
+use crate::kernel::cuda::{CudaSource, Product, Queue, assemble, bits_type};
+use crate::kernel::{Launch, Program, View};
 use std::sync::{Arc, LazyLock};
 
 /// What cuBLAS would compute for a product that [`ThinProduct::launch`] accepts. Accumulates in `f32`, in an order that
@@ -156,21 +155,12 @@ impl ThinProduct {
     }
 }
 
-impl Kind for ThinProduct {
-    fn label(&self) -> String {
-        "matmul".into()
+impl OwnProduct for ThinProduct {
+    fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
-    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
-        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
-        unsafe { Matmul { dtype: self.dtype, tf32: false }.run(launch, faults) }
-    }
-
-    fn ships(&self) -> bool {
-        true
-    }
-
-    fn source(&self, _signature: Signature) -> CudaSource {
+    fn template(&self) -> CudaSource {
         let all = kernels(self.dtype);
         let define = |kernel: &Kernel| {
             let Kernel { name, call, threads, .. } = kernel;
@@ -187,7 +177,7 @@ impl Kind for ThinProduct {
         CudaSource { text, entries: if self.dtype.is_half() { &ENTRIES_OF_HALVES } else { &ENTRIES } }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    fn queue(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<()> {
         let Some(plan) = Plan::of(self.dtype, launch) else { return Ok(()) };
         let (out, batch) = (&launch.views[2], launch.shape[0]);
         let (lines, count, length) = (launch.shape[plan.line], launch.shape[plan.other], launch.shape[3]);
@@ -221,10 +211,7 @@ mod tests {
     fn kernel_of(dtype: Dtype, sizes: [usize; 3], transposed: [bool; 2], ptr: u64) -> Option<&'static str> {
         let launch = ThinProduct::launch(&Product::of_matrices(dtype, sizes, transposed, ptr))?;
         Plan::of(dtype, &launch).map(|plan| {
-            assert_eq!(
-                ThinProduct { dtype }.source(Signature::default()).entries[plan.entry],
-                plan.kernel.name
-            );
+            assert_eq!(ThinProduct { dtype }.template().entries[plan.entry], plan.kernel.name);
             plan.kernel.name
         })
     }

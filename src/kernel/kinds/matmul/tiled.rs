@@ -1,13 +1,12 @@
 //! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
 
-use super::{ADD_PRODUCT, MOST_PRODUCTS, Matmul, product_launch};
+use super::{ADD_PRODUCT, MOST_PRODUCTS, OwnProduct, product_launch};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::{
-    CudaSource, Product, Queue, Signature, any_dtype, assemble, bits_type, class_type, dtype_number,
+    CudaSource, Product, Queue, any_dtype, assemble, bits_type, class_type, dtype_number,
 };
-use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, View};
+use crate::kernel::{Launch, Program, View};
 use std::sync::Arc;
 
 /// What cuBLAS computes for a [`Matmul`], without it. Accumulates in `f32`, or in the dtype where that is wider or
@@ -30,21 +29,12 @@ impl TiledProduct {
     }
 }
 
-impl Kind for TiledProduct {
-    fn label(&self) -> String {
-        "matmul".into()
+impl OwnProduct for TiledProduct {
+    fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
-    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
-        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
-        unsafe { Matmul { dtype: self.dtype, tf32: false }.run(launch, faults) }
-    }
-
-    fn ships(&self) -> bool {
-        true
-    }
-
-    fn source(&self, _signature: Signature) -> CudaSource {
+    fn template(&self) -> CudaSource {
         let (dtype, class, bits) = (self.dtype, self.dtype.class(), bits_type(self.dtype));
         let [dtypes, load, store, size] = match class {
             // One kernel for halves too.
@@ -73,7 +63,7 @@ impl Kind for TiledProduct {
         CudaSource { text, entries: &["product"] }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    fn queue(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<()> {
         let size = self.dtype.size() as u64;
         let &[batch, m, n, k] = &launch.shape[..] else { return Ok(()) };
         let [left, right, out] = [0, 1, 2].map(|view| &launch.views[view]);

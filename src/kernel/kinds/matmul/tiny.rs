@@ -1,12 +1,11 @@
 //! Many products of tiny matrices by a kernel of our own: the library spends a block on each (docs/performance.md).
 
-use super::{ADD_PRODUCT, Matmul, Sizes};
+use super::{ADD_PRODUCT, OwnProduct, Sizes};
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::index::{Words, divisor};
-use crate::kernel::cuda::{CudaSource, Queue, Signature, any_dtype, assemble, blocks};
-use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, View};
+use crate::kernel::cuda::{CudaSource, Queue, any_dtype, assemble, blocks};
+use crate::kernel::{Launch, Program, View};
 use smallvec::SmallVec;
 use std::sync::{Arc, LazyLock};
 
@@ -94,21 +93,12 @@ impl TinyProduct {
     }
 }
 
-impl Kind for TinyProduct {
-    fn label(&self) -> String {
-        "matmul".into()
+impl OwnProduct for TinyProduct {
+    fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
-    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
-        // SAFETY: guaranteed by the caller; the views and the shape are those of a product.
-        unsafe { Matmul { dtype: self.dtype, tf32: false }.run(launch, faults) }
-    }
-
-    fn ships(&self) -> bool {
-        true
-    }
-
-    fn source(&self, _signature: Signature) -> CudaSource {
+    fn template(&self) -> CudaSource {
         // The template names dtypes, as `@F32@`.
         let numbers = Dtype::ALL.map(|dtype| (dtype.name().to_uppercase(), number(dtype).to_string()));
         let integers = any_dtype(Class::I64);
@@ -118,7 +108,7 @@ impl Kind for TinyProduct {
         CudaSource { text, entries: &ENTRIES }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    fn queue(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<()> {
         let Sizes { batch, m, n, k } = Sizes::of(launch);
         let [left, right, out] = [0, 1, 2].map(|view| &launch.views[view]);
         let size = self.dtype.size();
@@ -155,16 +145,11 @@ mod tests {
     use smallvec::smallvec;
 
     fn takes(shape: &[usize]) -> bool {
-        fits(&Sizes::of(&Launch {
-            program: Arc::new(Program::new(&TinyProduct { dtype: Dtype::F32 })),
-            shape: shape.into(),
-            views: smallvec![],
-            numbers: smallvec![],
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
-        }))
+        fits(&Sizes::of(&Launch::new(
+            Arc::new(Program::new(&TinyProduct { dtype: Dtype::F32 })),
+            shape.into(),
+            smallvec![],
+        )))
     }
 
     #[test]

@@ -104,14 +104,8 @@ impl Code<'_> {
         views.extend(memory.views(rows));
         let length = launch.shape[launch.shape.len() - 1];
         let mut small = Launch {
-            program: launch.program.clone(),
-            shape: smallvec![part.count, length],
-            views,
             numbers: launch.numbers.clone(),
-            reduced: 0,
-            axis: 0,
-            limit: 0,
-            tag: 0,
+            ..Launch::new(launch.program.clone(), smallvec![part.count, length], views)
         };
         // SAFETY: guaranteed by the caller; temporaries hold the rows of a part.
         unsafe {

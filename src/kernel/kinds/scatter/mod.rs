@@ -22,7 +22,7 @@ use crate::kernel::cuda::{
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
@@ -601,15 +601,13 @@ fn sort_targets(queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words)
     queue.run(0, blocks(count, 256), 256, &words)?;
     (words[8], words[9]) = (keys.ptr, positions.ptr);
     queue.launch(&Launch {
-        program: Arc::new(Program::new(&Sort { dtype: key, descending: false })),
-        shape: smallvec![count as usize],
-        views: smallvec![from, keys, positions],
-        numbers: SmallVec::new(),
-        reduced: 0,
-        axis: 0,
         // The greatest key.
         limit: words[10] as usize,
-        tag: 0,
+        ..Launch::new(
+            Arc::new(Program::new(&Sort { dtype: key, descending: false })),
+            smallvec![count as usize],
+            smallvec![from, keys, positions],
+        )
     })?;
     combine_sorted(queue, mode, 1, &mut words)
 }
@@ -628,17 +626,11 @@ mod tests {
         out: [isize; 2],
     ) -> usize {
         let kind = Scatter { dtype, f };
-        let view = |ptr, dtype, steps: [isize; 2]| View::new(ptr, dtype, SmallVec::from_slice(&steps));
+        let view = |ptr, dtype, steps: [isize; 2]| View::new(ptr, dtype, steps.as_slice().into());
         let views = [view(ptr, dtype, [512, 1]), view(0, Dtype::I64, index), view(0, dtype, out)];
         let launch = Launch {
-            program: Arc::new(Program::new(&kind)),
-            shape: smallvec![300, 512],
-            views: views.into_iter().collect(),
-            numbers: SmallVec::new(),
-            reduced: 0,
-            axis: 0,
             limit: 900,
-            tag: 0,
+            ..Launch::new(Arc::new(Program::new(&kind)), smallvec![300, 512], views.into_iter().collect())
         };
         let [.., own] = kind.signature(&launch).fields(FIELDS);
         let [.., general] = kind.general(&launch).unwrap().fields(FIELDS);

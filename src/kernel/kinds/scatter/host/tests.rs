@@ -115,16 +115,7 @@ proptest! {
         let scatter = Scatter { dtype, f: functions[f] };
         let mut outcome = |run: &dyn Fn(&Launch, &FaultSlot)| {
             let before = out.words.clone();
-            let launch = Launch {
-                program: Arc::new(Program::new(&scatter)),
-                shape: shape.into(),
-                views: [source.view(), index.view(), out.view()].into_iter().collect(),
-                numbers: Default::default(),
-                reduced: 0,
-                axis,
-                limit,
-                tag: 0,
-            };
+            let launch = Launch { axis, limit, ..Launch::new(Arc::new(Program::new(&scatter)), shape.into(), [source.view(), index.view(), out.view()].into_iter().collect()) };
             let faults = FaultSlot::default();
             run(&launch, &faults);
             let fault = faults.take().map(|fault| (fault.position, fault.value));
