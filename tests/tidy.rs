@@ -176,10 +176,12 @@ fn a_kind_of_program_is_named_in_few_files() {
     let inside = |path: &str| path.starts_with("src/kernel/");
     let mut kinds = Vec::new();
     for (_, code) in all.iter().filter(|(path, _)| path.starts_with("src/kernel/kinds/")) {
-        let starts = code.split("\nimpl Kind for ").skip(1);
-        kinds.extend(starts.map(|start| start.split_whitespace().next().unwrap().to_string()));
+        for implemented in ["\nimpl Kind for ", "\nimpl OwnProduct for "] {
+            let starts = code.split(implemented).skip(1);
+            kinds.extend(starts.map(|start| start.split_whitespace().next().unwrap().to_string()));
+        }
     }
-    assert!(kinds.len() >= 12, "{kinds:?}");
+    assert!(kinds.len() >= 19, "{kinds:?}");
     for kind in kinds {
         let names =
             |(path, code): &&(String, String)| !inside(path) && words_of_kernel_paths(code).contains(&kind);
@@ -242,5 +244,61 @@ fn every_module_of_the_library_is_part_of_the_program() {
     for path in files("stdlib", &["rnl"]) {
         let file = shown(&path);
         assert!(table.contains(&file), "src/library/modules.rs does not name {file}");
+    }
+}
+
+/// The anchor of a heading, as Markdown readers make it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// The lines of a page outside of its blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+#[test]
+fn links_of_the_documentation_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = files("docs", &["md"]);
+    pages.extend(["README.md", "CONTRIBUTING.md"].map(|page| root.join(page)));
+    let anchors = |page: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(page).unwrap();
+        prose(&text).filter(|line| line.starts_with('#')).map(anchor).collect()
+    };
+    let (mut seen, mut dead) = (0, Vec::new());
+    for page in &pages {
+        let text = std::fs::read_to_string(page).unwrap();
+        let text: Vec<&str> = prose(&text).collect();
+        let text = text.join(" ");
+        let is_link = |target: &&str| !target.starts_with("http") && !target.contains(['`', ' ', '"']);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(is_link) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let there = file.exists() && (heading.is_empty() || anchors(&file).iter().any(|a| a == heading));
+            if !there {
+                dead.push(format!("{}: {target}", shown(page)));
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 100 && dead.is_empty(), "of {seen} links these lead nowhere:\n{}", dead.join("\n"));
+}
+
+#[test]
+fn the_contents_of_the_tutorial_list_every_chapter() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/language.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let chapters: Vec<&str> = prose(&text).filter_map(|line| line.strip_prefix("## ")).collect();
+    assert!(chapters.len() > 20, "{chapters:?}");
+    for chapter in chapters {
+        assert!(text.contains(&format!("[{chapter}](#{})", anchor(chapter))), "{chapter} is not listed");
     }
 }

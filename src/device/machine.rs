@@ -25,6 +25,12 @@ pub enum Backend {
     Emu,
 }
 
+impl Backend {
+    /// Every backend with its name, on the command line and in `RUNNEL_BACKEND`.
+    pub const NAMED: [(&str, Backend); 3] =
+        [("auto", Backend::Auto), ("cuda", Backend::Cuda), ("emu", Backend::Emu)];
+}
+
 /// The requested configuration of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Config {

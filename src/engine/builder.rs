@@ -75,9 +75,9 @@ impl Builder {
     pub fn from_env() -> Result<Builder> {
         let mut config = Config::from_env()?;
         if let Ok(name) = std::env::var("RUNNEL_BACKEND") {
-            let help = "write `auto`, `cuda` or `emu`";
-            config.backend =
-                backend(&name).ok_or_else(|| error::bad_setting("RUNNEL_BACKEND", &name, help))?;
+            let names = Backend::NAMED.map(|(name, _)| format!("`{name}`")).join(", ");
+            let wrong = || error::bad_setting("RUNNEL_BACKEND", &name, &format!("write one of {names}"));
+            config.backend = backend(&name).ok_or_else(wrong)?;
         }
         if let Err((text, help)) = Cache::limit_from_env() {
             return Err(error::bad_setting(kernel_cache::VARIABLE, &text, &help));
@@ -364,10 +364,5 @@ impl Builder {
 
 /// The backend with this name.
 pub(crate) fn backend(name: &str) -> Option<Backend> {
-    match name {
-        "auto" => Some(Backend::Auto),
-        "cuda" => Some(Backend::Cuda),
-        "emu" => Some(Backend::Emu),
-        _ => None,
-    }
+    Backend::NAMED.into_iter().find_map(|(own, backend)| (own == name).then_some(backend))
 }
