@@ -39,10 +39,14 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
             Event::Done(found) => return Ok((found, pass.creates())),
             Event::Hook(number, gradient) => {
                 let hook = vm.callbacks.get(number).unwrap_or_default();
-                let result = beside(vm, &mut pass, |vm| vm.callback(&hook, &[Value::Tensor(gradient)]))?;
-                match result {
-                    Value::Tensor(new) => pass.hooked(Some(new)),
-                    _ => pass.hooked(None),
+                let given = [Value::Tensor(gradient.clone())];
+                match beside(vm, &mut pass, |vm| vm.callback(&hook, &given))? {
+                    Value::Tensor(new) => pass.hooked(new)?,
+                    Value::None => {}
+                    other => {
+                        let what = crate::vm::error::a(other.type_name());
+                        return Err(gradient::error::hook_result(&what, &gradient));
+                    }
                 }
             }
             Event::Stored(number, leaf) => {

@@ -248,6 +248,7 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
         false => Vec::new(),
     };
     let (found, recorded) = pass(vm, targets, &flat, false, cut)?;
+    gradient::end_arguments(flat.iter().flatten());
     let mut all = found.into_iter();
     let mut gradients = Vec::new();
     for (argnum, own) in argnums.iter().zip(&edges) {
@@ -295,6 +296,7 @@ pub(super) fn vjp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let Called { result: outputs, edges, cut } = called(vm, &args[0], &operands, &argnums)?;
     let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
     let shown = detached_unless_outer(vm, &outputs, &edges, cut)?;
+    gradient::end_arguments(edges.iter().flatten());
     let back = function(vm, Kind::Back { outputs, edges, operands, cut }, Value::None);
     Ok(Value::tuple(vec![shown, back]))
 }
@@ -406,7 +408,9 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     for cotangent in &cotangents {
         edges.push(cotangent.as_ref().and_then(|tensor| gradient::edge_of(&mut vm.rt, tensor)));
     }
+    gradient::end_arguments(own.iter().flatten());
     let (found, _) = pass(vm, targets, &edges, false, cut)?;
+    gradient::end_arguments(edges.iter().flatten());
     let mut found = found.into_iter();
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) => match found.next().flatten() {
@@ -474,7 +478,9 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
         }
         like(vm, &x, &mut tables.into_iter().map(Some))
     };
-    tree::rebuilt(vm, &result, &mut leaf, 0)
+    let table = tree::rebuilt(vm, &result, &mut leaf, 0);
+    gradient::end_arguments(edges.iter().flatten());
+    table
 }
 
 /// The gradients of each element of a tensor, by argument.

@@ -1,7 +1,7 @@
 //! `autograd.grad`, `autograd.backward` and `checkpoint`.
 
 use super::drive::recorded;
-use super::{edges, keeps, run_pass, tensors};
+use super::{accumulating, edges, keeps, run_pass, tensors};
 use crate::array::Dtype;
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
@@ -63,13 +63,7 @@ pub(super) fn autograd_grad(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 pub(super) fn autograd_backward(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let targets = targets(vm, &args[0], &args[1])?;
     let create = matches!(args[3], Value::Bool(true));
-    let inputs = match &args[4] {
-        Value::None => None,
-        value => {
-            let inputs = tensors(vm, value, 4)?;
-            Some(edges(vm, &inputs, 4)?)
-        }
-    };
+    let inputs = accumulating(vm, &args[4], 4)?;
     let create_mode = if create { Create::Yes } else { Create::No };
     let options = Options { retain: keeps(&args[2], create), create: create_mode, accumulate: true, inputs };
     run_pass(vm, targets, options).map(|_| Value::None)

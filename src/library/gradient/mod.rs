@@ -97,7 +97,7 @@ pub static TABLE: &[NativeDef] = &[
                 Param::or("inputs", Kind::Any, Default::None),
             ],
         },
-        doc: "Computes the gradient of this tensor with respect to every leaf that it was computed from, and adds it to the leaf's `grad`. A tensor with several elements needs `gradient`, of its shape.\n\nThe record is freed unless `retain_graph`; `create_graph` records the pass itself, for second derivatives. `inputs` restricts it to these leaves.\n\nSource: `torch.Tensor.backward`.",
+        doc: "Computes the gradient of this tensor with respect to every leaf that it was computed from, and adds it to the leaf's `grad`. A tensor with several elements needs `gradient`, of its shape.\n\nThe record is freed unless `retain_graph`; `create_graph` records the pass itself, for second derivatives. `inputs` restricts it to these tensors, which may be results of operations.\n\nSource: `torch.Tensor.backward`.",
         example: "let w = tensor([3.0], requires_grad=true)\n(w ** 2).sum().backward()\nassert(w.grad.item() == 6)",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
@@ -106,11 +106,7 @@ pub static TABLE: &[NativeDef] = &[
                 value => Some(vm.as_tensor(value, Some(tensor.device()))?.ok_or_else(|| wrong_tensor(1))?),
             };
             let create = matches!(args[3], Value::Bool(true));
-            let inputs = match &args[4] {
-                Value::None => None,
-                value => Some(tensors(vm, value, 4)?),
-            };
-            let edges = inputs.as_deref().map(|all| edges(vm, all, 4)).transpose()?;
+            let edges = accumulating(vm, &args[4], 4)?;
             let options = Options {
                 retain: keeps(&args[2], create),
                 create: if create { Create::Yes } else { Create::No },
@@ -427,6 +423,21 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
         _ => Err(crate::ops::error::wrong_argument(index, "tensors")),
     };
     all.iter().map(of).collect()
+}
+
+/// The records of the `inputs` of a backward pass, which stores gradients in them, also in results of operations.
+fn accumulating(vm: &mut Vm, value: &Value, index: usize) -> Result<Option<Vec<gradient::Edge>>> {
+    if let Value::None = value {
+        return Ok(None);
+    }
+    let inputs = tensors(vm, value, index)?;
+    let found = edges(vm, &inputs, index)?;
+    for input in &inputs {
+        if !gradient::is_leaf(&mut vm.rt, input) {
+            gradient::retain(&mut vm.rt, input)?;
+        }
+    }
+    Ok(Some(found))
 }
 
 /// The records of tensors that require gradients.

@@ -175,6 +175,13 @@ pub fn check_gradient(gradient: &Tensor, tensor: &Tensor) -> Result<()> {
     }
 }
 
+/// A hook returned something that cannot replace the gradient.
+#[cold]
+pub fn hook_result(what: &str, gradient: &Tensor) -> Error {
+    Error::new(&BAD_GRADIENT, format!("a hook returned {what} for a gradient of {}", gradient.describe()))
+        .help("return a tensor of the same shape, dtype and device, or `none` to keep the gradient")
+}
+
 /// A leaf, or a view of one, is written in place.
 #[cold]
 pub fn leaf_written(tensor: &Tensor, is_view: bool) -> Error {

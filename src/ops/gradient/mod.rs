@@ -28,7 +28,7 @@ pub use crate::tensor::Edge;
 pub use back::{Back, Var};
 pub use node::{Input, Node, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
-pub use reach::depends_outside;
+pub use reach::{depends_outside, end_arguments};
 pub use record::{
     Log, add_follower, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of,
     is_leaf, is_parameter, mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require,

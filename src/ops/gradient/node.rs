@@ -103,6 +103,8 @@ pub struct State {
     pub gradients: Vec<(u32, Option<Tensor>)>,
     /// The gradients of a leaf are switched off: passes over what was recorded before store none.
     pub rests: bool,
+    /// The function to which an argument belongs has returned: nothing more is differentiated by it.
+    pub ended: bool,
     /// The source position of the pass that consumed `saved`.
     pub consumed: Span,
     /// Where `saved` is computed again, when it was not kept: a checkpoint, and the node's number in it.

@@ -50,8 +50,8 @@ pub enum Create {
     No,
     /// It is.
     Yes,
-    /// It is if the result depends on leaves other than the inputs, or if an input is the argument of a function
-    /// whose caller differentiates, too.
+    /// It is if the result depends on leaves other than the inputs, or on arguments of functions that run, or if an
+    /// input is the argument of a function whose caller differentiates, too.
     IfUseful,
 }
 
@@ -224,12 +224,17 @@ impl Pass {
         event
     }
 
-    /// The gradient that a hook returned; `None` keeps it.
-    pub fn hooked(&mut self, gradient: Option<Tensor>) {
-        if let (Some(gradient), Some(current)) = (gradient, &mut self.current) {
-            let at = current.hooked;
-            current.gradients[at] = Some(gradient);
+    /// Replaces the gradient by the one that a hook returned.
+    ///
+    /// # Errors
+    /// E0381 if it has another form.
+    pub fn hooked(&mut self, gradient: Tensor) -> Result<()> {
+        let Some(place) = self.current.as_mut().map(|at| &mut at.gradients[at.hooked]) else { return Ok(()) };
+        if let Some(before) = place.as_ref().filter(|before| Varies::of(before) != Varies::of(&gradient)) {
+            return Err(error::hook_result(&gradient.describe(), before));
         }
+        *place = Some(gradient);
+        Ok(())
     }
 
     /// The gradients of the operands of a [`Step::Script`], in order.

@@ -20,6 +20,13 @@ pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool 
     super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
 }
 
+/// Notes that the function of these arguments has returned. A pass that reaches them is not recorded for their sake.
+pub fn end_arguments<'e>(arguments: impl Iterator<Item = &'e Edge>) {
+    for node in arguments.filter_map(Node::of) {
+        node.state.lock().ended = true;
+    }
+}
+
 /// The leaves, and arguments of functions, on which a result depends, by age. A later search ends at results that were
 /// searched before, so that a loop does not search its whole history in each round.
 pub(super) fn leaves_of(edge: &Edge) -> Arc<[Edge]> {
@@ -79,7 +86,7 @@ pub(super) fn leading_to<'e>(
                 order.push(reference);
                 continue;
             }
-            Step::Argument => useful |= !is_wanted,
+            Step::Argument => useful |= !is_wanted && !node.state.lock().ended,
             _ => {}
         }
         stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
