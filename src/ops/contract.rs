@@ -7,7 +7,7 @@ use super::make::filled;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Data, Form, Gradient, Op, Out, Run, dims, error};
-use crate::array::{Dims, Dtype, Scalar};
+use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -163,12 +163,11 @@ fn addr(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, a, b) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
     let shape = [a.count(), b.count()];
     let x = expand(rt, x, &shape)?;
+    let dtype = result_type([&x, a, b].map(|x| Operand::Tensor(x.dtype())));
     // Products of bools are those of ints: true where any is not 0.
-    let is_bool = [&x, a, b].iter().all(|x| x.dtype() == Dtype::Bool);
-    let number = |rt: &mut Runtime, x: &Tensor| match is_bool {
-        true => call(rt, "to", &[t(x), Arg::Dtype(Dtype::I64)]),
-        false => Ok(x.clone()),
-    };
+    let is_bool = dtype == Dtype::Bool;
+    let dtype = if is_bool { Dtype::I64 } else { dtype };
+    let number = |rt: &mut Runtime, x: &Tensor| call(rt, "to", &[t(x), Arg::Dtype(dtype)]);
     let (x, a, b) = (number(rt, &x)?, number(rt, a)?, number(rt, b)?);
     let (a, b) = (unsqueeze(rt, &a, 1)?, unsqueeze(rt, &b, 0)?);
     let sum = call(rt, "addmm", &[t(&x), t(&a), t(&b), args.get(3).clone(), args.get(4).clone()])?;

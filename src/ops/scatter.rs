@@ -135,11 +135,12 @@ pub(super) fn scatter_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if args.text(4) != Some("mean") {
         return Ok(Out::Tensor(found));
     }
-    let mut counts = super::make::filled(rt, x.shape(), dtype, x.device(), Scalar::Int(1))?;
+    let count = dtype.real();
+    let mut counts = super::make::filled(rt, x.shape(), count, x.device(), Scalar::Int(1))?;
     if !own {
         counts = write(rt, counts, MapArg::Number(Scalar::Int(0)), None)?;
     }
-    let each = super::make::filled(rt, args.tensor(3)?.shape(), dtype, x.device(), Scalar::Int(1))?;
+    let each = super::make::filled(rt, args.tensor(3)?.shape(), count, x.device(), Scalar::Int(1))?;
     let counts = write(rt, counts, MapArg::Tensor(&each), Some(&SUM))?;
     let untouched = super::composed::call(rt, "clamp_min", &[Arg::Tensor(counts), Arg::Int(1)])?;
     let divide = if dtype.is_float() || dtype.is_complex() { "div" } else { "floor_divide" };

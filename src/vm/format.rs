@@ -47,6 +47,9 @@ impl Vm {
                 if parsed.sign.is_some() || parsed.group.is_some() || parsed.alternate {
                     return Err(error::format_spec(spec, "signs and separators are for numbers"));
                 }
+                if parsed.unsigned_zero || parsed.align == Some('=') {
+                    return Err(error::format_spec(spec, "`z` and `=` are for numbers"));
+                }
                 self.text(&scalar, &parsed)
             }
             (other, Some(kind)) => {
