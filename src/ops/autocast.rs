@@ -16,11 +16,8 @@ use smallvec::SmallVec;
 const LOWER: &[&str] = &[
     "matmul",
     "mm",
-    "mv",
     "bmm",
     "addmm",
-    "addmv",
-    "addr",
     "addbmm",
     "baddbmm",
     "linear",
@@ -29,6 +26,12 @@ const LOWER: &[&str] = &[
     "prelu",
     "scaled_dot_product_attention",
 ];
+
+/// They run in the lower dtype on CUDA devices.
+const LOWER_ON_CUDA: &[&str] = &["mv", "addmv", "addr"];
+
+/// They run in `f32` on the host, and transforms of `fft`.
+const WIDE_ON_CPU: &[&str] = &["cdist", "nanquantile", "polar", "prod", "quantile", "trace"];
 
 /// They run in `f32` on CUDA devices.
 const WIDE: &[&str] = &[
@@ -68,11 +71,16 @@ const WIDE: &[&str] = &[
 
 /// The dtype that an operation's operands are converted to.
 fn wanted(op: &Op, lower: Dtype, device: DeviceId) -> Option<Dtype> {
-    if LOWER.contains(&op.name) {
+    let on_cpu = device == DeviceId::Cpu;
+    if LOWER.contains(&op.name) || !on_cpu && LOWER_ON_CUDA.contains(&op.name) {
         return Some(lower);
     }
-    // PyTorch's list for the CPU has no elementwise functions.
-    (device != DeviceId::Cpu && WIDE.contains(&op.name)).then_some(Dtype::F32)
+    let is_wide = match on_cpu {
+        // PyTorch's list for the CPU has no elementwise functions.
+        true => WIDE_ON_CPU.contains(&op.name) || op.name.starts_with("fft."),
+        false => WIDE.contains(&op.name),
+    };
+    is_wide.then_some(Dtype::F32)
 }
 
 fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
@@ -81,8 +89,7 @@ fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
 
 /// The dtype of the result of an operation that computes halves in `f32` itself: `f32` inside `autocast`.
 pub(super) fn wide_result(rt: &Runtime, x: &Tensor) -> Dtype {
-    let casts = rt.settings.autocast.is_some() && x.device() != DeviceId::Cpu;
-    if casts && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
+    if rt.settings.autocast.is_some() && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
 }
 
 /// Applies an operation with converted operands; `None` if nothing is to be converted.
@@ -104,6 +111,13 @@ pub(super) fn apply_cast(
         }),
         Call::InPlace(_) => None,
     };
+    if first == Some(DeviceId::Cpu) && LOWER_ON_CUDA.contains(&op.name) {
+        // Composed of products that would be converted.
+        let before = rt.settings.autocast.take();
+        let out = apply::again(rt, op, call);
+        rt.settings.autocast = before;
+        return out.map(Some);
+    }
     let Some(dtype) = first.and_then(|device| wanted(op, lower, device)) else { return Ok(None) };
     if let Call::Plain(args) = &call
         && let Some(param) = op.params.iter().position(|param| param.name == "dtype")

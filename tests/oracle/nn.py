@@ -105,8 +105,8 @@ def losses():
         yield Case(f"F.binary_cross_entropy_with_logits(x, y, weight=w, pos_weight=p, {r})",
                    lambda g: {**chance(g), "w": draw(g, 4, 5), "p": draw(g, 5, low=0.1)}, grad="xy")
 
-        for zero in (False, True):
-            tail = f"{r}, zero_infinity={zero})"
+        for clears in (False, True):
+            tail = f"{r}, zero_infinity={clears})"
             labels = lambda g: {"x": draw(g, 6, 3, 5), "y": torch.tensor([[1, 2, 2], [3, 1, 4], [4, 4, 3]])}  # noqa: E731
             flat = lambda g: {"x": draw(g, 6, 3, 5), "y": torch.tensor([1, 2, 3, 3, 0])}  # noqa: E731
             one = lambda g: {"x": draw(g, 6, 5), "y": torch.tensor([1, 3])}  # noqa: E731
@@ -117,9 +117,9 @@ def losses():
                        dtypes=("f64", "f32"), second=False)
             yield Case(f"F.ctc_loss(x.log_softmax(-1), y, torch.tensor(6), torch.tensor(2), {tail}", one, dtypes=("f64", "f32"), second=False)
             # The second has more labels than time.
-            if zero or reduction == "none":
+            if clears or reduction == "none":
                 yield Case(f"F.ctc_loss(x.log_softmax(-1), y, torch.tensor([6, 2, 4]), torch.tensor([3, 3, 2]), {tail}", labels,
-                           dtypes=("f64", "f32"), second=False, grad=None if zero else "")
+                           dtypes=("f64", "f32"), second=False, grad=None if clears else "")
 
         log_p = lambda g: {"x": draw(g, 4, 5).log_softmax(1), "y": draw(g, 4, 5).softmax(1)}  # noqa: E731
         zeros = lambda g: {"x": draw(g, 3).log_softmax(0), "y": torch.tensor([0.0, 0.25, 0.75]).double()}  # noqa: E731
@@ -463,7 +463,7 @@ def layers():
 
     heads = ("nn.MultiheadAttention(8, 2, {o}{d})", "nn.multi_head_attention(8, 2, {o}{d})")
     qkv = [(5, 3, 8), (6, 3, 8), (6, 3, 8)]
-    for options in ("", "bias=False, ", "batch_first=True, "):
+    for options in ("", "bias=False, ", "batch_first=True, ", "add_bias_kv=True, ", "add_zero_attn=True, bias=False, "):
         for call in ("net(x, s0, s1)", "net(x, s0, s1, need_weights=False)", "net(x, s0, s1, average_attn_weights=False)"):
             shapes = [(3, 5, 8), (3, 6, 8), (3, 6, 8)] if "first" in options else qkv
             yield heads[0].format(o=options, d="{d}"), heads[1].format(o=translated(options), d="{d}"), shapes, call, translated(call)
@@ -472,12 +472,16 @@ def layers():
            [(5, 3, 8), (6, 3, 4), (6, 3, 6)], "net(x, s0, s1)", "net(x, s0, s1)")
     hidden, ours = "torch.ones(5, 6).triu(2).bool()", "ones(5, 6).triu(2).to(bool)"
     padding, our_padding = "torch.arange(6) >= torch.tensor([[6], [4], [5]])", "arange(6) >= tensor([[6], [4], [5]])"
+    more = "add_bias_kv=True, add_zero_attn=True, "
+    further = heads[0].format(o=more, d="{d}"), heads[1].format(o=translated(more), d="{d}")
     for weights in ("True", "False"):
         for masks in ((f"attn_mask={hidden}", f"attn_mask={ours}"), (f"key_padding_mask={padding}", f"key_padding_mask={our_padding}"),
                       (f"attn_mask={hidden}, key_padding_mask={padding}", f"attn_mask={ours}, key_padding_mask={our_padding}"),
                       (f"attn_mask={hidden}.double() * -2", f"attn_mask={ours}.to(f64) * -2"),
                       (f"attn_mask={hidden}.repeat(6, 1, 1)", f"attn_mask={ours}.repeat(6, 1, 1)")):
             yield (heads[0].format(o="", d="{d}"), heads[1].format(o="", d="{d}"), qkv,
+                   f"net(x, s0, s1, need_weights={weights}, {masks[0]})", f"net(x, s0, s1, need_weights={weights.lower()}, {masks[1]})")
+            yield (*further, qkv,
                    f"net(x, s0, s1, need_weights={weights}, {masks[0]})", f"net(x, s0, s1, need_weights={weights.lower()}, {masks[1]})")
     for options in ("", "norm_first=True, ", "activation='gelu', ", "bias=False, ", "batch_first=True, ", "layer_norm_eps=0.1, "):
         args = f"8, 2, 16, dropout=0.0, {options}"

@@ -202,7 +202,7 @@ fn train(i, net, make, schedule_of, loss_of) {{
         }}
         losses.append(loss.item())
         rates.append(if is_quasi {{ 0.0 }} else {{ o.param_groups[0]["lr"] }})
-        if s != none {{ if "rate" in list(dict(s).keys()) {{ s.step() }} else {{ s.step(loss) }} }}
+        if s != none {{ if "next" in list(dict(s).keys()) {{ s.step() }} else {{ s.step(loss) }} }}
     }}
     print("RUN {{i}} {{losses}} {{rates}}")
     save("{output}.{{i}}.safetensors", nn.state_dict(net))

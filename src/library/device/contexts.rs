@@ -157,6 +157,14 @@ pub(super) static NATIVES: &[NativeDef] = &[
         },
     },
     NativeDef {
+        name: "is_autocast_enabled",
+        receiver: "",
+        signature: Signature { params: &[] },
+        doc: "Whether `autocast` is on here.\n\nSource: `torch.is_autocast_enabled`.",
+        example: "assert(not is_autocast_enabled())\nwith autocast(bf16) { assert(is_autocast_enabled()) }",
+        run: |vm, _| Ok(Value::Bool(vm.rt.settings.autocast.is_some())),
+    },
+    NativeDef {
         name: "races_repaired",
         receiver: "device",
         signature: Signature { params: &[Param::new("self", Kind::Device)] },
