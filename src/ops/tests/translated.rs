@@ -2,14 +2,17 @@
 //! ([`Bodies::named`]) and are those of the host.
 
 use super::interpreted::{Bits, function, load, store};
-use crate::array::{Class, Dtype};
+use crate::array::{Class, Dtype, Strides};
 use crate::driver::cuda::shipped_functions;
-use crate::kernel::cuda::interpret::{Encoded, Function};
+use crate::kernel::cuda::interpret::{Encoded, Function, encode_map};
 use crate::kernel::cuda::translate::bodies::Bodies;
+use crate::kernel::{Instr, Launch, Map, Program, Source, Store, View};
+use crate::ops::Run;
+use crate::ops::table::find;
 use foldhash::{HashMap, HashMapExt};
 use half::{bf16, f16};
 use std::cmp::Ordering;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// An operand.
 enum Arg<'a> {
@@ -405,5 +408,42 @@ fn convert(to: &str, from: &str, a: u64, b: u64) -> u64 {
                 false => a & (u64::MAX >> (64 - bits)),
             }
         }
+    }
+}
+
+/// A chain of one function over a dtype, of one operand each.
+fn chain(f: &'static crate::kernel::MapFn, dtype: Dtype, length: usize) -> Encoded {
+    let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
+    for at in 0..length as u16 {
+        let args = std::iter::repeat_n(at, usize::from(f.arity)).collect();
+        map.instrs.push(Instr { f, args, class: Class::F32, dtype });
+    }
+    map.stores.push(Store { reg: length as u16, view: 1 });
+    let view = |ptr| View::new(ptr, dtype, Strides::from_slice(&[1]));
+    let launch = Launch {
+        program: Arc::new(Program::new(&map)),
+        shape: [1 << 20].into_iter().collect(),
+        views: [view(1 << 20), view(1 << 24)].into_iter().collect(),
+        numbers: Default::default(),
+        reduced: 0,
+        axis: 0,
+        limit: 0,
+        tag: 0,
+    };
+    encode_map(&map, &launch).unwrap()
+}
+
+/// A call takes as long as the few instructions of a rounding: 300 of them are copies. Long functions are called.
+#[test]
+fn short_functions_are_copied_in_long_programs_too() {
+    let bodies = shipped_functions();
+    let calls = |name: &str, dtype| {
+        let Run::Map(op) = &find(name).unwrap().run else { panic!("{name}") };
+        chain(op.f, dtype, 75).translate(&bodies).unwrap().matches("call.uni").count()
+    };
+    for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.class() == Class::F32) {
+        assert_eq!(calls("neg", dtype), 0, "{dtype}");
+        assert_eq!(calls("exp", dtype), 0, "{dtype}");
+        assert!(calls("sin", dtype) > 200, "{dtype}");
     }
 }

@@ -82,7 +82,7 @@ pub(super) struct Item {
     pub body: Vec<String>,
     /// The names of other items in it.
     uses: Vec<String>,
-    /// Lines of code, with those that an instruction such as a division becomes.
+    /// Instructions, with those that one such as a division becomes.
     pub weight: usize,
     /// True for code that can be copied: it has no memory of its own, and calls nothing.
     pub plain: bool,
@@ -145,7 +145,7 @@ impl Bodies {
                         // A declaration.
                         ";" if !within => break,
                         "" => {}
-                        code if within => body.push(code.to_string()),
+                        code if within && !code.starts_with("//") => body.push(code.to_string()),
                         _ => {}
                     }
                 }
@@ -200,11 +200,19 @@ impl Bodies {
     }
 }
 
+/// How many instructions the assembler makes of a line. Declarations, labels, arguments and moves are none.
+fn weight(line: &str) -> usize {
+    if line.starts_with(['.', '$'])
+        || ["ld.param", "st.param", "mov.", "ret"].iter().any(|start| line.starts_with(start))
+    {
+        return 0;
+    }
+    EXPANDED.iter().find(|(name, _)| line.starts_with(name)).map_or(1, |(_, n)| *n)
+}
+
 impl Item {
     fn new(text: String, body: Vec<String>) -> Item {
-        let expanded =
-            |line: &String| EXPANDED.iter().find(|(name, _)| line.starts_with(name)).map_or(1, |(_, n)| *n);
-        let weight = body.iter().map(expanded).sum();
+        let weight = body.iter().map(|line| weight(line)).sum();
         let plain = !body.iter().any(|line| line.contains(".local") || line.starts_with("call"));
         Item { text, body, uses: Vec::new(), weight, plain }
     }

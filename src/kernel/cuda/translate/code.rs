@@ -13,11 +13,12 @@ use std::fmt::{self, Write};
 /// Loads that a phase begins with, so that they are in flight together.
 const MOST_AHEAD: usize = 8;
 
-/// Short functions are always copied.
+/// Functions of so few instructions, such as roundings to halves, are always copied. A call takes as many.
 const SHORT: usize = 8;
 
-/// Most instructions in copies of other functions; above this they are called.
-const MOST_COPIED: usize = 800;
+/// Others up to a number of instructions in all; above this they are called. Few instructions, such as those of an
+/// exponential, take the assembler no longer than a call.
+const COPIED: [(usize, usize); 2] = [(24, 4000), (usize::MAX, 800)];
 
 /// A register of PTX.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +103,7 @@ pub(super) struct Code<'a> {
     /// What precedes the code: numbers.
     head: String,
     text: String,
+    /// Lines that are no declarations.
     lines: usize,
     /// Registers used of each kind: 32 bits, 64, 16, predicates.
     counts: [u32; 4],
@@ -151,7 +153,7 @@ impl<'a> Code<'a> {
     pub fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
-        self.lines += 1;
+        self.lines += usize::from(!line.starts_with(['.', '{', '}']));
     }
 
     pub fn lines(&self) -> usize {
@@ -420,8 +422,9 @@ impl<'a> Code<'a> {
         let alike = values.iter().all(|(lanes, _)| lanes.iter().all(|lane| *lane == lanes[0]));
         let most = if alike { 1 } else { most };
         let cost = item.weight * most;
-        let copies = item.plain && (item.weight <= SHORT || self.copied + cost <= MOST_COPIED);
-        self.copied += if copies { cost } else { 0 };
+        let fits = |most: &(usize, usize)| item.weight <= most.0 && self.copied + cost <= most.1;
+        let copies = item.plain && (item.weight <= SHORT || COPIED.iter().any(fits));
+        self.copied += if copies && item.weight > SHORT { cost } else { 0 };
         let mut lanes = self.lanes(wide);
         for (j, lane) in lanes.iter().enumerate().take(most) {
             let arguments: Vec<(Reg, bool)> = values.iter().map(|(lanes, wide)| (lanes[j], *wide)).collect();
