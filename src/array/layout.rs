@@ -35,13 +35,22 @@ pub fn element_count(shape: &[usize]) -> Option<usize> {
 
 /// Row-major strides of a shape.
 pub fn contiguous_strides(shape: &[usize]) -> Strides {
-    let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+    let mut inline = [0isize; 6];
+    let mut spilled = Strides::new();
+    let rank = shape.len();
+    let all = match inline.get_mut(..rank) {
+        Some(all) => all,
+        None => {
+            spilled.resize(rank, 0);
+            &mut spilled[..]
+        }
+    };
     let mut step = 1isize;
-    for (stride, &extent) in strides.iter_mut().zip(shape).rev() {
-        *stride = step;
-        step = step.saturating_mul(extent.max(1) as isize);
+    for d in (0..rank).rev() {
+        all[d] = step;
+        step = step.saturating_mul(shape[d].max(1) as isize);
     }
-    strides
+    if rank <= inline.len() { Strides::from_buf_and_len(inline, rank) } else { spilled }
 }
 
 /// The shape that both broadcast to. `None` when extents differ and neither is 1, or when the result has too
@@ -78,7 +87,16 @@ pub fn copied<T: Copy>(dims: &SmallVec<[T; 6]>) -> SmallVec<[T; 6]> {
 /// Compares dimensions without a call.
 #[inline]
 pub fn same<T: Copy + PartialEq>(a: &[T], b: &[T]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
+    if a.len() != b.len() {
+        return false;
+    }
+    // An iterator over pairs costs calls where it is not inlined.
+    for at in 0..a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+    }
+    true
 }
 
 impl Clone for Layout {
@@ -135,7 +153,9 @@ impl Layout {
     /// True when the elements are row-major without gaps (extents of 1 may have any stride).
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1isize;
-        for (&stride, &extent) in self.strides.iter().zip(&self.shape).rev() {
+        let (shape, strides) = (&self.shape[..], &self.strides[..]);
+        for d in (0..shape.len().min(strides.len())).rev() {
+            let (extent, stride) = (shape[d], strides[d]);
             if extent == 0 {
                 return true;
             }

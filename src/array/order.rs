@@ -109,6 +109,15 @@ pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
     if shape.len() < 2 || shape.contains(&0) || operands.iter().all(|x| x.is_contiguous()) {
         return rows;
     }
+    // Slices of row-major tensors. Operands with one dimension decide nothing.
+    let falls = |x: &&Layout| {
+        let strides = &x.strides[..];
+        let falling = strides.windows(2).all(|pair| pair[0] > pair[1]) && strides.last() > Some(&0);
+        x.rank() < 2 || (falling && same(&x.shape, shape))
+    };
+    if shape.iter().all(|&extent| extent > 1) && operands.iter().all(falls) {
+        return rows;
+    }
     let full = |x: &&&Layout| same(&x.shape, shape);
     if operands.iter().filter(full).count() == operands.len() {
         let all = |strides: &[isize]| operands.iter().all(|x| alike(shape, &x.strides, strides));

@@ -216,6 +216,23 @@ fn a_training_step_is_few_launches() {
 }
 
 #[test]
+fn groups_over_other_shapes_are_known() {
+    let mut vm = vm(true);
+    run(
+        &mut vm,
+        "let x = randn(40, 3)
+         let want = x.cpu()
+         fn part(x, i) { x[i.., 1] = x[i.., 1] * x[i, 2] + 1 }
+         for i in 0..2 { part(x, i); cuda.synchronize() }",
+    );
+    let known = vm.rt.known_groups();
+    run(&mut vm, "for i in 2..39 { part(x, i); cuda.synchronize() }");
+    assert_eq!(vm.rt.known_groups(), known, "only the shapes differ");
+    let equal = run(&mut vm, "for i in 0..39 { part(want, i) }\nallclose(x.cpu(), want)");
+    assert!(matches!(equal, Value::Bool(true)));
+}
+
+#[test]
 fn chains_over_other_parts_of_a_tensor_are_known() {
     let mut vm = vm(true);
     run(

@@ -14,9 +14,13 @@ use smallvec::SmallVec;
 /// The result of an operation; arguments that are left out have their defaults.
 pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
-    let bound: SmallVec<[Arg; 6]> = (op.params.iter().enumerate())
-        .map(|(i, param)| given.get(i).cloned().unwrap_or_else(|| default_arg(param.default)))
-        .collect();
+    let mut bound: SmallVec<[Arg; 6]> = SmallVec::with_capacity(op.params.len());
+    for (i, param) in op.params.iter().enumerate() {
+        bound.push(match given.get(i) {
+            Some(arg) => arg.clone(),
+            None => default_arg(param.default),
+        });
+    }
     apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
 }
 

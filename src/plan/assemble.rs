@@ -1,13 +1,14 @@
-//! What the launch of a group needs besides memory and numbers: the program, and views over merged dimensions.
+//! The launch of a group: the program, and views over merged dimensions.
 //!
-//! Note [Known groups]. Loops of scripts submit the same work over other memory again and again. So the results of
-//! this file are kept, by words that describe the group; the next group like it only gets its addresses. The words
-//! hold all that the results depend on.
+//! Note [Known groups]. Loops of scripts submit the same work over other memory again and again, often over other
+//! shapes. So the programs of groups are kept, by words that describe the group, without shapes and strides; for the
+//! next group like it only the views are made. Chains are kept with their views. The words hold all that
+//! the results depend on.
 
 use super::aside::Hole;
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};
 use super::rows::Whole;
-use crate::array::{Dims, Dtype, Strides, copied};
+use crate::array::{Dtype, Strides, copied};
 use crate::kernel::{Instr, Kind, Launch, Map, Program, Ptr, Reduce, Source, Store, View};
 use foldhash::HashMap;
 use smallvec::{SmallVec, smallvec};
@@ -41,14 +42,19 @@ pub(super) struct Known<T> {
 #[derive(Default)]
 pub(super) struct Words(Vec<u64>);
 
-/// The launch of a group, without memory.
+/// The program of a group.
 pub(super) struct Assembled {
-    /// Its views begin at 0, or at another element if they are turned.
-    launch: Launch,
-    /// The launches to make instead, if the group leaves out what later work overwrites.
-    pieces: Vec<Launch>,
+    program: Arc<Program>,
     /// The loads that it reads, in the order of the views.
     pub loads: SmallVec<[u16; 8]>,
+}
+
+/// A group with its live results.
+#[derive(Clone, Copy)]
+pub(super) struct Live<'a> {
+    pub group: &'a FusedGroup,
+    pub nodes: &'a [&'a Node],
+    pub reduce: Option<&'a PendingReduce>,
 }
 
 impl<T> Default for Known<T> {
@@ -93,7 +99,9 @@ impl Words {
     pub fn list(&mut self, all: impl Iterator<Item = u64>) {
         let at = self.0.len();
         self.0.push(0);
-        self.0.extend(all);
+        for word in all {
+            self.0.push(word);
+        }
         self.0[at] = (self.0.len() - at) as u64;
     }
 
@@ -101,9 +109,8 @@ impl Words {
         self.list(strides.iter().map(|&stride| stride as u64));
     }
 
-    /// Adds what a group computes: its shape, registers, and how its loads lie in memory.
-    pub fn group(&mut self, group: &FusedGroup) {
-        self.list(group.shape.iter().map(|&extent| extent as u64));
+    /// Adds what a group computes: its registers.
+    fn program(&mut self, group: &FusedGroup) {
         self.list(group.map.sources.iter().map(|source| match *source {
             Source::Load { view, dtype } => u64::from(view) << 16 | (dtype as u64) << 2,
             Source::Number { slot, dtype } => u64::from(slot) << 16 | (dtype as u64) << 2 | 1,
@@ -116,6 +123,12 @@ impl Words {
             self.push(args);
             self.push((instr.args.len() as u64) << 16 | (instr.class as u64) << 8 | instr.dtype as u64);
         }
+    }
+
+    /// Adds what a group computes, its shape, and how its loads lie in memory.
+    pub fn group(&mut self, group: &FusedGroup) {
+        self.list(group.shape.iter().map(|&extent| extent as u64));
+        self.program(group);
         self.push(group.loads.len() as u64);
         for load in &group.loads {
             self.strides(&load.strides);
@@ -133,25 +146,68 @@ impl Words {
 }
 
 impl Assembled {
-    /// The launch, and the pieces to launch in its place, with these addresses and numbers.
-    pub fn at(&self, places: &[Ptr], numbers: &[u64]) -> (Launch, Vec<Launch>) {
-        let pieces = self.pieces.iter().map(|piece| placed(piece, places, numbers)).collect();
-        (placed(&self.launch, places, numbers), pieces)
+    /// The launch of a group, and the pieces to launch in its place if it leaves something out. `places` are the
+    /// addresses of its views: of the loads, the live nodes, and the results of the reduction.
+    pub fn launch(&self, live: Live<'_>, places: &[Ptr]) -> (Launch, Vec<Launch>) {
+        let Live { group, nodes, reduce } = live;
+        let mut launch = Launch {
+            numbers: SmallVec::from_slice(&group.numbers),
+            ..Launch::new(self.program.clone(), copied(&group.shape), SmallVec::new())
+        };
+        let (read, written) = places.split_at(self.loads.len());
+        for (&load, &place) in self.loads.iter().zip(read) {
+            launch.views.push(group.loads[usize::from(load)].view(place));
+        }
+        for (node, &place) in nodes.iter().zip(written) {
+            let Some(storage) = &node.storage else { continue };
+            launch.views.push(View::new(place, node.dtype, copied(&node.layout(storage).strides)));
+        }
+        let Some(r) = reduce else {
+            let mut pieces = live.hole().and_then(|hole| hole.around(&launch)).unwrap_or_default();
+            for launch in pieces.iter_mut().chain([&mut launch]) {
+                if !group.uses_position() {
+                    follow_memory(launch);
+                }
+                merge_dims(launch, 0);
+            }
+            return (launch, pieces);
+        };
+        reorder(&mut launch, &r.dims);
+        let kept = launch.shape.len() - launch.reduced;
+        let strides = crate::array::contiguous_strides(&launch.shape[..kept]);
+        let dtypes = [r.out.as_ref().map(|_| r.dtype), r.out_index.as_ref().map(|_| Dtype::I64)];
+        for (dtype, &place) in dtypes.into_iter().flatten().zip(&written[nodes.len()..]) {
+            launch.views.push(View::new(place, dtype, copied(&strides)));
+        }
+        merge_dims(&mut launch, kept);
+        (launch, Vec::new())
+    }
+}
+
+impl<'a> Live<'a> {
+    /// What the group leaves out, if only the node that would compute it is live.
+    fn hole(&self) -> Option<&'a Hole> {
+        let is_only =
+            |hole: &&Hole| matches!(self.nodes, [node] if std::ptr::eq(*node, &self.group.nodes[hole.node]));
+        self.group.hole.as_ref().filter(is_only)
     }
 }
 
 /// A launch with these addresses and numbers.
 pub(super) fn placed(launch: &Launch, places: &[Ptr], numbers: &[u64]) -> Launch {
-    let view = |(view, &place): (&View, &Ptr)| View {
-        ptr: view.ptr.wrapping_add(place),
-        dtype: view.dtype,
-        strides: copied(&view.strides),
-        wraps: view.wraps.clone(),
-    };
+    let mut views = SmallVec::with_capacity(launch.views.len());
+    for (view, &place) in launch.views.iter().zip(places) {
+        views.push(View {
+            ptr: view.ptr.wrapping_add(place),
+            dtype: view.dtype,
+            strides: copied(&view.strides),
+            wraps: view.wraps.clone(),
+        });
+    }
     Launch {
         program: launch.program.clone(),
         shape: copied(&launch.shape),
-        views: launch.views.iter().zip(places).map(view).collect(),
+        views,
         numbers: SmallVec::from_slice(numbers),
         reduced: launch.reduced,
         axis: 0,
@@ -179,85 +235,42 @@ impl Programs {
         program
     }
 
-    /// The launch of a group that computes these nodes and this reduction.
-    pub(super) fn assembled(
-        &mut self,
-        group: &FusedGroup,
-        live: &[&Node],
-        reduce: Option<&PendingReduce>,
-    ) -> Arc<Assembled> {
-        let is_only = |hole: &&Hole| matches!(live, [node] if std::ptr::eq(*node, &group.nodes[hole.node]));
-        let hole = group.hole.as_ref().filter(is_only);
-        if hole.is_some() {
-            return Arc::new(self.assemble(group, live, reduce, hole));
-        }
+    /// The program of a group.
+    pub(super) fn assembled(&mut self, live: Live<'_>) -> Arc<Assembled> {
         let known = self.groups.get(|words| {
-            words.group(group);
-            words.push(live.len() as u64);
-            for node in live {
-                let Some(storage) = &node.storage else { continue };
-                words.push(u64::from(node.reg) << 16 | node.dtype as u64);
-                words.strides(&node.layout(storage).strides);
-            }
-            if let Some(reduce) = reduce {
+            words.program(live.group);
+            words.list(live.nodes.iter().map(|node| u64::from(node.reg) << 16 | node.dtype as u64));
+            if let Some(reduce) = live.reduce {
                 words.reduce(reduce);
             }
         });
         known.unwrap_or_else(|| {
-            let assembled = Arc::new(self.assemble(group, live, reduce, None));
+            let assembled = Arc::new(self.assemble(live));
             self.groups.keep(&assembled);
             assembled
         })
     }
 
-    fn assemble(
-        &mut self,
-        group: &FusedGroup,
-        live: &[&Node],
-        reduce: Option<&PendingReduce>,
-        hole: Option<&Hole>,
-    ) -> Assembled {
-        let (map, loads, renumber) = needed(group, live, reduce.map(|r| r.reg));
-        let mut views: SmallVec<[View; 4]> =
-            loads.iter().map(|&load| group.loads[usize::from(load)].view(0)).collect();
-        for node in live {
-            let Some(storage) = &node.storage else { continue };
-            views.push(View::new(0, node.dtype, node.layout(storage).strides.clone()));
-        }
-        let mut launch = Launch::new(self.placeholder(), group.shape.clone(), views);
-        let Some(r) = reduce else {
-            launch.program = self.get(&map);
-            let mut pieces = hole.and_then(|hole| hole.around(&launch)).unwrap_or_default();
-            for launch in pieces.iter_mut().chain([&mut launch]) {
-                if !group.uses_position() {
-                    follow_memory(launch);
-                }
-                merge_dims(launch, 0);
+    fn assemble(&mut self, live: Live<'_>) -> Assembled {
+        let Live { group, nodes, reduce } = live;
+        let (map, loads, renumber) = needed(group, nodes, reduce.map(|r| r.reg));
+        let program = match reduce {
+            None => self.get(&map),
+            Some(r) => {
+                let results = (loads.len() + nodes.len()) as u16;
+                let store_value = r.out.is_some();
+                self.get(&Reduce {
+                    map,
+                    value: renumber(r.reg),
+                    f: r.f,
+                    dtype: r.dtype,
+                    out: if store_value { results } else { 0 },
+                    out_index: r.out_index.is_some().then_some(results + u16::from(store_value)),
+                    store_value,
+                })
             }
-            return Assembled { launch, pieces, loads };
         };
-        reorder(&mut launch, &r.dims);
-        let kept = launch.shape.len() - launch.reduced;
-        let out_strides = crate::array::contiguous_strides(&launch.shape[..kept]);
-        let mut result = |is_wanted: bool, dtype| {
-            is_wanted.then(|| {
-                launch.views.push(View::new(0, dtype, out_strides.clone()));
-                launch.views.len() as u16 - 1
-            })
-        };
-        let out = result(r.out.is_some(), r.dtype);
-        let out_index = result(r.out_index.is_some(), Dtype::I64);
-        merge_dims(&mut launch, kept);
-        launch.program = self.get(&Reduce {
-            map,
-            value: renumber(r.reg),
-            f: r.f,
-            dtype: r.dtype,
-            out: out.unwrap_or(0),
-            out_index,
-            store_value: out.is_some(),
-        });
-        Assembled { launch, pieces: Vec::new(), loads }
+        Assembled { program, loads }
     }
 
     /// The program that does nothing.
@@ -343,13 +356,16 @@ fn follow_memory(launch: &mut Launch) {
 /// Moves the reduced dimensions to the end, and ensures that there is one.
 fn reorder(launch: &mut Launch, dims: &[usize]) {
     let rank = launch.shape.len();
+    launch.reduced = dims.len();
+    if !dims.is_empty() && dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == rank) {
+        return;
+    }
     let order: SmallVec<[usize; 6]> =
         (0..rank).filter(|d| !dims.contains(d)).chain(dims.iter().copied()).collect();
     launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
     for view in &mut launch.views {
         view.strides = order.iter().map(|&d| view.strides[d]).collect();
     }
-    launch.reduced = dims.len();
     if dims.is_empty() {
         launch.shape.push(1);
         launch.views.iter_mut().for_each(|v| v.strides.push(0));
@@ -361,60 +377,55 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
 /// never merge with the others; views of a reduction's result have only those. A dimension in which a view wraps
 /// never merges.
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
-    let reduced = launch.reduced > 0;
-    let old = std::mem::take(&mut launch.shape);
-    let strides: SmallVec<[Strides; 4]> =
-        launch.views.iter_mut().map(|v| std::mem::take(&mut v.strides)).collect();
-    let wraps: SmallVec<[Option<Box<[usize]>>; 4]> =
-        launch.views.iter_mut().map(|view| view.wraps.take()).collect();
-    let wraps_in = |d: usize| wraps.iter().flatten().any(|wraps| wraps[d] != old[d]);
-    // The first old dimension of each new one.
-    let mut firsts = Dims::new();
-    let mut shape = Dims::new();
-    let mut outer = 0;
-    for (d, &extent) in old.iter().enumerate() {
-        let boundary = reduced && d == kept;
-        if boundary {
-            outer = shape.len();
+    let Launch { shape, views, reduced, .. } = launch;
+    let (rank, reduces) = (shape.len(), *reduced > 0);
+    // The number of new dimensions, which take the places of old ones; the number of those that are kept; whether a
+    // view wraps in the last one.
+    let (mut count, mut outer, mut wrapped) = (0, 0, false);
+    for d in 0..rank {
+        let extent = shape[d];
+        if reduces && d == kept {
+            outer = count;
         }
-        let trailing_one = reduced && d + 1 == old.len() && shape.len() == outer && d >= kept;
+        let trailing_one = reduces && d + 1 == rank && count == outer && d >= kept;
         if extent == 1 && !trailing_one {
             continue;
         }
-        let at = shape.len();
-        let mergeable = at > if reduced && d >= kept { outer } else { 0 }
-            && (launch.views.iter().zip(&strides)).all(|(view, old_strides)| match old_strides.get(d) {
-                Some(&stride) => view.strides[at - 1] == stride * extent as isize,
+        let wraps = views.iter().any(|view| view.wraps.as_ref().is_some_and(|wraps| wraps[d] != extent));
+        let first = if reduces && d >= kept { outer } else { 0 };
+        let mergeable = count > first
+            && !wraps
+            && !wrapped
+            && views.iter().all(|view| match view.strides.get(d) {
+                Some(&stride) => view.strides[count - 1] == stride * extent as isize,
                 None => true,
-            })
-            && !wraps_in(d)
-            && !wraps_in(firsts[at - 1]);
+            });
         if mergeable {
-            shape[at - 1] *= extent;
+            shape[count - 1] *= extent;
         } else {
-            shape.push(extent);
-            firsts.push(d);
+            shape[count] = extent;
+            (count, wrapped) = (count + 1, wraps);
         }
-        for (view, old_strides) in launch.views.iter_mut().zip(&strides) {
-            if let Some(&stride) = old_strides.get(d) {
-                match mergeable {
-                    true => view.strides[at - 1] = stride,
-                    false => view.strides.push(stride),
-                }
+        for view in &mut *views {
+            if let Some(&stride) = view.strides.get(d) {
+                view.strides[count - 1] = stride;
+            }
+            if let Some(all) = &mut view.wraps {
+                all[count - 1] = if wraps { all[d] } else { shape[count - 1] };
             }
         }
     }
-    if reduced {
-        launch.reduced = shape.len() - if kept >= old.len() { shape.len() } else { outer };
+    if reduces {
+        *reduced = if kept >= rank { 0 } else { count - outer };
     }
-    for (view, wraps) in launch.views.iter_mut().zip(wraps) {
-        let wrap = |(&d, &extent): (&usize, &usize)| match &wraps {
-            Some(wraps) if wraps[d] != old[d] => wraps[d],
-            _ => extent,
-        };
-        view.wraps = wraps.is_some().then(|| firsts.iter().zip(&shape).map(wrap).collect());
+    shape.truncate(count);
+    for view in views {
+        let is_whole = view.strides.len() == rank;
+        view.strides.truncate(if is_whole { count } else { outer });
+        if let Some(wraps) = view.wraps.take_if(|wraps| wraps.len() != count) {
+            view.wraps = Some(wraps[..count].into());
+        }
     }
-    launch.shape = shape;
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
+use super::assemble::Live;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
@@ -114,8 +115,12 @@ impl Runtime {
         effort: Effort,
     ) -> Result<Option<Prepared<'g>>> {
         let wanted = |storage: &StorageRef| is_wanted(std::iter::once(group), storage);
-        let mut live: SmallVec<[&'g Node; 8]> =
-            group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(wanted)).collect();
+        let mut live: SmallVec<[&'g Node; 8]> = SmallVec::new();
+        for node in &group.nodes {
+            if node.storage.as_ref().is_some_and(wanted) {
+                live.push(node);
+            }
+        }
         let mut reduce = group.reduce.as_ref().filter(|r| r.out.iter().chain(&r.out_index).any(wanted));
         if live.is_empty() && reduce.is_none() {
             return Ok(Some(Prepared { failed: Ok(()), ready: None }));
@@ -167,7 +172,8 @@ impl Runtime {
         if failed.is_err() && live.is_empty() && reduce.is_none() {
             return failed.map(|()| None);
         }
-        let assembled = self.programs.assembled(group, &live, reduce);
+        let computed = Live { group, nodes: &live, reduce };
+        let assembled = self.programs.assembled(computed);
         let mut storages = SmallVec::new();
         let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
         for &load in &assembled.loads {
@@ -184,7 +190,7 @@ impl Runtime {
             places.push(start(storage, stream)?);
             storages.push(storage);
         }
-        let (launch, pieces) = assembled.at(&places, &group.numbers);
+        let (launch, pieces) = assembled.launch(computed, &places);
         // A launch has the name and the source of its last operation.
         let (name, span) = match (reduce, live.last()) {
             (Some(r), _) => (r.f.name, r.span),

@@ -226,9 +226,13 @@ impl Queue {
         let writes =
             |node: &Node, storage: &Storage| node.storage.as_ref().is_some_and(|own| own.is(storage));
         let computes = |tensor: &Tensor| group.nodes.iter().any(|node| writes(node, tensor.storage()));
+        let extent = target.layout().extent();
         let is_apart = |node: &Node| {
+            let layout = node.layout(&whole);
+            let other = layout.extent();
+            let is_beside = other.end <= extent.start || extent.end <= other.start;
             node.dtype == target.dtype()
-                && are_apart(node.layout(&whole), target.layout(), whole.first_layout())
+                && (is_beside || are_apart(layout, target.layout(), whole.first_layout()))
         };
         computes(target)
             && operands.iter().filter_map(MapArg::tensor).any(computes)

@@ -246,6 +246,9 @@ impl Runtime {
 
 /// True when two elements of a layout share one memory location.
 pub(crate) fn overlaps_itself(layout: &Layout) -> bool {
+    if layout.is_contiguous() {
+        return false;
+    }
     let mut dims: SmallVec<[(isize, usize); 6]> =
         layout.strides.iter().copied().zip(layout.shape.iter().copied()).filter(|&(_, n)| n > 1).collect();
     dims.sort_unstable();

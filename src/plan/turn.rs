@@ -8,7 +8,7 @@
 
 use super::Runtime;
 use super::queue::{FusedGroup, Load, push_load};
-use crate::array::Layout;
+use crate::array::{Layout, copied};
 use crate::base::Result;
 use crate::kernel::{Ptr, View};
 use crate::tensor::{StorageRef, Tensor};
@@ -61,7 +61,7 @@ impl Turn {
 impl Load {
     /// The view of a load at this address.
     pub(super) fn view(&self, ptr: Ptr) -> View {
-        let mut view = View::new(ptr, self.dtype, self.strides.clone());
+        let mut view = View::new(ptr, self.dtype, copied(&self.strides));
         let Some(turns) = &self.turns else { return view };
         let mut wraps = self.layout.shape.to_vec();
         let mut offset = 0;

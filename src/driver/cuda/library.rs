@@ -210,17 +210,21 @@ impl Library {
         let at = slot(program, signature);
         {
             let mut tables = self.tables.lock();
-            if let Some(recent) = &tables.recent[at]
-                && Arc::ptr_eq(&recent.program, program)
-                && recent.signature == signature
-            {
-                return Ok(Some(recent.loaded.clone()));
+            for at in [at, at ^ 1] {
+                if let Some(recent) = &tables.recent[at]
+                    && Arc::ptr_eq(&recent.program, program)
+                    && recent.signature == signature
+                {
+                    return Ok(Some(recent.loaded.clone()));
+                }
             }
             match tables.state(program, signature) {
                 Some(State::Ready(loaded)) => {
                     let loaded = loaded.clone();
-                    tables.recent[at] =
-                        Some(Recent { program: program.clone(), signature, loaded: loaded.clone() });
+                    let recent = Recent { program: program.clone(), signature, loaded: loaded.clone() };
+                    // Programs of one slot that are launched in turn would be looked up by their structure.
+                    tables.recent.swap(at, at ^ 1);
+                    tables.recent[at] = Some(recent);
                     return Ok(Some(loaded));
                 }
                 Some(State::Failed(error)) => return Err(error.clone()),

@@ -76,7 +76,20 @@ impl Default for Agents {
     }
 }
 
-impl View<'_> {
+/// The knowledge of nothing.
+static NOTHING: Clock = Clock(Vec::new());
+
+impl<'a> View<'a> {
+    /// The agent.
+    pub(super) fn agent(&self) -> Agent {
+        self.agent
+    }
+
+    /// The view of another agent, of which only the host's knowledge is known.
+    pub(super) fn of(&self, agent: Agent) -> View<'a> {
+        View { agent, own: &NOTHING, host: self.host }
+    }
+
     /// The epoch of an access made now.
     pub(super) fn now(&self) -> u64 {
         self.own.get(self.agent)

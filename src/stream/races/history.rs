@@ -1,8 +1,11 @@
 //! The access history of one storage's bytes.
 
+mod recent;
+
 use super::clock::{Agent, View};
 use super::region::{Region, Residues};
 use super::{Access, Site};
+use recent::Recent;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +28,7 @@ pub(super) struct Mark {
 /// Invariant: ranges are disjoint and not empty; bytes in no range were never accessed. Each range stores the
 /// last write and, for each agent that read since then, its newest read, except reads that another stored
 /// read is ordered after. The size depends on the number of distinct byte ranges and of streams, never on the
-/// number of accesses.
+/// number of accesses. Ranges may lag behind, see Note [Recent accesses].
 #[derive(Default, Debug)]
 pub struct History(Ranges);
 
@@ -39,6 +42,8 @@ enum Ranges {
     One(Range<u64>, Record),
     /// Several ranges, occasionally one.
     Several(Box<Several>),
+    /// Ranges and accesses that are not in them yet.
+    Recent(Box<Recent>),
 }
 
 /// Ranges by start.
@@ -92,7 +97,7 @@ impl History {
     /// The history of a storage whose only access is a write of all its bytes, at least one.
     #[inline(always)]
     pub(super) fn begun(bytes: u64, write: Mark) -> History {
-        History(Ranges::One(0..bytes, Record::Plain(Marks { write: Some(write), ..Marks::default() })))
+        History(Ranges::One(0..bytes, Record::written(write)))
     }
 
     /// True when no stream's access is stored.
@@ -106,6 +111,7 @@ impl History {
             Ranges::None => 0,
             Ranges::One(..) => 1,
             Ranges::Several(several) => several.records.len(),
+            Ranges::Recent(_) => self.records().count(),
         }
     }
 
@@ -116,14 +122,19 @@ impl History {
             Record::Plain(marks) => marks.reads.len() + usize::from(marks.write.is_some()),
             Record::Striped(stripes) => stripes.inner.marks(),
         };
-        self.records().map(marks).sum()
+        let waiting = if let Ranges::Recent(recent) = &self.0 { recent.len() } else { 0 };
+        self.records().map(marks).sum::<usize>() + waiting
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
-        let (one, several) = match &self.0 {
-            Ranges::None => (None, None),
+        let ranges = match &self.0 {
+            Ranges::Recent(recent) => recent.ranges(),
+            ranges => ranges,
+        };
+        let (one, several) = match ranges {
             Ranges::One(_, record) => (Some(record), None),
             Ranges::Several(several) => (None, Some(several.records.values())),
+            Ranges::None | Ranges::Recent(_) => (None, None),
         };
         one.into_iter().chain(several.into_iter().flatten().map(|(_, record)| record))
     }
@@ -136,6 +147,7 @@ impl History {
         now: Mark,
         view: &View,
     ) -> Option<(Mark, Access)> {
+        self.apply(view);
         let mut found = Conflicts::default();
         let whole = self.touch(region, view, &mut |marks| {
             found.add(marks.conflict(access, view));
@@ -153,8 +165,11 @@ impl History {
     /// Adds an access that races with nothing ([`History::is_free`]).
     pub(super) fn note_free(&mut self, region: Region, access: Access, now: Mark, view: &View) {
         let bytes = region.bytes();
+        if bytes.is_empty() {
+            return;
+        }
         // Nearly always the whole storage, again or for the first time.
-        if matches!(self.0, Ranges::None) && !bytes.is_empty() {
+        if matches!(self.0, Ranges::None) && region.stripes().is_none() {
             self.0 = Ranges::One(bytes.clone(), Record::default());
         }
         match &mut self.0 {
@@ -164,27 +179,54 @@ impl History {
                     Access::Write => marks.write(now),
                 }
             }
-            _ => {
-                self.note(region, access, now, view);
+            Ranges::Recent(recent) if access == Access::Write && recent.is_whole(&bytes) => {
+                match region.stripes() {
+                    None => self.0 = Ranges::One(bytes, Record::written(now)),
+                    Some(_) => recent.push(region, access, now.site, view),
+                }
             }
+            Ranges::Recent(recent) => recent.push(region, access, now.site, view),
+            _ => match Recent::after(std::mem::take(self), now) {
+                Ok(mut recent) => {
+                    recent.push(region, access, now.site, view);
+                    self.0 = Ranges::Recent(Box::new(recent));
+                }
+                Err(before) => {
+                    *self = before;
+                    self.note(region, access, now, view);
+                }
+            },
         }
     }
 
     /// True when an access would race with nothing.
-    pub(super) fn is_free(&self, region: Region, access: Access, view: &View) -> bool {
+    pub(super) fn is_free(&mut self, region: Region, access: Access, view: &View) -> bool {
         // Fast path: nearly always the same single range again.
         if let Ranges::One(range, Record::Plain(marks)) = &self.0
             && *range == region.bytes()
         {
             return marks.conflict(access, view).is_none();
         }
+        if let Ranges::Recent(recent) = &self.0
+            && recent.is_of(view)
+        {
+            return true;
+        }
+        self.apply(view);
         let mut free = true;
         self.look(region, &mut |marks| free &= marks.conflict(access, view).is_none());
         free
     }
 
     /// Calls `f` with every access that one made now would race with.
-    pub(super) fn open(&self, region: Region, access: Access, view: &View, f: &mut dyn FnMut(Mark, Access)) {
+    pub(super) fn open(
+        &mut self,
+        region: Region,
+        access: Access,
+        view: &View,
+        f: &mut dyn FnMut(Mark, Access),
+    ) {
+        self.apply(view);
         self.look(region, &mut |marks| marks.open(access, view).for_each(|(mark, earlier)| f(mark, earlier)));
     }
 
@@ -198,6 +240,16 @@ impl History {
             Ranges::None => {}
             Ranges::One(range, record) => record.look(range, region, f),
             Ranges::Several(several) => several.look(region, f),
+            Ranges::Recent(_) => {}
+        }
+    }
+
+    /// Applies recent accesses to the ranges.
+    fn apply(&mut self, view: &View) {
+        if let Ranges::Recent(_) = &self.0
+            && let Ranges::Recent(recent) = std::mem::take(&mut self.0)
+        {
+            *self = recent.applied(view);
         }
     }
 
@@ -216,12 +268,12 @@ impl History {
                 self.0 = Ranges::One(bytes, record);
                 return whole;
             }
-            Ranges::One(..) | Ranges::Several(_) => {}
+            Ranges::One(..) | Ranges::Several(_) | Ranges::Recent(_) => {}
         }
         let mut several = match std::mem::take(&mut self.0) {
             Ranges::Several(several) => several,
             Ranges::One(range, record) => Box::new(Several::of(range, record)),
-            Ranges::None => Box::default(),
+            Ranges::None | Ranges::Recent(_) => Box::default(),
         };
         let whole = several.touch(region, view, f);
         self.0 = Ranges::Several(several);
@@ -230,7 +282,7 @@ impl History {
 
     /// Merges `bytes` into one range after a write of all of them.
     fn join(&mut self, bytes: Range<u64>, now: Mark) {
-        let record = Record::Plain(Marks { write: Some(now), ..Marks::default() });
+        let record = Record::written(now);
         if let Ranges::Several(several) = &mut self.0
             && several.forget(&bytes)
         {
@@ -246,6 +298,8 @@ impl History {
             Ranges::None => Ranges::None,
             Ranges::One(range, record) => Ranges::One(range.clone(), record.copy()),
             Ranges::Several(several) => Ranges::Several(Box::new(several.copy())),
+            // Only whole histories have such a list, and they are not split.
+            Ranges::Recent(_) => Ranges::None,
         })
     }
 }
@@ -343,6 +397,12 @@ impl Default for Record {
 }
 
 impl Record {
+    /// The record of bytes that were written.
+    #[inline(always)]
+    fn written(write: Mark) -> Record {
+        Record::Plain(Marks { write: Some(write), ..Marks::default() })
+    }
+
     /// Calls `f` with the marks of a region's bytes in `range`, which is this record's range and within the
     /// region's bounds. True when the record is plain.
     fn touch(
@@ -409,7 +469,7 @@ impl Record {
                 marks.write = marks.write.filter(|m| !view.settled(m.agent, m.clock));
             }
             Record::Striped(stripes) => match &mut stripes.inner.0 {
-                Ranges::None => {}
+                Ranges::None | Ranges::Recent(_) => {}
                 Ranges::One(_, record) => record.settle(view),
                 Ranges::Several(several) => {
                     several.records.values_mut().for_each(|(_, record)| record.settle(view));

@@ -177,6 +177,18 @@ impl Checker {
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
         let by_host = stream.is_none();
+        if let [touch] = touches {
+            let mut history = touch.history.lock();
+            if by_host && history.is_untouched() {
+                return Vec::new();
+            }
+            if history.is_free(touch.region, touch.access, &view) {
+                history.note_free(touch.region, touch.access, now, &view);
+                return Vec::new();
+            }
+            drop(history);
+            return self.least(stream, touches);
+        }
         let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
         for touch in touches {
             // Each history is locked once; an operation may touch one several times.
@@ -184,7 +196,7 @@ impl Checker {
             let of = (0..held.len()).find(same).unwrap_or(held.len());
             let guard = (of == held.len()).then(|| touch.history.lock());
             held.push(Held { guard, of });
-            let Some(history) = &held[of].guard else { continue };
+            let Some(history) = &mut held[of].guard else { continue };
             if by_host && history.is_untouched() || history.is_free(touch.region, touch.access, &view) {
                 continue;
             }
@@ -216,7 +228,7 @@ impl Checker {
         let view = self.agents.view(agent);
         let mut open: Vec<((Access, usize), Mark, Access)> = Vec::new();
         for (number, touch) in touches.iter().enumerate() {
-            let history = touch.history.lock();
+            let mut history = touch.history.lock();
             history.open(touch.region, touch.access, &view, &mut |mark, earlier| {
                 open.push(((touch.access, number), mark, earlier));
             });

@@ -38,11 +38,15 @@ impl Region {
         if layout.shape.contains(&0) {
             return Region::from(lo..lo);
         }
-        let dims = layout.shape.iter().zip(&layout.strides);
-        let steps = dims.filter(|&(&n, &stride)| n > 1 && stride != 0);
-        let mut steps: smallvec::SmallVec<[(u64, u64); 6]> =
-            steps.map(|(&n, &stride)| (stride.unsigned_abs() as u64 * size, n as u64)).collect();
-        steps.sort_unstable();
+        let mut steps: smallvec::SmallVec<[(u64, u64); 6]> = smallvec::SmallVec::new();
+        for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
+            if n > 1 && stride != 0 {
+                steps.push((stride.unsigned_abs() as u64 * size, n as u64));
+            }
+        }
+        if steps.len() > 1 {
+            steps.sort_unstable();
+        }
         let hi = lo + size + steps.iter().map(|&(step, n)| step * (n - 1)).sum::<u64>();
         let mut best: Option<(u64, u64)> = None;
         let mut width = size;

@@ -20,6 +20,7 @@ use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, MapFn, View};
+use smallvec::{SmallVec, smallvec};
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -226,10 +227,10 @@ struct Plan {
     wide: bool,
     /// Dimensions to split positions into; 0 when no view needs them.
     rank: usize,
-    kinds: Vec<ViewKind>,
+    kinds: SmallVec<[ViewKind; 8]>,
     /// For each view, whether it has the strides of the first one by coordinates: an offset is computed once for all of
     /// them.
-    like_first: Vec<bool>,
+    like_first: SmallVec<[bool; 8]>,
 }
 
 /// Most instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
@@ -247,7 +248,7 @@ const MAX_WRAPS: usize = 100;
 impl Plan {
     fn read(map: &Map, signature: Signature) -> Plan {
         let views = counts(map).0;
-        let (mut kinds, mut like_first) = (vec![ViewKind::Strided; views], vec![false; views]);
+        let (mut kinds, mut like_first) = (smallvec![ViewKind::Strided; views], smallvec![false; views]);
         for v in 0..views {
             if views <= MAX_KINDS {
                 let number = (signature.0 >> (16 + 4 * v) & 15) as usize;
@@ -257,13 +258,13 @@ impl Plan {
                 kinds[v] = ViewKind::Wrapped;
             }
         }
-        Plan {
-            width: 1 << (signature.0 & 7),
-            wide: signature.0 >> 3 & 1 == 1,
-            rank: (signature.0 >> 4 & 0xfff) as usize,
-            kinds,
-            like_first,
-        }
+        let (width, rank) = Plan::units(signature);
+        Plan { width, wide: signature.0 >> 3 & 1 == 1, rank, kinds, like_first }
+    }
+
+    /// The width and the rank.
+    fn units(signature: Signature) -> (usize, usize) {
+        (1 << (signature.0 & 7), (signature.0 >> 4 & 0xfff) as usize)
     }
 
     /// True when the kernel has strides for a view.
@@ -275,8 +276,13 @@ impl Plan {
     /// H200: 4.29 TB/s against 4.10 with four). Single elements need several to hide their latency, and so do
     /// units whose coordinates take as long as their loads.
     fn unroll(&self) -> usize {
-        if self.width == 1 || self.rank > 0 { 4 } else { 1 }
+        unroll(self.width, self.rank)
     }
+}
+
+/// [`Plan::unroll`] by width and rank.
+fn unroll(width: usize, rank: usize) -> usize {
+    if width == 1 || rank > 0 { 4 } else { 1 }
 }
 
 /// The most elements of a unit, by the sizes of the narrowest and the widest dtype. A unit's elements are unrolled.
@@ -340,8 +346,9 @@ impl Kind for Map {
         let mut wide = count >= 1 << 31;
         let mut transposed = false;
         let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
+        let first_store = self.stores.iter().map(|store| usize::from(store.view)).min().unwrap_or(usize::MAX);
         for (v, view) in views.iter().enumerate() {
-            let written = stored(self, v);
+            let written = v >= first_store && stored(self, v);
             let kind = if view.wraps.is_some() {
                 (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
                 match inner.map(|(d, _)| view.strides[d]) {
@@ -597,27 +604,37 @@ impl Kind for Map {
         if grid::is_grid(signature) {
             return grid::enqueue(self, launch, signature, queue);
         }
-        let plan = Plan::read(self, signature);
         let (views, numbers) = counts(self);
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
-        let width = plan.width as u64;
+        let (width, rank) = Plan::units(signature);
+        let per_block = (BLOCK * unroll(width, rank)) as u64;
+        let width = width as u64;
         let units = count / width;
         let mut words = Words::new();
-        words.extend([units, count % width]);
-        words.extend(launch.views[..views].iter().map(|view| view.ptr));
-        words.extend(launch.numbers[..numbers].iter().copied());
-        if plan.rank > 0 {
-            let mut dims: Dims = squeezed(&launch.shape).map(|(_, extent)| extent).collect();
-            if let Some(inner) = dims.last_mut() {
-                *inner /= plan.width;
-            }
-            Space::push(&mut words, dims.iter().copied());
+        words.extend_from_slice(&[units, count % width]);
+        for view in &launch.views[..views] {
+            words.push(view.ptr);
         }
+        words.extend_from_slice(&launch.numbers[..numbers]);
+        let grid = blocks(units.max(1), per_block);
+        if rank == 0 {
+            // No view has strides.
+            return queue.run(0, grid, BLOCK as u32, &words);
+        }
+        let plan = Plan::read(self, signature);
+        let mut dims: Dims = squeezed(&launch.shape).map(|(_, extent)| extent).collect();
+        if let Some(inner) = dims.last_mut() {
+            *inner /= plan.width;
+        }
+        Space::push(&mut words, dims.iter().copied());
         for (v, view) in launch.views.iter().enumerate().take(views).filter(|(v, _)| plan.has_strides(*v)) {
             let dims = squeezed(&launch.shape);
             let mut strides = dims.clone().map(|(d, _)| view.strides[d] as u64);
             let inner = strides.next_back().map(|s| s.wrapping_mul(width));
-            words.extend(strides.chain(inner));
+            for stride in strides {
+                words.push(stride);
+            }
+            words.extend(inner);
             if plan.kinds[v].wraps() {
                 let wraps = view.wraps.as_ref();
                 let mut wraps = dims.clone().map(|(d, n)| wraps.map_or(n, |wraps| wraps[d]) as u64);
@@ -626,8 +643,7 @@ impl Kind for Map {
                 words.extend(dims.map(|(d, n)| (view.strides[d] as u64).wrapping_mul(n as u64)));
             }
         }
-        let per_block = (BLOCK * plan.unroll()) as u64;
-        queue.run(0, blocks(units.max(1), per_block), BLOCK as u32, &words)
+        queue.run(0, grid, BLOCK as u32, &words)
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {

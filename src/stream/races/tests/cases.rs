@@ -188,6 +188,58 @@ fn a_history_does_not_grow_with_the_number_of_accesses() {
     assert!(history.ranges() <= 400, "settled ranges are joined: {}", history.ranges());
 }
 
+/// Column `j` of a square matrix of bytes, from the diagonal down.
+fn column(n: usize, j: usize) -> Region {
+    let layout = Layout {
+        shape: [n - j].as_slice().into(),
+        strides: [n as isize].as_slice().into(),
+        offset: j * n + j,
+    };
+    Region::of(&layout, 1)
+}
+
+#[test]
+fn parts_that_one_stream_touches_are_not_split() {
+    let World { mut checker, streams, .. } = World::new(1, 3);
+    let (s1, s2, n) = (&*streams[1], &*streams[2], 300);
+    let tensor = Watched::default();
+    let go = |checker: &mut Checker, stream, region, access, name, line| {
+        let touch = Touch { history: &tensor, region, access };
+        checker.admit(Some(stream), &[touch], site(name, line))
+    };
+    let whole = Region::from(0..(n * n) as u64);
+    assert!(go(&mut checker, s1, whole, Access::Write, "zeros", 1).is_empty());
+    for j in 0..n {
+        assert!(go(&mut checker, s1, column(n, j), Access::Read, "sqrt", 2).is_empty());
+        assert!(go(&mut checker, s1, column(n, j), Access::Write, "div_", 3).is_empty());
+    }
+    let history = tensor.lock();
+    assert_eq!(history.ranges(), 1);
+    assert!(history.marks() <= 66, "{}", history.marks());
+    drop(history);
+    let races = go(&mut checker, s2, column(n, n - 2), Access::Read, "sum", 4);
+    assert_eq!(races.iter().map(|race| race.site.name).collect::<Vec<_>>(), ["div_"]);
+    checker.wait_stream(s2, s1);
+    assert!(go(&mut checker, s2, whole, Access::Write, "fill_", 5).is_empty());
+    assert_eq!(go(&mut checker, s1, column(n, 0), Access::Read, "sum", 6).len(), 1);
+}
+
+#[test]
+fn a_race_over_one_of_several_parts_names_the_access_to_it() {
+    let World { mut checker, streams, .. } = World::new(1, 3);
+    let (s1, s2) = (&*streams[1], &*streams[2]);
+    let tensor = Watched::default();
+    let mut go = |stream, j, line| {
+        let touch = Touch { history: &tensor, region: column(40, j), access: Access::Write };
+        checker.admit(Some(stream), &[touch], site("fill_", line))
+    };
+    for j in 0..40 {
+        assert!(go(s1, j, 100 + j as u32).is_empty());
+    }
+    let spans: Vec<_> = [7, 21, 39].map(|j| go(s2, j, 200)[0].site.span).into();
+    assert_eq!(spans, [107, 121, 139].map(|line| site("fill_", line).span));
+}
+
 #[test]
 fn a_million_reads_take_no_more_memory_than_one() {
     let World { mut checker, streams, mut events, .. } = World::new(2, 8);

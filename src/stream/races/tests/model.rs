@@ -17,6 +17,8 @@ const BYTES: u64 = 12;
 enum Step {
     /// By a stream, or by the host.
     Access(Option<usize>, u32, Layout, Access),
+    /// Accesses by one stream to one tensor.
+    Burst(usize, u32, Vec<(Layout, Access)>),
     Record(u32, usize),
     Wait(usize, u32),
     WaitStream(usize, usize),
@@ -59,6 +61,14 @@ fn step(steps: &'static [usize]) -> impl Strategy<Value = Step> {
         1 => (0..2_usize).prop_map(Step::HostDevice),
         1 => (0..3_u32).prop_map(Step::DropEvent),
     ]
+}
+
+/// Steps with more accesses of one stream than wait before they are applied to ranges.
+fn bursts() -> impl Strategy<Value = Vec<Step>> {
+    let access = prop_oneof![Just(Access::Read), Just(Access::Write)];
+    let burst = (0..STREAMS, 0..2_u32, prop::collection::vec((view(&[4]), access), 1..200))
+        .prop_map(|(stream, tensor, all)| Step::Burst(stream, tensor, all));
+    prop::collection::vec(prop_oneof![1 => burst, 6 => step(&[4])], 1..30)
 }
 
 /// Sets of access numbers that are over: for the next work of each stream, for the host, and for waiters of
@@ -137,14 +147,31 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn verdicts_do_not_depend_on_how_many_accesses_wait(steps in bursts()) {
+        run(&steps, true, true)?;
+    }
+}
+
 /// Runs a program on the checker and the model, and compares their verdicts. They must be equal or, if
 /// `exact` is not set, the checker must find every race. Racing accesses are recorded, or refused.
 fn run(steps: &[Step], refuse: bool, exact: bool) -> Result<(), TestCaseError> {
     let mut world = World::new(2, STREAMS);
     let mut model = Model::default();
     let site = Site { name: "op", span: Span::NONE };
-    for step in steps.iter().cloned() {
+    let single = |step: &Step| match step {
+        Step::Burst(stream, tensor, all) => all
+            .iter()
+            .map(|(view, access)| Step::Access(Some(*stream), *tensor, view.clone(), *access))
+            .collect(),
+        step => vec![step.clone()],
+    };
+    for step in steps.iter().flat_map(single) {
         match step {
+            Step::Burst(..) => {}
             Step::Access(by, tensor, view, access) => {
                 let history = world.histories.entry(tensor).or_default();
                 let region = Region::of(&view, 1);

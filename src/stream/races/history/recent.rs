@@ -1,0 +1,150 @@
+//! The newest accesses of a storage, while all its accesses are of one agent.
+//!
+//! Note [Recent accesses]. A loop over the columns of a matrix touches other bytes in each iteration. To split ranges
+//! for each of these accesses takes longer than the work, and nothing reads the result as long as a single
+//! stream uses the storage: its accesses never race with each other. So they wait in a list, and are applied to the
+//! ranges when another agent arrives, or when the agent has reached another epoch.
+//!
+//! The list is bounded. If one write of the same epoch covers all that the list touches, older accesses are
+//! applied to its range as a whole: all bytes have the same epoch, so no verdict can depend on which of them an
+//! access touched. Only the source positions in reports can.
+
+use super::{Agent, History, Mark, Marks, Ranges, Record, View};
+use crate::stream::races::{Access, Region, Site};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// The most accesses that wait.
+const MOST: usize = 64;
+
+/// How many of them a new access is compared with.
+const COMPARED: usize = 8;
+
+/// Histories with more ranges are not searched for accesses of other agents.
+const FEW: usize = 8;
+
+/// See Note [Recent accesses].
+#[derive(Debug)]
+pub(super) struct Recent {
+    /// The ranges before these accesses. All accesses in it are of the same agent, and not of a later epoch.
+    before: History,
+    agent: Agent,
+    clock: u64,
+    accesses: SmallVec<[Noted; 4]>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    region: Region,
+    access: Access,
+    site: Site,
+}
+
+impl Recent {
+    /// A list for the accesses of an agent from now on; gives `before` back if that holds accesses of others.
+    pub(super) fn after(before: History, now: Mark) -> Result<Recent, History> {
+        let is_few = match &before.0 {
+            Ranges::Several(several) => several.records.len() <= FEW,
+            _ => true,
+        };
+        match is_few && before.belongs_to(now.agent) {
+            true => Ok(Recent { before, agent: now.agent, clock: now.clock, accesses: SmallVec::new() }),
+            false => Err(before),
+        }
+    }
+
+    /// True when accesses of this agent may join the list.
+    pub(super) fn is_of(&self, view: &View) -> bool {
+        self.agent == view.agent() && self.clock == view.now()
+    }
+
+    /// True for bytes that all accesses lie within.
+    pub(super) fn is_whole(&self, bytes: &Range<u64>) -> bool {
+        matches!(&self.before.0, Ranges::One(range, _) if range == bytes)
+            && self.accesses.iter().all(|noted| noted.is_within(bytes))
+    }
+
+    /// Adds an access of this agent and epoch.
+    pub(super) fn push(&mut self, region: Region, access: Access, site: Site, view: &View) {
+        let newest = self.accesses.len().saturating_sub(COMPARED);
+        let same = |noted: &Noted| noted.region == region && noted.access == access;
+        // The older of two equal accesses is hidden by the newer one.
+        match self.accesses[newest..].iter().rposition(same).map(|at| newest + at) {
+            Some(at) if at + 1 == self.accesses.len() => self.accesses[at].site = site,
+            found => {
+                found.map(|at| self.accesses.remove(at));
+                if self.accesses.len() == MOST {
+                    self.shorten(view);
+                }
+                self.accesses.push(Noted { region, access, site });
+            }
+        }
+    }
+
+    /// Applies accesses to the ranges.
+    fn shorten(&mut self, view: &View) {
+        let (agent, clock) = (self.agent, self.clock);
+        let mark = |site| Mark { site, clock, agent, is_reuse: false };
+        if let Ranges::One(range, Record::Plain(marks)) = &mut self.before.0
+            && marks
+                .write
+                .is_some_and(|write| (write.agent, write.clock, write.is_reuse) == (agent, clock, false))
+            && self.accesses.iter().all(|noted| noted.is_within(range))
+        {
+            for Noted { access, site, .. } in self.accesses.drain(..MOST / 2) {
+                match access {
+                    Access::Read => *marks = Marks { was_read: true, reads: [mark(site)].into(), ..*marks },
+                    Access::Write => marks.write = Some(mark(site)),
+                }
+            }
+            return;
+        }
+        for Noted { region, access, site } in self.accesses.drain(..) {
+            self.before.note(region, access, mark(site), &view.of(agent));
+        }
+    }
+
+    /// The history with these accesses. If the host has waited for them, nothing can race with any of it.
+    pub(super) fn applied(self, view: &View) -> History {
+        let Recent { mut before, agent, clock, accesses } = self;
+        if view.settled(agent, clock) {
+            return match before.0 {
+                Ranges::One(range, _) => History(Ranges::One(range, Record::default())),
+                _ => History::default(),
+            };
+        }
+        for Noted { region, access, site } in accesses {
+            let mark = Mark { site, clock, agent, is_reuse: false };
+            before.note(region, access, mark, &view.of(agent));
+        }
+        before
+    }
+
+    /// The ranges before these accesses.
+    pub(super) fn ranges(&self) -> &Ranges {
+        &self.before.0
+    }
+
+    /// The number of accesses in the list.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.accesses.len()
+    }
+}
+
+impl Noted {
+    fn is_within(&self, range: &Range<u64>) -> bool {
+        let bytes = self.region.bytes();
+        range.start <= bytes.start && bytes.end <= range.end
+    }
+}
+
+impl History {
+    /// True when all stored accesses are of this agent.
+    fn belongs_to(&self, agent: Agent) -> bool {
+        self.records().all(|record| match record {
+            Record::Plain(marks) => marks.write.iter().chain(&marks.reads).all(|mark| mark.agent == agent),
+            Record::Striped(stripes) => stripes.inner.belongs_to(agent),
+        })
+    }
+}
