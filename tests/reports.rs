@@ -185,7 +185,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ),
         (
             "zeros(2).sum().backward()",
-            "E0380 this tensor requires no gradients; help: make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
+            "E0380 this tensor requires no gradients; help: create the tensors that it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
         ),
         (
             "zeros(3).sum(axis=0)",

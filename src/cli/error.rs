@@ -43,7 +43,7 @@ pub static UNREADABLE: Code = Code {
 pub static UNKNOWN_TOPIC: Code = Code {
     id: "E0954",
     kind: ErrorKind::Name,
-    title: "nothing of this name is documented",
+    title: "no documentation for this name",
     page: "`runnel explain` without a code lists the error codes, `runnel doc` without a name the functions, \
            methods and types.",
     example: "",

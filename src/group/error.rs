@@ -47,7 +47,7 @@ static GROUP_DEVICE: Code = Code {
 static GROUP_STATE: Code = Code {
     id: "E0532",
     kind: ErrorKind::Value,
-    title: "no process group, or one too many",
+    title: "no process group, or a second one",
     page: "The functions of `dist` need a group: call `dist.init()` once, before all others. After \
            `dist.destroy()` there is no group again.",
     example: "dist.all_reduce(ones(2))",
@@ -67,7 +67,7 @@ static NOT_MET: Code = Code {
 static STRANGER: Code = Code {
     id: "E0534",
     kind: ErrorKind::Io,
-    title: "another program at the address of the group",
+    title: "another program uses the address of the group",
     page: "Another program or another group answers at `MASTER_ADDR` and `MASTER_PORT`, not rank 0 of this \
            group.\n\nChoose another `MASTER_PORT`, the same for all processes.",
     example: "",

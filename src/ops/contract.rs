@@ -97,8 +97,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "combinations",
-        doc: "Gives all combinations of `r` elements of a vector, a row each, in order of their positions; `with_replacement` \
-              also those with an element more than once. Waits for the device. Source: `torch.combinations`.",
+        doc: "Gives all combinations of `r` elements of a vector, one per row, in the order of their positions. \
+              `with_replacement` adds those in which an element appears several times. \
+              Waits for the device. Source: `torch.combinations`.",
         search: &["pairs", "subsets", "choose", "itertools"],
         params: &[
             X,

@@ -80,9 +80,10 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fill_diagonal",
-        doc: "Sets the main diagonal to `value`: `x.fill_diagonal_(value)`. Above two dimensions, which must have one extent, it \
-              is that of all of them. With `wrap` the diagonal of a matrix with more rows than columns begins again, one row \
-              after it has ended. Source: `torch.Tensor.fill_diagonal_`.",
+        doc: "Sets the main diagonal to `value`: `x.fill_diagonal_(value)`. With more than two dimensions, which \
+              must have equal extents, it sets the elements whose positions are equal in all of them. With `wrap`, \
+              the diagonal of a matrix with more rows than columns starts again one row below its end. \
+              Source: `torch.Tensor.fill_diagonal_`.",
         search: &["diagonal", "set", "identity", "fill_diagonal_"],
         params: &[X, Param::new("value", Kind::Number), Param::or("wrap", Kind::Bool, Default::Bool(false))],
         form: Form { function: false, method: false, in_place: true },
@@ -102,8 +103,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tril_indices",
-        doc: "Gives the positions of the lower triangle of a matrix of `row` rows and `col` columns: a row with the rows and one \
-              with the columns; `offset` says which diagonal is the last one. Source: `torch.tril_indices`.",
+        doc: "Gives the positions of the lower triangle of a matrix of `row` rows and `col` columns: one row with \
+              the row numbers and one with the column numbers. `offset` selects the last diagonal that belongs to \
+              it. Source: `torch.tril_indices`.",
         search: &["lower triangle", "positions", "pairs"],
         params: TRIANGLE_INDICES,
         form: Form::FUNCTION,
@@ -114,8 +116,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "triu_indices",
-        doc: "Gives the positions of the upper triangle of a matrix of `row` rows and `col` columns: a row with the rows and one \
-              with the columns; `offset` says which diagonal is the first one. Source: `torch.triu_indices`.",
+        doc: "Gives the positions of the upper triangle of a matrix of `row` rows and `col` columns: one row with \
+              the row numbers and one with the column numbers. `offset` selects the first diagonal that belongs to \
+              it. Source: `torch.triu_indices`.",
         search: &["upper triangle", "positions", "pairs"],
         params: TRIANGLE_INDICES,
         form: Form::FUNCTION,
@@ -126,8 +129,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diag_embed",
-        doc: "Gives matrices with the last dimension on a diagonal and 0 elsewhere; `offset` counts from the main one, positive \
-              above. Their dimensions are `dim1` and `dim2` of the result. Source: `torch.diag_embed`.",
+        doc: "Gives matrices with the last dimension of `x` on a diagonal and 0 elsewhere. `offset` selects the \
+              diagonal: 0 is the main one, positive numbers are above it. `dim1` and `dim2` are the matrix \
+              dimensions of the result. Source: `torch.diag_embed`.",
         search: &["diagonal matrix", "batch", "diag"],
         params: &[
             X,

@@ -30,8 +30,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "mode",
-        doc: "Gives the most frequent element along a dimension, the least of them if several are, and where it last occurs: a record \
-              of `values` and `indices`. Source: `torch.mode`.",
+        doc: "Gives the most frequent element along a dimension (the smallest one if there are several) and the \
+              position of its last occurrence: a record of `values` and `indices`. Source: `torch.mode`.",
         search: &["most common", "frequent", "majority", "vote"],
         params: &[
             X,

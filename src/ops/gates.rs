@@ -77,7 +77,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "softshrink",
-        doc: "Moves elements toward 0 by `lambd`, and those nearer to 0 to it; nan stays nan. Source: \
+        doc: "Moves each element toward 0 by `lambd`; elements nearer to 0 become 0; nan stays nan. Source: \
               `torch.nn.functional.softshrink`.",
         search: &["soft threshold", "sparse", "lasso", "activation"],
         params: &[X, LAMBD],
@@ -181,9 +181,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "gumbel_softmax",
-        doc: "Draws from the distribution of which `logits` are the logarithms, along `dim`, in a way that has \
-              gradients: `softmax((logits + g) / tau)` with noise `g` of a Gumbel distribution. With `hard` the \
-              result is one-hot, with the gradient of the soft one. `eps` has no effect. Source: \
+        doc: "Draws from the distribution with these `logits` along `dim`, in a differentiable way: \
+              `softmax((logits + g) / tau)` with noise `g` of a Gumbel distribution. With `hard`, the result is \
+              one-hot and has the gradient of the soft result. `eps` has no effect. Source: \
               `torch.nn.functional.gumbel_softmax`.",
         search: &["categorical", "sample", "straight through", "random"],
         params: &[

@@ -42,7 +42,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dropout1d",
-        doc: "As `dropout`, for whole channels of `(n, c, l)` or `(c, l)`. Source: \
+        doc: "Like `dropout`, for whole channels of `(n, c, l)` or `(c, l)`. Source: \
               `torch.nn.functional.dropout1d`.",
         search: &["channels", "spatial dropout"],
         params: &[X, P, TRAINING, GENERATOR],
@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dropout2d",
-        doc: "As `dropout`, for whole channels of images, `(n, c, h, w)`. Source: \
+        doc: "Like `dropout`, for whole channels of images, `(n, c, h, w)`. Source: \
               `torch.nn.functional.dropout2d`.",
         search: &["channels", "spatial dropout", "images"],
         params: &[X, P, TRAINING, GENERATOR],
@@ -68,7 +68,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dropout3d",
-        doc: "As `dropout`, for whole channels of volumes, `(n, c, d, h, w)` or `(c, d, h, w)`. Source: \
+        doc: "Like `dropout`, for whole channels of volumes, `(n, c, d, h, w)` or `(c, d, h, w)`. Source: \
               `torch.nn.functional.dropout3d`.",
         search: &["channels", "spatial dropout", "volumes"],
         params: &[X, P, TRAINING, GENERATOR],
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "alpha_dropout",
-        doc: "Dropout that keeps mean 0 and variance 1 beside `selu`. Source: \
+        doc: "Dropout that preserves mean 0 and variance 1, for use with `selu`. Source: \
               `torch.nn.functional.alpha_dropout`.",
         search: &["self-normalizing", "selu", "random"],
         params: &[X, P, Param::or("training", Kind::Bool, Default::Bool(false)), GENERATOR],
@@ -119,7 +119,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cosine_similarity",
-        doc: "Gives the cosine of the angle between vectors along `dim`, which counts in the common shape. \
+        doc: "Gives the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. \
               Lengths below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
         search: &["angle", "similarity", "embedding"],
         params: &[
@@ -159,8 +159,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cdist",
-        doc: "Gives the norm of order `p` of the difference of each row of `x1`, `(..., n, m)`, and each row of \
-              `x2`, `(..., k, m)`: `(..., n, k)`. `compute_mode` has no effect. Source: `torch.cdist`.",
+        doc: "Gives the distances between all rows of `x1`, `(..., n, m)`, and all rows of `x2`, `(..., k, m)`, in \
+              the norm of order `p`: `(..., n, k)`. `compute_mode` has no effect. Source: `torch.cdist`.",
         search: &["distance matrix", "euclidean", "neighbours"],
         params: &[
             Param::new("x1", Kind::Tensor),

@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sgn",
-        doc: "Gives -1, 0 or 1 by the sign; of a complex number the one of length 1 in its direction, and 0 of 0. Source: \
+        doc: "Gives the sign: -1, 0 or 1. For a complex number, gives `x / abs(x)`, and 0 for 0. Source: \
               `torch.sgn`.",
         search: &["sign", "direction", "phase"],
         params: UNARY,

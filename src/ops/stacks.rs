@@ -55,7 +55,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "atleast_2d",
-        doc: "Gives a tensor with at least two dimensions: of a vector a row; of several tensors, a tuple. Source: `torch.atleast_2d`.",
+        doc: "Gives a tensor with at least two dimensions: a vector becomes a row. For several tensors, gives a \
+              tuple. Source: `torch.atleast_2d`.",
         search: &["rank", "dimensions", "unsqueeze"],
         params: ANY,
         form: Form::FUNCTION,
@@ -78,7 +79,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "hsplit",
-        doc: "Cuts the second dimension, of a vector the first, into `sections` equal parts, or at the positions of a list. Views. Source: \
+        doc: "Splits the second dimension (the only one of a vector) into `sections` equal parts, or at the \
+              positions of a list. The parts are views. Source: \
               `torch.hsplit`.",
         search: &["cut", "columns", "parts"],
         params: PARTS,
@@ -93,7 +95,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "vsplit",
-        doc: "Cuts the first dimension into `sections` equal parts, or at the positions of a list. Views. Source: `torch.vsplit`.",
+        doc: "Splits the first dimension into `sections` equal parts, or at the positions of a list. The parts are \
+              views. Source: `torch.vsplit`.",
         search: &["cut", "rows", "parts"],
         params: PARTS,
         form: Form::BOTH,
@@ -104,7 +107,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dsplit",
-        doc: "Cuts the third dimension into `sections` equal parts, or at the positions of a list. Views. Source: `torch.dsplit`.",
+        doc: "Splits the third dimension into `sections` equal parts, or at the positions of a list. The parts are \
+              views. Source: `torch.dsplit`.",
         search: &["cut", "depth", "parts"],
         params: PARTS,
         form: Form::BOTH,

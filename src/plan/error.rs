@@ -72,7 +72,7 @@ pub fn too_many(what: &str, limit: usize) -> Error {
 static DEVICES_DIFFER: Code = Code {
     id: "E0510",
     kind: ErrorKind::Device,
-    title: "operands on two devices",
+    title: "operands are on different devices",
     page: "An operation runs where its operands are, so they must be on one device. Nothing moves \
            between devices unless the script says so.\n\nMove one of them: `y.to(x.device)`, or \
            `y on cuda:0`. `copy_`, `to`, `cpu`, `cuda` and the functions of `comm` may cross devices.",
@@ -215,7 +215,7 @@ static CAPTURE_SPOILED: Code = Code {
 static GRAPH_STATE: Code = Code {
     id: "E0822",
     kind: ErrorKind::Cuda,
-    title: "the graph is not in the state for this",
+    title: "the graph is in the wrong state for this",
     page: "A graph is captured once, on a side stream, between `capture_begin` and `capture_end` on the same \
            stream; then it is replayed. `reset()` makes it empty again.\n\n`with graph(g) { }` does all of \
            this: it captures on a side stream of its own.",

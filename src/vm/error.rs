@@ -242,7 +242,7 @@ pub fn index_type(container: &str, found: &str) -> Error {
 #[cold]
 pub fn overflow(op: &str, left: i64, right: i64) -> Error {
     Error::new(&OVERFLOW, format!("`{left} {op} {right}` does not fit in an int"))
-        .help("ints have 64 bits; write one side as a float to go on approximately")
+        .help("ints have 64 bits; write one side as a float for an approximate result")
 }
 
 /// An int divided by zero.

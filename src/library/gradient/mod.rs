@@ -121,7 +121,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "requires_grad_",
         receiver: "tensor",
         signature: Signature { params: &[SELF, Param::or("requires_grad", Kind::Bool, Default::Bool(true))] },
-        doc: "Makes operations on the tensor be recorded, so that `backward()` stores its gradient in `grad`; `false` ends that. Gives the tensor itself.\n\nSource: `torch.Tensor.requires_grad_`.",
+        doc: "Records operations on the tensor from now on, so that `backward()` stores its gradient in `grad`; \
+              `false` ends that. Returns the tensor itself.\n\nSource: `torch.Tensor.requires_grad_`.",
         example: "let w = randn(3).requires_grad_()\nassert(w.requires_grad)",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
@@ -144,7 +145,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "register_hook",
         receiver: "tensor",
         signature: Signature { params: &[SELF, Param::new("hook", Kind::Any)] },
-        doc: "Calls `hook(gradient)` in every backward pass when the gradient of this tensor is complete. A tensor that it returns replaces the gradient; `none` keeps it. Gives a handle with `remove()`.\n\nSource: `torch.Tensor.register_hook`.",
+        doc: "Calls `hook(gradient)` in every backward pass when the gradient of this tensor is complete. If the \
+              hook returns a tensor, it replaces the gradient; `none` keeps it. Returns a handle with `remove()`.\n\nSource: `torch.Tensor.register_hook`.",
         example: "let x = ones(2, requires_grad=true)\nlet handle = x.register_hook(|g| g * 2)\nx.sum().backward()\nassert(equal(x.grad, [2.0, 2.0]))\nhandle.remove()",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
@@ -157,7 +159,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "register_post_accumulate_grad_hook",
         receiver: "tensor",
         signature: Signature { params: &[SELF, Param::new("hook", Kind::Any)] },
-        doc: "Calls `hook(x)` in every `backward()` when the gradient of this leaf is complete and was added to its `grad`, which may be long before the pass ends. What it returns is ignored. Gives a handle with `remove()`.\n\nSource: `torch.Tensor.register_post_accumulate_grad_hook`.",
+        doc: "Calls `hook(x)` in every `backward()` when the gradient of this leaf is complete and has been added \
+              to its `grad`, which may be long before the pass ends. The hook's result is ignored. Returns a \
+              handle with `remove()`.\n\nSource: `torch.Tensor.register_post_accumulate_grad_hook`.",
         example: "let w = tensor([1.0, 2.0], requires_grad=true)\nw.register_post_accumulate_grad_hook(|w| {\n    with no_grad() { w.sub_(0.5 * w.grad) }\n    w.grad = none\n})\n(w * w).sum().backward()\nassert(equal(w, [0.0, 0.0]) and w.grad == none)",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
@@ -170,7 +174,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "autograd.queue_callback",
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any)] },
-        doc: "Calls `f(done)` at the end of the backward pass that runs, from one of its hooks; `done` is false if the pass has failed.\n\nSource: PyTorch's `Variable._execution_engine.queue_callback`.",
+        doc: "Calls `f(done)` at the end of the current backward pass. Only hooks of the pass may call it. `done` \
+              is false if the pass failed.\n\nSource: PyTorch's `Variable._execution_engine.queue_callback`.",
         example: "let w = ones(2, requires_grad=true)\nlet passes = 0\nw.register_hook(|g| autograd.queue_callback(|done| { passes += 1 }))\nw.sum().backward()\nassert(passes == 1)",
         run: |vm, args| match &mut vm.pass_ends {
             Some(ends) => {
@@ -213,7 +218,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "set_grad_enabled",
         receiver: "",
         signature: Signature { params: &[Param::new("mode", Kind::Bool)] },
-        doc: "Inside `with`, operations are recorded or not: `enable_grad()` or `no_grad()` by a value.\n\nSource: `torch.set_grad_enabled`.",
+        doc: "Inside `with`, operations are recorded if the argument is true: `enable_grad()` or `no_grad()`, \
+              chosen by a value.\n\nSource: `torch.set_grad_enabled`.",
         example: "let w = ones(2, requires_grad=true)\nlet training = false\nlet y = with set_grad_enabled(training) { w * 2 }\nassert(not y.requires_grad)",
         run: |_, args| Ok(mode("set_grad_enabled", matches!(args[0], Value::Bool(true)))),
     },
@@ -229,7 +235,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "autograd.detect_anomaly",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Inside `with`, a backward pass checks every gradient, and a nan is an error at the line of the operation whose gradient it is. Waits for the device after each operation: for debugging.\n\nSource: `torch.autograd.detect_anomaly`.",
+        doc: "Inside `with`, a backward pass checks every gradient. A nan is an error that points at the operation \
+              whose gradient it is. For debugging: it waits for the device after each operation.\n\nSource: `torch.autograd.detect_anomaly`.",
         example: "let x = tensor([4.0], requires_grad=true)\nwith autograd.detect_anomaly() { sqrt(x).sum().backward() }\nassert(x.grad.item() == 0.25)",
         run: |_, _| {
             Ok(Context::value("detect_anomaly", |vm| -> Result<Exit> {
@@ -278,7 +285,11 @@ pub static TABLE: &[NativeDef] = &[
         name: "grad",
         receiver: "",
         signature: FUNCTIONAL,
-        doc: "A function that gives the gradient of `f`, which returns one number, with respect to its argument: a tensor, or a record, list, tuple or dict of tensors, whose form the gradient has. `argnums` names another argument, or several; with `has_aux`, `f` returns `(loss, extra)` and the new function `(gradient, extra)`. Leaves that `f` does not use get zeros; what is no floating tensor gets `none`.\n\nSource: `torch.func.grad`.",
+        doc: "Returns a function that computes the gradient of `f`, which returns one number, with respect to its \
+              argument: a tensor, or a record, list, tuple or dict of tensors. The gradient has the form of the \
+              argument. `argnums` selects another argument, or several. With `has_aux`, `f` returns `(loss, \
+              extra)` and the new function `(gradient, extra)`. Tensors that `f` does not use get zeros; values \
+              that are not floating-point tensors get `none`.\n\nSource: `torch.func.grad`.",
         example: "let f = |w, x| ((w.a * x + w.b) ** 2).sum()\nlet g = grad(f)((a = ones(2), b = zeros(2)), tensor([1.0, 2.0]))\nassert(equal(g.a, [2.0, 8.0]) and equal(g.b, [2.0, 4.0]))\nassert(grad(grad(|x| (x ** 3).sum()))(tensor([2.0])).item() == 12)",
         run: |vm, args| forms::differentiating(vm, args, false),
     },
@@ -286,7 +297,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "value_and_grad",
         receiver: "",
         signature: FUNCTIONAL,
-        doc: "As `grad`, but the new function gives `(value, gradient)`; with `has_aux` `((value, extra), gradient)`.\n\nSource: `torch.func.grad_and_value`.",
+        doc: "Like `grad`, but the new function returns `(value, gradient)`, or `((value, extra), gradient)` with \
+              `has_aux`.\n\nSource: `torch.func.grad_and_value`.",
         example: "let (value, g) = value_and_grad(|x| (x * x).sum())(tensor([3.0]))\nassert(value.item() == 9 and g.item() == 6)",
         run: |vm, args| forms::differentiating(vm, args, true),
     },
@@ -316,7 +328,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "jacobian",
         receiver: "",
         signature: ARGNUMS,
-        doc: "A function that gives the derivatives of every element of `f(x)` with respect to every element of `x`: a tensor of the shape of `f(x)` followed by that of `x`. Of a record, list, tuple or dict of tensors, in its form; so also for each tensor of the result.\n\nSource: `torch.func.jacrev`.",
+        doc: "Returns a function that computes the derivatives of every element of `f(x)` with respect to every \
+              element of `x`: a tensor whose shape is that of `f(x)` followed by that of `x`. If `x` or the result \
+              is a record, list, tuple or dict of tensors, the derivatives have its form.\n\nSource: `torch.func.jacrev`.",
         example: "let j = jacobian(|x| x ** 2)(tensor([1.0, 2.0]))\nassert(equal(j, [[2.0, 0.0], [0.0, 4.0]]))\nlet of = jacobian(|p| p.a * p.b)((a = tensor([1.0, 2.0]), b = tensor(3.0)))\nassert(equal(of.b, [1.0, 2.0]))",
         run: |vm, args| forms::jacobian(vm, args, false),
     },
@@ -324,7 +338,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "hessian",
         receiver: "",
         signature: ARGNUMS,
-        doc: "A function that gives the second derivatives of `f`, which returns one number: a tensor of the shape of `x`, twice; of a record, list, tuple or dict of tensors, a record of such records: `h.a.b`.\n\nSource: `torch.func.hessian`.",
+        doc: "Returns a function that computes the second derivatives of `f`, which returns one number: a tensor \
+              whose shape is that of `x` twice. For a record of tensors, it returns a record of such records: \
+              `h.a.b`. The same holds for lists, tuples and dicts.\n\nSource: `torch.func.hessian`.",
         example: "let h = hessian(|x| (x ** 3).sum())(tensor([1.0, 2.0]))\nassert(equal(h, [[6.0, 0.0], [0.0, 12.0]]))",
         run: |vm, args| forms::jacobian(vm, args, true),
     },
@@ -340,7 +356,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "custom_gradient",
         receiver: "",
         signature: Signature { params: &[Param::new("forward", Kind::Any), Param::new("rule", Kind::Any)] },
-        doc: "A function whose gradient is written by hand. `forward(..args)` gives `(result, saved)`; `rule(saved, g)` gives the gradient of the argument from the result's: a tuple for several arguments, with `none` where there is none.\n\nSource: `torch.autograd.Function`.",
+        doc: "Returns a function whose gradient is written by hand. `forward(..args)` returns `(result, saved)`. \
+              `rule(saved, g)` computes the gradient of the argument from `g`, that of the result: for several \
+              arguments a tuple, with `none` for arguments without a gradient.\n\nSource: `torch.autograd.Function`.",
         example: "let f = custom_gradient(|x| { (exp(x), exp(x)) }, |saved, g| g * saved)\nlet x = zeros(2, requires_grad=true)\nf(x).sum().backward()\nassert(equal(x.grad, [1.0, 1.0]))",
         run: forms::custom,
     },

@@ -41,7 +41,7 @@ static NEEDS_FLOAT: Code = Code {
 static DTYPES_DIFFER: Code = Code {
     id: "E0361",
     kind: ErrorKind::Type,
-    title: "operands of two dtypes",
+    title: "operands have different dtypes",
     page: "Matrix products do not promote: both operands must have one dtype, so that no large copy is \
            made implicitly. Convert one of them: `a @ b.to(a.dtype)`.",
     example: "zeros(2, 2) @ zeros(2, 2, dtype=f64)",
@@ -77,7 +77,7 @@ static NOTHING_TO_REDUCE: Code = Code {
 static COUNTS_DIFFER: Code = Code {
     id: "E0411",
     kind: ErrorKind::Shape,
-    title: "another number of elements",
+    title: "wrong number of elements",
     page: "A tensor can be viewed with another shape only when that has as many elements. One extent may be \
            `-1`: it is inferred.",
     example: "zeros(2, 3).reshape(4, 2)",
@@ -105,7 +105,7 @@ static MATMUL_SHAPES: Code = Code {
 static WRONG_RANK: Code = Code {
     id: "E0414",
     kind: ErrorKind::Shape,
-    title: "another number of dimensions is needed",
+    title: "wrong number of dimensions",
     page: "The operation is defined for a certain number of dimensions. `unsqueeze` adds one, `squeeze` and \
            `flatten` remove some; `matmul` takes any.",
     example: "zeros(3).mm(zeros(3, 3))",
@@ -157,7 +157,7 @@ static CANNOT_EXPAND: Code = Code {
 static MASK_DIFFERS: Code = Code {
     id: "E0420",
     kind: ErrorKind::Index,
-    title: "a mask of another shape",
+    title: "a mask has the wrong shape",
     page: "A mask says for every element whether it is selected, so its shape must be that of the dimensions it \
            selects from.",
     example: "zeros(3)[tensor([true, false])]",

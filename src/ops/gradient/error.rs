@@ -21,16 +21,17 @@ static NOT_RECORDED: Code = Code {
     id: "E0380",
     kind: ErrorKind::Value,
     title: "the tensor requires no gradients",
-    page: "Gradients exist only of tensors that were computed from others that require them: made with \
-           `requires_grad=true`, by `x.requires_grad_()`, or an argument of `grad(f)`. Integers and bools have \
-           no gradients, and neither has what is computed inside `no_grad()` or from `x.detach()`.",
+    page: "Only tensors that require gradients, and tensors computed from them, have gradients. Tensors made with \
+           `requires_grad=true`, by `x.requires_grad_()`, and arguments of `grad(f)` require gradients. Integers \
+           and bools do not have gradients, and neither do tensors computed inside `no_grad()` or from \
+           `x.detach()`.",
     example: "ones(2).sum().backward()",
 };
 
 static BAD_GRADIENT: Code = Code {
     id: "E0381",
     kind: ErrorKind::Shape,
-    title: "a gradient of another form is needed",
+    title: "the gradient has the wrong form",
     page: "A gradient has the shape and the device of its tensor; between real dtypes it is converted. `y.backward()` without a gradient needs a \
            `y` with one real element, because only a real number has a single gradient; for others pass `gradient=`, or \
            sum them first.",
@@ -51,8 +52,8 @@ static CONSUMED: Code = Code {
     id: "E0383",
     kind: ErrorKind::Value,
     title: "the recorded operations were already used",
-    page: "A backward pass frees what it used of the record. To go through the same operations again, pass \
-           `retain_graph=true` to the first pass; or compute the value again.",
+    page: "A backward pass frees the record that it used. To go through the same operations again, pass \
+           `retain_graph=true` to the first pass, or compute the value again.",
     example: "let x = ones(2, requires_grad=true)\nlet y = exp(x).sum()\ny.backward()\ny.backward()",
 };
 
@@ -60,8 +61,8 @@ static OVERWRITTEN: Code = Code {
     id: "E0384",
     kind: ErrorKind::Value,
     title: "a tensor that a gradient needs was written in place",
-    page: "The gradient of an operation needs its operands or its result as they were, and one of them was \
-           written in place since. The labels show the operation and the write. Use the form without `_`, or \
+    page: "The gradient of an operation needs its operands or its result unchanged, but one of them has since been \
+           written in place. The labels show the operation and the write. Use the form without `_`, or \
            write into a copy: `x.clone()`.",
     example: "let x = ones(2, requires_grad=true)\nlet y = exp(x)\ny.add_(1)\ny.sum().backward()",
 };
@@ -87,7 +88,7 @@ static NAN_FOUND: Code = Code {
 static UNUSED: Code = Code {
     id: "E0387",
     kind: ErrorKind::Value,
-    title: "an input was not used",
+    title: "the outputs do not depend on an input",
     page: "`autograd.grad` was asked for the gradient of a tensor that the outputs do not depend on. If that is \
            intended, pass `allow_unused=true`, which gives `none` for it.",
     example: "let x = ones(2, requires_grad=true)\nlet w = ones(2, requires_grad=true)\nautograd.grad(x.sum(), [w])",
@@ -109,7 +110,7 @@ static LOST: Code = Code {
 static NO_PASS: Code = Code {
     id: "E0389",
     kind: ErrorKind::Value,
-    title: "no backward pass runs",
+    title: "no backward pass is running",
     page: "`autograd.queue_callback(f)` calls `f` at the end of the backward pass that runs. So only hooks may call \
            it: functions given to `x.register_hook` and `x.register_post_accumulate_grad_hook`.",
     example: "autograd.queue_callback(|done| print(done))",
@@ -122,7 +123,8 @@ pub fn requires_none(operand: usize, tensor: &Tensor) -> Error {
     let error = error.operand(operand, this_is(tensor.describe()));
     if tensor.dtype().is_float() || tensor.dtype().is_complex() {
         error.help(
-            "make what it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
+            "create the tensors that it is computed from with `requires_grad=true`, or call `x.requires_grad_()` \
+             first",
         )
     } else {
         error.help("only floats and complex numbers have gradients; convert with `x.to(f32)`")
@@ -274,7 +276,7 @@ pub fn bad_rule(count: usize) -> Error {
 /// Something is to be called at the end of a pass, and none runs.
 #[cold]
 pub fn no_pass() -> Error {
-    Error::new(&NO_PASS, "there is no backward pass to wait for the end of")
+    Error::new(&NO_PASS, "no backward pass is running")
         .help("call `autograd.queue_callback` in a hook of a tensor")
 }
 
