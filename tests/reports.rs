@@ -185,7 +185,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
         ),
         (
             "zeros(2).sum().backward()",
-            "E0380 this tensor requires no gradients; help: create the tensors that it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first",
+            "E0380 this tensor requires no gradients; help: create the tensors that it is computed from with `requires_grad=true`, or call `x.requires_grad_()` first; what is assigned inside `no_grad()`, `w = w - g`, requires none: write `w.sub_(g)`",
         ),
         (
             "zeros(3).sum(axis=0)",
@@ -263,4 +263,67 @@ fn the_argument_at_fault_is_labelled() {
     ] {
         assert_eq!(labels(script), label, "{script}");
     }
+}
+
+#[test]
+fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
+    let number = "numbers of the script have no methods";
+    for (script, help) in [
+        // A dtype or a device by position.
+        ("zeros((2, 3), f64)", "a dtype goes by name: `dtype=f32`"),
+        ("zeros(2, 3, f64)", "a dtype goes by name: `dtype=f32`"),
+        ("zeros(2, cpu)", "a device goes by name: `device=cuda:0`"),
+        ("arange(3, f64)", "a dtype goes by name: `dtype=f32`"),
+        ("tensor([1], f64)", "those after `*` go by name: `dtype=...`"),
+        ("full((2,), 1, f64)", "those after `*` go by name: `dtype=...`"),
+        ("[tensor][0]([1], f64)", "write `dtype=...` by name"),
+        // A layer's function that was not called.
+        (
+            "import nn\nnn.sequential(nn.linear(2, 2), nn.relu)(ones(1, 2))",
+            "in `nn.sequential` write `nn.relu()`",
+        ),
+        ("import nn\nnn.sequential(nn.sigmoid)(ones(1, 2))", "in `nn.sequential` write `nn.sigmoid()`"),
+        // Dicts and records.
+        ("let d = dict((a = 1))\nfor (k, v) in d { print(k) }", "`for (k, v) in d.items()` gives pairs"),
+        ("for (i, x) in [5, 6] { print(i) }", "`for (i, x) in enumerate(items)` gives positions"),
+        ("dict(a=1)", "`dict((a = ...))` makes a dict of one"),
+        ("let d = dict()\nd.a = 1", "`d[\"a\"] = x`"),
+        // Attributes of tensors on numbers.
+        ("(1.5 - 2.0).abs()", &format!("{number}: write `abs(x)`")),
+        ("(2).sqrt()", &format!("{number}: write `math.sqrt(x)`")),
+        ("(2.0).relu()", &format!("{number}: `relu(x)` takes a number too, and gives a tensor")),
+        ("(2.0).add_(1)", &format!("{number}: make a tensor of it, `tensor(x).add_(...)`")),
+        ("(2.0).item()", "it is a number already; leave this out"),
+        ("(2.0).shape", "`tensor(x).shape`"),
+        ("true.float()", "write `float(x)`"),
+        ("(1, 2).sum()", "`tensor(list(x)).sum(...)`"),
+        ("(0..3).sum()", "`tensor(list(x)).sum(...)`"),
+        // Names.
+        ("math.inf", "write `inf`"),
+        ("math.nan", "write `nan`"),
+        ("pad_sequence([ones(2)])", "PyTorch has it, Runnel not yet"),
+        ("sparse_csr_tensor(1)", "PyTorch has it, Runnel not yet"),
+        ("segment_reduce(1)", "PyTorch has it, Runnel not yet"),
+        ("ones(2).to_sparse()", "PyTorch has it, Runnel not yet"),
+        ("expit(ones(2))", "write `sigmoid(x)`"),
+        ("ones(2, 2).adjoint()", "write `x.mH`"),
+        ("ones(2).sum(axis=0)", "did you mean `dim`?"),
+    ] {
+        let said = said(script);
+        assert!(said.split_once("help: ").is_some_and(|(_, found)| found.contains(help)), "{script}\n{said}");
+    }
+}
+
+#[test]
+fn what_would_go_wrong_without_a_word_is_labelled() {
+    let script =
+        "let w = ones(2, requires_grad=true)\nw.sum().backward()\nwith no_grad() { w -= 0.1 * w.grad }";
+    let wanted = "E0390 `-=` gives the name a new tensor, and the parameter stays as it was\n\
+                  `w`: this is f32[2] on cuda:0, which has a gradient\n\
+                  help: write into it: `w.sub_(...)`; for a new tensor write `w = w - ...`";
+    assert_eq!(said(script), wanted);
+    let said_of_class = said("import nn\nprint(nn.cross_entropy(rand(2, 3), tensor([0, 5])))");
+    assert!(said_of_class.contains("of size 3 in `cross_entropy`"), "{said_of_class}");
+    let wanted = "E0301 `+` does not take an empty list\n`l`: this list is empty";
+    assert!(said("let l = []\nl += [1]").starts_with(wanted), "{}", said("let l = []\nl += [1]"));
 }

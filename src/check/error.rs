@@ -1,7 +1,8 @@
 //! The errors and warnings about names and calls: E02xx and W02xx.
 
+use super::foreign::{self, foreign_method, foreign_name};
+use super::scope::{Binding, Origin};
 use crate::base::{Code, Error, ErrorKind, Span, suggest};
-use crate::ops::table;
 
 const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
     Code { id, kind: ErrorKind::Name, title, page, example }
@@ -186,6 +187,25 @@ pub static NOT_WAITED_FOR: Code = Code {
               x.sum()\n}\nprint(total)",
 };
 
+/// A loop variable or parameter that is assigned and not read again.
+pub static LOST: Code = code(
+    "W0206",
+    "assigned value that is never read",
+    "The variable of a loop, or a parameter, gets a new value that nothing reads. The list that the loop runs over, and \
+     the caller's value, do not change: `x += y` is `x = x + y`. To change a tensor in place, write `x.add_(y)` or \
+     `x[..] += y`; to change a list, `items[i] = y`.",
+    "let ps = [zeros(2), zeros(2)]\nfor p in ps { p += 1 }\nprint(ps)",
+);
+
+/// `[0] * 3`, `found += [x]`
+pub static LIST_ARITHMETIC: Code = code(
+    "W0207",
+    "arithmetic with a list",
+    "Beside an arithmetic operator a list of numbers is a tensor: `[0] * 3` has one element, and `found += [x]` adds `x` to \
+     each element. `++` joins lists, `found.append(x)` adds one, and `full(n, 0)` is a tensor of equal elements.",
+    "let found = [1]\nfound += [2]\nprint(found)",
+);
+
 /// Every error of this phase.
 pub static CODES: &[&Code] = &[
     &UNKNOWN_NAME,
@@ -206,256 +226,14 @@ pub static CODES: &[&Code] = &[
 ];
 
 /// Every warning of this phase.
-pub static WARNINGS: &[&Code] = &[&UNUSED, &UNREACHABLE, &NO_EFFECT, &SHAPES_CLASH, &NOT_WAITED_FOR];
+pub static WARNINGS: &[&Code] =
+    &[&UNUSED, &UNREACHABLE, &NO_EFFECT, &SHAPES_CLASH, &NOT_WAITED_FOR, &LOST, &LIST_ARITHMETIC];
 
 fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
     match suggestion {
         Some(name) => error.help(format!("did you mean `{name}`?")),
         None => error,
     }
-}
-
-/// Names from other languages and libraries, and what to write in Runnel.
-const FOREIGN: &[(&[&str], &str)] = &[
-    (&["True", "TRUE"], "write `true`"),
-    (&["False", "FALSE"], "write `false`"),
-    (&["None", "null", "nil", "NULL", "undefined"], "write `none`"),
-    (
-        &["torch"],
-        "PyTorch's functions are in scope: write `zeros(2)` and `cuda.synchronize()`, without `torch.`",
-    ),
-    (
-        &["np", "numpy", "jnp", "cupy", "cp"],
-        "tensor functions are in scope: write `zeros(2)`, without a module",
-    ),
-    (
-        &["self", "this"],
-        "there are no classes: a record's function whose first parameter is `self` gets the record",
-    ),
-    (&["pass"], "an empty block is `{ }`"),
-    (&["float32"], "write `f32`"),
-    (&["float64", "double"], "write `f64`"),
-    (&["complex64", "cfloat"], "write `c64`"),
-    (&["complex128", "cdouble"], "write `c128`"),
-    (&["float16", "half"], "write `f16`"),
-    (&["bfloat16"], "write `bf16`"),
-    (&["int64", "long"], "write `i64`"),
-    (&["int32"], "write `i32`"),
-    (&["int16", "short"], "write `i16`"),
-    (&["int8"], "write `i8`"),
-    (&["uint8"], "write `u8`"),
-    (&["gpu"], "write `cuda`"),
-    (&["infinity", "Inf", "Infinity"], "write `inf`"),
-    (&["NaN", "NAN"], "write `nan`"),
-    (&["println", "printf", "echo"], "write `print(...)`"),
-    (&["xrange"], "write `0..n`, or `0..n by 2`"),
-    (&["length", "size"], "write `len(x)`"),
-    (
-        &["nn", "F", "optim", "functional", "Adam", "AdamW", "SGD"],
-        "write `import nn`: `nn.linear(3, 4)`, `nn.cross_entropy(x, y)`, `nn.adam(net)`",
-    ),
-    (
-        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter", "BatchNorm2d"],
-        "layers are functions of `nn`, in lower case: `nn.linear(3, 4)`, `nn.sequential(...)`; they give records with `forward = |self, x| ...`",
-    ),
-    (
-        &[
-            "CrossEntropyLoss",
-            "MSELoss",
-            "L1Loss",
-            "NLLLoss",
-            "BCELoss",
-            "BCEWithLogitsLoss",
-            "KLDivLoss",
-            "SmoothL1Loss",
-            "HuberLoss",
-            "CTCLoss",
-        ],
-        "losses are functions of `nn`: `nn.cross_entropy(x, y, weight=w)`, `nn.mse_loss(x, y)`",
-    ),
-    (
-        &["ModuleList", "ModuleDict", "ParameterList"],
-        "a list, a dict or a record holds layers and parameters: `(layers = [..], forward = |self, x| ...)`",
-    ),
-    (
-        &["utils", "init"],
-        "its functions are in `nn`: `nn.clip_grad_norm_(net, 1.0)`, `nn.xavier_uniform_(w)`",
-    ),
-    (&["copy"], "write `import nn`: `nn.deepcopy(net)`; `x.clone()` copies a tensor, `list(x)` a list"),
-    (
-        &["conv1d", "conv2d", "conv3d", "Conv2d", "max_pool2d", "avg_pool2d"],
-        "windows are views: `x.unfold(2, 3, 1).unfold(3, 3, 1)` has them, for `einsum` or `amax`",
-    ),
-    (
-        &["state_dict", "load_state_dict"],
-        "write `import nn`: `nn.state_dict(net)`, `nn.load_state_dict(net, load(\"model.safetensors\"))`",
-    ),
-    (
-        &["MultiheadAttention", "TransformerEncoderLayer"],
-        "write `import nn`: `nn.multi_head_attention(64, 4)`, `nn.transformer_encoder_layer(64, 4)`",
-    ),
-    (&["linalg"], "there are `norm`, `@`, `einsum`, `cross` and `outer`, and no decompositions yet"),
-    (&["inference_mode"], "write `with no_grad() { }`"),
-    (
-        &["vmap"],
-        "there is no `vmap` yet: elementwise work, `@` and reductions with `dim` take whole batches; `jacobian` differentiates vectors",
-    ),
-    (&["pi"], "write `math.pi`"),
-    (&["tau"], "write `math.tau`"),
-    (&["unfold"], "windows are views of a tensor: `x.unfold(dim, size, step)`"),
-    (&["vdot"], "write `(x.conj() * y).sum()`"),
-    (&["jit", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
-    (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
-    (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
-    (&["is_tensor", "isinstance"], "write `type(x) == \"tensor\"`"),
-    (&["tree", "pytree", "jax"], "write `tree_map(f, tree)` and `tree_leaves(tree)`"),
-    (&["open", "fopen"], "write `read(path)` for a text, `load(path)` for tensors"),
-    (&["plt", "pyplot", "matplotlib"], "write `plot.line(y)`, `plot.scatter(x, y)`, `plot.hist(x)`"),
-    (&["os", "sys"], "write `args()` for the arguments, `env(name)` for a variable of the environment"),
-    (&["CUDAGraph"], "write `Graph()`"),
-    (&["make_graphed_callables"], "write `cuda.graphed(function, args)`"),
-    (&["use_mem_pool"], "write `with mem_pool(pool) { }`"),
-    (&["DataParallel"], "write `import parallel` and `parallel.data_parallel(f, params, batch)`"),
-    (&["DataLoader"], "write `import data` and `data.loader(dataset)`"),
-    (
-        &["ExternalStream"],
-        "streams of other libraries come from the program that embeds Runnel: `Engine::external_stream`",
-    ),
-];
-
-/// Methods and attributes from other languages, and what to write in Runnel.
-const FOREIGN_METHODS: &[(&[&str], &str)] = &[
-    (&["length", "size", "len", "__len__"], "write `len(x)`"),
-    (&["push", "push_back", "add", "append_"], "write `list.append(x)`"),
-    (&["zero_grad"], "set the gradients to `none`: `w.grad = none`, or call `zero_grad()` of the optimiser"),
-    (&["grad_fn"], "`x.is_leaf` and `x.requires_grad` say whether a tensor was computed from others"),
-    (
-        &["parameters", "named_parameters"],
-        "write `import nn` and `nn.parameters(net)`; `nn.state_dict(net)` has the names",
-    ),
-    (&["has", "contains", "includes", "containsKey", "has_key"], "write `x in container`"),
-    (&["toUpperCase", "uppercase"], "write `text.upper()`"),
-    (&["toLowerCase", "lowercase"], "write `text.lower()`"),
-    (&["toString", "to_string"], "write `str(x)`"),
-    (&["forEach", "each"], "write `for x in xs { ... }`"),
-    (&["data"], "write `x.detach()`"),
-    (&["type"], "write `x.to(f32)` for another dtype, `x.dtype` for its own"),
-    (&["resize_"], "a name takes the new view: `x = x.reshape(2, 3)`"),
-    (&["where"], "write `where(condition, x, other)`"),
-];
-
-/// Functions and methods of PyTorch that do not exist yet.
-const MISSING: &[(&[&str], &str)] = &[
-    (
-        &[
-            "inverse",
-            "inv",
-            "pinverse",
-            "det",
-            "logdet",
-            "slogdet",
-            "svd",
-            "qr",
-            "eig",
-            "eigh",
-            "cholesky",
-            "cholesky_solve",
-            "lstsq",
-            "lu",
-            "matrix_exp",
-        ],
-        "there are no decompositions of matrices yet",
-    ),
-    (
-        &[
-            "stft",
-            "istft",
-            "hann_window",
-            "hamming_window",
-            "blackman_window",
-            "bartlett_window",
-            "kaiser_window",
-        ],
-        "PyTorch has it, Runnel not yet: `x.unfold(0, size, step)` has windows, for `fft`",
-    ),
-    (
-        &[
-            "fold",
-            "interpolate",
-            "grid_sample",
-            "affine_grid",
-            "matrix_power",
-            "multi_dot",
-            "chain_matmul",
-            "polygamma",
-            "igamma",
-            "select_scatter",
-            "slice_scatter",
-            "diagonal_scatter",
-            "renorm",
-            "frexp",
-            "nextafter",
-            "lcm",
-            "gcd",
-            "i0",
-            "poisson",
-            "as_strided",
-            "as_strided_",
-            "set_",
-            "special",
-            "unravel_index",
-        ],
-        "PyTorch has it, Runnel not yet",
-    ),
-];
-
-fn missing(name: &str) -> Option<&'static str> {
-    MISSING.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help)
-}
-
-/// What to write for an attribute of another language, of a value of this type with the attributes `known`.
-pub fn foreign_attribute(found: &str, name: &str, known: &[&str]) -> Option<String> {
-    match found {
-        "record" if known.contains(&"forward") => of_network(name),
-        "record" | "module" => None,
-        "tensor" => foreign_method(name).or_else(|| missing(name)).map(str::to_string),
-        _ => foreign_method(name).map(str::to_string),
-    }
-}
-
-/// What to write for a method of PyTorch's modules, which are records.
-fn of_network(name: &str) -> Option<String> {
-    Some(match name {
-        "train" | "eval" => format!("records do not change: `net = nn.{name}(net)`"),
-        "parameters" | "named_parameters" | "buffers" | "named_buffers" | "modules" | "named_modules"
-        | "state_dict" | "load_state_dict" | "apply" | "zero_grad" | "requires_grad_" => {
-            format!("write `nn.{name}(net)`")
-        }
-        "children" | "named_children" => "write `nn.modules(net)`, or name the fields".into(),
-        "to" | "cuda" | "cpu" | "half" | "double" | "bfloat16" => {
-            "write `net = nn.to(net, cuda:0)`, or with a dtype".into()
-        }
-        "register_buffer" | "register_parameter" | "add_module" => {
-            "tensors and layers are fields of the record: `net = (..net, mask = x)`".into()
-        }
-        _ => return None,
-    })
-}
-
-/// What to write for a method or attribute of another language.
-fn foreign_method(name: &str) -> Option<&'static str> {
-    let own = FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
-    own.or_else(|| table::foreign(name).filter(|op| op.form.method).map(|op| op.foreign.help))
-}
-
-/// Parameter names of other libraries.
-const FOREIGN_ARGUMENTS: &[(&str, &str)] =
-    &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
-
-fn foreign_name(name: &str) -> Option<&'static str> {
-    let own = FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
-    let own = own.or_else(|| missing(name));
-    own.or_else(|| table::foreign(name).filter(|op| op.form.function).map(|op| op.foreign.help))
 }
 
 /// An undefined name; `library` is a library that defines it or has this name.
@@ -471,12 +249,7 @@ pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>, lib
     if let Some(help) = foreign_name(name) {
         return error.help(help);
     }
-    let misspelt = || {
-        let own = FOREIGN.iter().flat_map(|(names, _)| names.iter().copied());
-        let operations = table::all().filter(|op| op.form.function);
-        let known = own.chain(operations.flat_map(|op| op.foreign.names.iter().copied()));
-        suggest(name, known.filter(|known| known.len() > 4)).and_then(foreign_name)
-    };
+    let misspelt = || suggest(name, foreign::names().filter(|known| known.len() > 4)).and_then(foreign_name);
     // `f33`
     let width = name.trim_start_matches("bf").trim_start_matches(['f', 'i', 'u', 'c']);
     let is_dtype =
@@ -547,6 +320,9 @@ pub(super) fn unknown_member(
         Owner::Value(of) => (format!("a {of}"), of),
     };
     let error = Error::new(&UNKNOWN_MEMBER, format!("{shown} has no `{name}`")).at(span, "");
+    if matches!(name, "inf" | "nan") {
+        return error.help(format!("it is a word of the language: write `{name}`"));
+    }
     if let Some(help) = meant(name, elsewhere) {
         return error.help(help);
     }
@@ -565,8 +341,10 @@ pub(super) fn unknown_argument(
 ) -> Error {
     let has =
         |param: &str| signature.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == param);
-    let own = FOREIGN_ARGUMENTS.iter().find(|(foreign, own)| *foreign == name && has(own));
-    let help = match own.map(|(_, own)| *own).or(suggestion) {
+    let help = match foreign::argument(name).filter(|own| has(own)).or(suggestion) {
+        _ if function == "dict" => {
+            format!("names are fields of a record: `dict(({name} = ...))` makes a dict of one")
+        }
         Some(other) => format!("did you mean `{other}`? the parameters are `{function}{signature}`"),
         None => format!("the parameters are `{function}{signature}`"),
     };
@@ -587,7 +365,12 @@ pub(super) fn extra_argument(
         format!("`{function}` takes {} by position, {given} {verb} given", count(takes)),
     )
     .at(span, "this is one too many")
-    .help(format!("the parameters are `{function}{signature}`"))
+    .help(match foreign::by_name(signature) {
+        Some(name) => {
+            format!("the parameters are `{function}{signature}`; those after `*` go by name: `{name}=...`")
+        }
+        None => format!("the parameters are `{function}{signature}`"),
+    })
 }
 
 pub(super) fn missing_argument(span: Span, function: &str, names: &[&str], signature: &str) -> Error {
@@ -674,6 +457,33 @@ pub(super) fn unused(span: Span, what: &str, name: &str) -> Error {
         .help(format!("remove it, or rename it to `_{name}`"))
 }
 
+/// `update`: by `+=` and the like.
+pub(super) fn lost(span: Span, binding: &Binding, update: bool) -> Error {
+    let name = &binding.name;
+    let what = if matches!(binding.origin, Origin::Param) { "the parameter " } else { "the variable " };
+    let help = match update {
+        true => format!(
+            "to change a tensor in place, write `{name}.add_(...)`, `{name}.sub_(...)`, or `{name}[..] += ...`"
+        ),
+        false => "an element is changed by its position: `items[i] = ...`".to_string(),
+    };
+    Error::new(&LOST, format!("the value that {what}`{name}` gets here is never read"))
+        .at(span, "only this name changes")
+        .help(help)
+}
+
+pub(super) fn repeated(span: Span) -> Error {
+    Error::new(&LIST_ARITHMETIC, "this is a product, not a repetition")
+        .at(span, "it gives a tensor of one element")
+        .help("`full(n, 0)` is a tensor of equal elements, `map(|_| 0, 0..n)` a list")
+}
+
+pub(super) fn added(span: Span, name: &str) -> Error {
+    Error::new(&LIST_ARITHMETIC, "this is a sum, not a joined list")
+        .at(span, "this is added to each element")
+        .help(format!("write `{name}.append(...)`, or `{name} = {name} ++ [...]`"))
+}
+
 /// An operation that fails, with the message of the failure.
 pub(super) fn shapes_clash(here: Span, message: String, labels: Vec<(Span, String)>, help: String) -> Error {
     let error = Error::new(&SHAPES_CLASH, message).help(help);
@@ -710,25 +520,4 @@ pub(super) fn no_effect(span: Span) -> Error {
     Error::new(&NO_EFFECT, "the result of this comparison is not used")
         .at(span, "")
         .help("write `=` to assign")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{FOREIGN, MISSING};
-
-    #[test]
-    fn no_name_that_exists_is_called_foreign() {
-        let natives = || crate::library::NATIVES.iter().flat_map(|(_, natives)| natives.iter());
-        let there = |name: &str| {
-            let op = crate::ops::table::find(name).is_some_and(|op| op.form.function);
-            op || natives().any(|native| native.name == name && native.receiver.is_empty())
-        };
-        let is_method = |name: &str| crate::ops::table::find(name).is_some_and(|op| op.form.method);
-        for name in MISSING.iter().flat_map(|(names, _)| *names) {
-            assert!(!is_method(name), "{name}");
-        }
-        for name in FOREIGN.iter().chain(MISSING).flat_map(|(names, _)| *names) {
-            assert!(!there(name), "{name}");
-        }
-    }
 }

@@ -14,7 +14,9 @@ mod called;
 mod constants;
 pub mod error;
 mod flow;
+pub mod foreign;
 pub mod imports;
+mod lists;
 mod scope;
 mod streams;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Names and their scopes.
 
 use crate::base::Span;
-use crate::syntax::ast::{Function, Pattern, PatternKind, Stmt, StmtKind};
+use crate::syntax::ast::{Expr, ExprKind, Function, Pattern, PatternKind, Stmt, StmtKind};
 use foldhash::HashMap;
 use std::rc::Rc;
 
@@ -37,6 +37,28 @@ pub struct Binding {
     pub rebound: bool,
     /// True at the top level, where other code may read it.
     pub top: bool,
+    /// True if its `let` gives it a list literal.
+    pub list: bool,
+    /// Number of functions and of loops around it.
+    inside: (usize, usize),
+    /// The position of the last read.
+    read: u32,
+    /// True if a nested function or `defer` reads it, which may run later.
+    captured: bool,
+}
+
+/// An assignment to a variable of a loop or to a parameter.
+pub struct Store {
+    /// The binding.
+    pub id: Id,
+    /// The name in the assignment.
+    pub span: Span,
+    /// True for `+=` and the like.
+    pub update: bool,
+    /// The end of the statement.
+    end: u32,
+    /// The start of the outermost loop around it that is inside the scope of the name.
+    repeats_from: Option<u32>,
 }
 
 /// The bindings of a program, and the binding of each use.
@@ -78,6 +100,11 @@ pub struct Names {
     pub scopes: Vec<Scope>,
     /// Number of open functions.
     pub level: usize,
+    /// The positions of the open loops, those outside of open functions too.
+    pub loops: Vec<u32>,
+    /// True inside of `defer`.
+    pub deferred: bool,
+    stores: Vec<Store>,
 }
 
 /// The result of a lookup.
@@ -90,7 +117,56 @@ pub enum Found {
     Nothing,
 }
 
+impl Binding {
+    fn new(name: &Rc<str>, span: Span, origin: Origin, inside: (usize, usize)) -> Binding {
+        Binding {
+            name: name.clone(),
+            span,
+            origin,
+            used: false,
+            rebound: false,
+            top: false,
+            list: false,
+            inside,
+            read: 0,
+            captured: false,
+        }
+    }
+}
+
 impl Names {
+    /// Notes that a binding is read.
+    pub fn read(&mut self, id: Id, at: u32) {
+        let (level, deferred) = (self.level, self.deferred);
+        let binding = &mut self.bindings[id];
+        binding.read = binding.read.max(at);
+        binding.captured |= deferred || level > binding.inside.0;
+    }
+
+    /// Notes that the statement `stmt` assigns to a name.
+    pub fn store(&mut self, target: &Expr, stmt: Span, update: bool) {
+        let ExprKind::Name(name) = &target.kind else { return };
+        let Found::Bound(id) = self.find(name) else { return };
+        let (span, end) = (target.span, stmt.hi);
+        if update {
+            self.read(id, span.lo);
+        }
+        let binding = &self.bindings[id];
+        if matches!(binding.origin, Origin::Local | Origin::Param) && binding.inside.0 == self.level {
+            let repeats_from = self.loops.get(binding.inside.1).copied();
+            self.stores.push(Store { id, span, update, end, repeats_from });
+        }
+    }
+
+    /// The assignments whose values nothing reads.
+    pub fn lost(&self) -> impl Iterator<Item = (&Store, &Binding)> {
+        let all = self.stores.iter().map(|store| (store, &self.bindings[store.id]));
+        all.filter(|(store, binding)| {
+            let read_from = store.repeats_from.unwrap_or(store.end);
+            !binding.captured && binding.read < read_from && !binding.name.starts_with('_')
+        })
+    }
+
     /// Opens a scope whose statements are `body`.
     pub fn open(&mut self, body: &[Stmt]) {
         let top = self.scopes.is_empty();
@@ -104,7 +180,8 @@ impl Names {
                     self.bindings[id].rebound = true;
                 }
                 ids.push(self.bindings.len());
-                self.bindings.push(Binding { name: name.clone(), span, origin, used: false, rebound, top });
+                let inside = (self.level, self.loops.len());
+                self.bindings.push(Binding { rebound, top, ..Binding::new(name, span, origin, inside) });
             };
             match &stmt.kind {
                 StmtKind::Let(pattern, _) => {
@@ -141,8 +218,7 @@ impl Names {
     /// Binds a name that no statement has declared: a parameter, a loop variable.
     pub fn bind_local(&mut self, name: &Rc<str>, span: Span, origin: Origin) {
         let id = self.bindings.len();
-        let binding = Binding { name: name.clone(), span, origin, used: false, rebound: false, top: false };
-        self.bindings.push(binding);
+        self.bindings.push(Binding::new(name, span, origin, (self.level, self.loops.len())));
         if let Some(scope) = self.scopes.last_mut() {
             scope.bound.insert(name.clone(), id);
         }

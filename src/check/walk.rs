@@ -6,6 +6,7 @@ use super::bind::{self, Given};
 use super::error::Owner;
 use super::flow;
 use super::imports::Imports;
+use super::lists;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
 use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
 use crate::base::{self, Span, stack, stop};
@@ -160,6 +161,9 @@ impl<'c> Walk<'c> {
                 self.warnings.push(error::unused(binding.span, what, &binding.name));
             }
         }
+        for (store, binding) in self.names.lost() {
+            self.warnings.push(error::lost(store.span, binding, store.update));
+        }
         let mut errors = self.errors.in_order();
         errors.truncate(MAX_ERRORS);
         let warnings = self.warnings.in_order();
@@ -264,10 +268,12 @@ impl<'c> Walk<'c> {
                 self.pattern_values(pattern);
                 self.once(pattern);
                 bound_names(pattern, &mut |name, _| self.names.bind(name));
+                lists::note(&mut self.names, pattern, e);
             }
             StmtKind::Assign(target, e) => {
                 self.expr(e);
                 self.target(target);
+                self.names.store(target, stmt.span, false);
                 // `x = none` releases the value of `x`, which was there to be held.
                 if let (ExprKind::None, ExprKind::Name(name)) = (&e.kind, &target.kind)
                     && let Found::Bound(id) = self.names.find(name)
@@ -279,6 +285,8 @@ impl<'c> Walk<'c> {
                 self.expr(e);
                 if let ExprKind::Name(name) = &target.kind {
                     self.assigned(name, target.span, true);
+                    self.names.store(target, stmt.span, true);
+                    self.warnings.extend(lists::added(&self.names, name, stmt));
                 } else {
                     self.expr(target);
                 }
@@ -289,10 +297,12 @@ impl<'c> Walk<'c> {
             }
             StmtKind::For(pattern, e, body) => self.for_loop(pattern, e, body),
             StmtKind::While(e, body) => {
+                self.names.loops.push(stmt.span.lo);
                 self.expr(e);
                 self.loops += 1;
                 self.block(body);
                 self.loops -= 1;
+                self.names.loops.pop();
             }
             StmtKind::Break => self.jump(stmt.span, "break"),
             StmtKind::Continue => self.jump(stmt.span, "continue"),
@@ -305,8 +315,9 @@ impl<'c> Walk<'c> {
             StmtKind::Throw(e) | StmtKind::Expr(e) | StmtKind::Discard(e) => self.expr(e),
             StmtKind::Defer(e) => {
                 let loops = std::mem::take(&mut self.loops);
+                let deferred = std::mem::replace(&mut self.names.deferred, true);
                 self.expr(e);
-                self.loops = loops;
+                (self.loops, self.names.deferred) = (loops, deferred);
             }
             StmtKind::Import(import) => self.import(import),
             StmtKind::Test(_, body) => self.test(body),
@@ -323,10 +334,12 @@ impl<'c> Walk<'c> {
     fn for_loop(&mut self, pattern: &Pattern, e: &Expr, body: &Block) {
         self.expr(e);
         self.names.open(&[]);
+        self.names.loops.push(body.span.lo);
         self.bind_pattern(pattern);
         self.loops += 1;
         self.block(body);
         self.loops -= 1;
+        self.names.loops.pop();
         self.names.close();
     }
 
@@ -501,6 +514,7 @@ impl<'c> Walk<'c> {
         if self.ended {
             return;
         }
+        self.warnings.extend(lists::repeated(e));
         match &e.kind {
             ExprKind::Name(name) => {
                 self.name(name, e.span);
@@ -627,6 +641,7 @@ impl<'c> Walk<'c> {
         match self.names.find(name) {
             Found::Bound(id) => {
                 self.names.bindings[id].used = true;
+                self.names.read(id, span.lo);
                 if let Some(uses) = &mut self.uses {
                     uses.insert(span.lo, id);
                 }

@@ -73,6 +73,19 @@ pub static TABLE: &[NativeDef] = &[
     },
     float_function!("sqrt", "The square root; nan below zero.", "assert(math.sqrt(9) == 3.0)", f64::sqrt),
     float_function!("exp", "e to the power of `x`.", "assert(math.exp(0) == 1.0)", f64::exp),
+    float_function!("exp2", "2 to the power of `x`.", "assert(math.exp2(3) == 8.0)", f64::exp2),
+    float_function!(
+        "degrees",
+        "Radians as degrees.",
+        "assert(math.degrees(math.pi) == 180.0)",
+        f64::to_degrees
+    ),
+    float_function!(
+        "radians",
+        "Degrees as radians.",
+        "assert(math.radians(180) == math.pi)",
+        f64::to_radians
+    ),
     float_function!("log2", "The logarithm to base 2.", "assert(math.log2(8) == 3.0)", f64::log2),
     float_function!("log10", "The logarithm to base 10.", "assert(math.log10(100) == 2.0)", f64::log10),
     float_function!("log1p", "`log(1 + x)`, exact near zero.", "assert(math.log1p(0) == 0.0)", f64::ln_1p),
@@ -159,6 +172,62 @@ pub static TABLE: &[NativeDef] = &[
                 .map(Value::Int)
                 .map_err(|_| error::bad_value(0, "the divisor does not fit in an int"))
         },
+    },
+    NativeDef {
+        name: "math.factorial",
+        receiver: "",
+        signature: takes(&[Param::new("n", Kind::Int)]),
+        doc: "The product of the ints from 1 to `n`, up to 20.",
+        example: "assert(math.factorial(5) == 120 and math.factorial(0) == 1)",
+        run: |_, args| {
+            let n = args[0].as_int().unwrap_or(0);
+            if n < 0 {
+                return Err(
+                    error::bad_value(0, "the factorial of an int below 0").help("pass an int from 0 to 20")
+                );
+            }
+            let product = (2..=n.min(21)).try_fold(1_i64, i64::checked_mul);
+            product.map(Value::Int).ok_or_else(|| {
+                error::bad_value(0, format!("the factorial of {n} does not fit in an int"))
+                    .help("`lgamma(x + 1)` is the logarithm of a factorial")
+            })
+        },
+    },
+    NativeDef {
+        name: "math.comb",
+        receiver: "",
+        signature: takes(&[Param::new("n", Kind::Int), Param::new("k", Kind::Int)]),
+        doc: "How many ways there are to choose `k` of `n` things; 0 if `k` is more than `n`.",
+        example: "assert(math.comb(5, 2) == 10 and math.comb(2, 3) == 0)",
+        run: |_, args| {
+            let (n, k) = (args[0].as_int().unwrap_or(0), args[1].as_int().unwrap_or(0));
+            if n < 0 || k < 0 {
+                let at = usize::from(n >= 0);
+                return Err(error::bad_value(at, "a choice of fewer than 0").help("pass ints from 0 on"));
+            }
+            if k > n {
+                return Ok(Value::Int(0));
+            }
+            // Beyond 66 steps no number of choices fits in an int, and each step is exact.
+            let k = i128::from(k.min(n - k));
+            let step = |product: i128, i| {
+                let next = product.checked_mul(i128::from(n) - k + i)? / i;
+                (next <= i128::from(i64::MAX)).then_some(next)
+            };
+            let found = (1..=k).try_fold(1, step).and_then(|found| i64::try_from(found).ok());
+            found.map(Value::Int).ok_or_else(|| {
+                error::bad_value(0, "the number of choices does not fit in an int")
+                    .help("`lgamma` gives the logarithm of a factorial")
+            })
+        },
+    },
+    NativeDef {
+        name: "math.isfinite",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Float)]),
+        doc: "Whether a number is neither infinite nor nan.",
+        example: "assert(math.isfinite(1.5) and not math.isfinite(inf))",
+        run: |_, args| Ok(Value::Bool(args[0].as_float().is_some_and(f64::is_finite))),
     },
     NativeDef {
         name: "math.isnan",

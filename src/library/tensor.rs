@@ -97,7 +97,40 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
             applied(vm, &Value::Tensor(tensor), "transpose", &[Arg::Int(-2), Arg::Int(-1)])
         },
     },
+    AttributeDef {
+        name: "mH",
+        receiver: "tensor",
+        doc: "The conjugate of `mT`: each matrix of a batch transposed and conjugated.",
+        example: "let z = complex([[1.0, 2.0]], [[3.0, 4.0]])\nassert(equal(z.mH.imag, [[-3.0], [-4.0]]))",
+        read: |vm, v| conjugated(vm, v, "mH"),
+    },
+    AttributeDef {
+        name: "H",
+        receiver: "tensor",
+        doc: "A matrix transposed and conjugated.",
+        example: "let z = complex([[1.0, 2.0]], [[3.0, 4.0]])\nassert(equal(z.H.imag, [[-3.0], [-4.0]]))",
+        read: |vm, v| {
+            let rank = of(vm, v)?.rank();
+            if rank != 2 {
+                let message = format!("`H` takes a matrix, and this tensor has {rank} dimensions");
+                return Err(crate::ops::error::bad_value(0, message, "`x.mH` takes batches of matrices"));
+            }
+            conjugated(vm, v, "H")
+        },
+    },
 ];
+
+/// The last two dimensions swapped, and the conjugate of that.
+fn conjugated(vm: &mut Vm, value: &Value, name: &str) -> Result<Value> {
+    let tensor = of(vm, value)?;
+    if tensor.rank() < 2 {
+        let message =
+            format!("`{name}` swaps the last two dimensions, and this tensor has {}", tensor.rank());
+        return Err(crate::ops::error::bad_value(0, message, "`unsqueeze` adds a dimension"));
+    }
+    let swapped = applied(vm, &Value::Tensor(tensor), "transpose", &[Arg::Int(-2), Arg::Int(-1)])?;
+    applied(vm, &swapped, "conj", &[])
+}
 
 /// Adds operations, operators and attributes.
 pub(super) fn add(natives: &mut Natives) {

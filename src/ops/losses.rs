@@ -69,7 +69,8 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let class = call(rt, "where", &[t(&counts), t(target), Arg::Int(0)])?;
     let class = to(rt, &class, Dtype::I64)?;
     let class = call(rt, "unsqueeze", &[t(&class), Arg::Int(dim as i64)])?;
-    let picked = call(rt, "gather", &[t(x), Arg::Int(dim as i64), t(&class)])?;
+    // Under this name an error reports a class that there is not.
+    let picked = super::index::gather_along(rt, "cross_entropy", x, &class, dim)?;
     let picked = row(rt, &picked)?;
     let picked = to(rt, &picked, wide)?;
     let loss = call(rt, "sub", &[t(&logsumexp), t(&picked)])?;

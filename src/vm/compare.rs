@@ -12,8 +12,12 @@ use crate::syntax::ast::Binary;
 /// Maximum depth of compared containers.
 const DEPTH: u32 = 200;
 
-/// `left == right` for anything but tensors; values of different types are unequal.
-pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
+/// Whether two values are equal; those of different types are not. A tensor is equal to itself, and to a number or
+/// another tensor of one element if `==` is true, which reads it.
+///
+/// # Errors
+/// E0327 for a number or tensor beside a tensor of several elements.
+pub fn equal(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
     if let Some(order) = number_order(left, right) {
         return Ok(order == Some(Ordering::Equal));
     }
@@ -41,7 +45,7 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
             if a.len() != b.len() {
                 return Ok(false);
             }
-            nested(vm, || {
+            nested(vm, |vm| {
                 for (key, value) in a.iter() {
                     vm.walk(1)?;
                     match b.get(key.value()) {
@@ -57,7 +61,12 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
         (Value::Bound(a), Value::Bound(b)) => std::rc::Rc::ptr_eq(a, b),
         (Value::Module(a), Value::Module(b)) => std::rc::Rc::ptr_eq(a, b),
         (Value::Error(a), Value::Error(b)) => std::rc::Rc::ptr_eq(a, b),
-        (Value::Tensor(a), Value::Tensor(b)) => a.same(b),
+        (Value::Tensor(a), Value::Tensor(b)) if a.same(b) => true,
+        (Value::Tensor(_), other) | (other, Value::Tensor(_))
+            if matches!(other, Value::Tensor(_)) || other.as_scalar().is_some() =>
+        {
+            return tensors(vm, left, right);
+        }
         (Value::Object(a), Value::Object(b)) => {
             let same_type = a.get().type_name() == b.get().type_name();
             let own = if same_type { a.get().equals(b.get()) } else { None };
@@ -67,11 +76,24 @@ pub fn equal(vm: &Vm, left: &Value, right: &Value) -> Result<bool> {
     })
 }
 
-fn sequences(vm: &Vm, a: &[Value], b: &[Value]) -> Result<bool> {
+/// Whether a tensor of one element and a number, or another such tensor, are equal.
+fn tensors(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
+    let shown = |value: &Value| match value {
+        Value::Tensor(tensor) => tensor.describe().to_string(),
+        other => error::a(other.type_name()),
+    };
+    if [left, right].into_iter().any(|v| matches!(v, Value::Tensor(t) if t.count() != 1)) {
+        return Err(error::ambiguous(&shown(left), &shown(right)));
+    }
+    let equal = vm.tensor_binary(Binary::Eq, left.clone(), right.clone())?;
+    vm.truth(&equal)
+}
+
+fn sequences(vm: &mut Vm, a: &[Value], b: &[Value]) -> Result<bool> {
     if a.len() != b.len() {
         return Ok(false);
     }
-    nested(vm, || {
+    nested(vm, |vm| {
         for (a, b) in a.iter().zip(b) {
             vm.walk(1)?;
             if !equal(vm, a, b)? {
@@ -102,14 +124,17 @@ fn text_order(vm: &Vm, a: &str, b: &str) -> Result<Ordering> {
     Ok(a.len().cmp(&b.len()))
 }
 
-fn nested<T>(vm: &Vm, body: impl FnOnce() -> Result<T>) -> Result<T> {
+fn nested<V: std::ops::Deref<Target = Vm>, T>(
+    mut vm: V,
+    body: impl FnOnce(&mut V) -> Result<T>,
+) -> Result<T> {
     let depth = vm.nesting.get();
     if depth >= DEPTH {
         return Err(error::nesting("a value that is compared"));
     }
     vm.walk(1)?;
     vm.nesting.set(depth + 1);
-    let result = body();
+    let result = body(&mut vm);
     vm.nesting.set(depth);
     result
 }
@@ -150,7 +175,7 @@ fn compare(vm: &Vm, left: &Value, right: &Value) -> Result<Option<Ordering>> {
 }
 
 fn lexical(vm: &Vm, a: &[Value], b: &[Value]) -> Result<Option<Ordering>> {
-    nested(vm, || {
+    nested(vm, |vm| {
         for (a, b) in a.iter().zip(b) {
             vm.walk(1)?;
             match compare(vm, a, b)? {
@@ -163,8 +188,8 @@ fn lexical(vm: &Vm, a: &[Value], b: &[Value]) -> Result<Option<Ordering>> {
 }
 
 /// `item in container`.
-pub fn contains(vm: &Vm, container: &Value, item: &Value) -> Result<bool> {
-    let any = |items: &[Value]| {
+pub fn contains(vm: &mut Vm, container: &Value, item: &Value) -> Result<bool> {
+    let mut any = |items: &[Value]| {
         for value in items {
             vm.walk(1)?;
             if equal(vm, value, item)? {

@@ -5,93 +5,14 @@
 //! can only fail at run time have their own codes.
 
 mod codes;
+mod operands;
 
 pub use codes::*;
+use operands::how_to_pass;
+pub use operands::{ambiguous, argument_type, empty_operand, no_order, operator_types, unary_type};
 
 use crate::base::{Error, Place, Span, counted, suggest, this_is};
 use std::rc::Rc;
-
-/// `+` is not defined for str and int.
-#[cold]
-pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
-    let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {} and {}", a(left), a(right)))
-        .operand(0, this_is(a(left)))
-        .operand(1, this_is(a(right)));
-    match (op, left, right) {
-        ("+" | "++", "str", _) | ("+" | "++", _, "str") => {
-            error.help("write the value into the text: `\"{x}\"`, or convert it with `str(x)`")
-        }
-        ("+", "tuple" | "record" | "dict", _) => error.help("join tuples and lists with `++`"),
-        ("++", ..) => error.help("`++` joins two lists, two tuples or two strings"),
-        ("in" | "not in", ..) => {
-            error.help("the right side of `in` is a list, a tuple, a dict, a range, a str or a tensor")
-        }
-        (_, "str", _) | (_, _, "str") => error.help("read the number in a text with `int(x)` or `float(x)`"),
-        (_, "none", _) | (_, _, "none") => error.help("test for it first: `if x == none { ... }`"),
-        (_, "list", _) | (_, _, "list") => {
-            error.help("only lists of numbers take arithmetic; `map(|x| ..., list)` works on each element")
-        }
-        _ => error.help(format!("numbers, tensors and lists of numbers are operands of `{op}`")),
-    }
-}
-
-/// `-` is not defined for str.
-#[cold]
-pub fn unary_type(op: &str, operand: &str) -> Error {
-    let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
-        .operand(0, this_is(a(operand)));
-    match operand {
-        "str" => error.help("read the number in a text with `int(x)` or `float(x)`"),
-        _ => error.help(format!("`{op}` takes a number, a tensor or a list of numbers")),
-    }
-}
-
-/// Two values inside a container cannot be ordered, or do not support an operator.
-#[cold]
-pub fn no_order(left: &str, right: &str) -> Error {
-    Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
-        .help("numbers can be compared with each other, and so can texts, and lists or tuples of them")
-}
-
-/// The argument of the `index`-th parameter, `name`, has the wrong type.
-#[cold]
-pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, found: &str) -> Error {
-    Error::new(&ARGUMENT_TYPE, format!("`{name}` of `{function}` is {expected}, not {}", a(found)))
-        .operand(index, this_is(a(found)))
-        .help(how_to_pass(function, expected, found))
-}
-
-/// What to write when the argument has another type.
-fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
-    match (expected, found) {
-        ("a str", _) => "convert it: `str(x)`".to_string(),
-        ("an int", "str") => "read the number in the text: `int(x)`".to_string(),
-        ("an int", "float") => "convert it: `int(x)`, or divide with `//` for an int".to_string(),
-        ("an int" | "a float" | "a number" | "a tensor or a number", "tensor") => {
-            "read the one element of a tensor: `x.item()`".to_string()
-        }
-        ("a float" | "a number" | "a tensor or a number", "str") => {
-            "read the number in the text: `float(x)`".to_string()
-        }
-        ("a bool", _) => "write `true`, `false` or a comparison".to_string(),
-        ("a tensor" | "a tensor or a number", "list" | "tuple") => {
-            "make one: `tensor([...])`, or join several with `stack` or `cat`".to_string()
-        }
-        ("a tensor" | "a list of tensors", "none") => {
-            "the value is missing: was it ever assigned?".to_string()
-        }
-        ("a dtype", _) => "write a dtype, such as `f32` or `i64`".to_string(),
-        ("a device", _) => "write `cpu`, `cuda`, or `cuda:1`".to_string(),
-        ("a stream", _) => "write `Stream()`, or `cuda.current_stream()`".to_string(),
-        ("an event", _) => "write `Event()`".to_string(),
-        ("a function", _) => "write the name of a function, or `|x| ...`".to_string(),
-        (kind, _) if kind.starts_with("a shape") => "write ints: `2, 3` or `[2, 3]`".to_string(),
-        ("a dimension or a list of them", _) => {
-            "write an int or a list of ints: `dim=0`, `dim=[0, 1]`".to_string()
-        }
-        _ => format!("`runnel doc {function}` shows what it takes"),
-    }
-}
 
 /// An element of the list passed as the `index`-th parameter, `name`, has the wrong type.
 #[cold]
@@ -121,7 +42,14 @@ pub fn argument_extra(function: &str, taken: usize, given: usize, signature: &st
     let too_many = if given == taken + 1 { "this one is too many" } else { "these are too many" };
     Error::new(&ARGUMENT_EXTRA, format!("`{function}` takes {}, not {given}", counted(taken, "argument")))
         .label(Place::Arguments(taken, given), too_many)
-        .help(format!("it is called as `{function}{signature}`"))
+        .help(match crate::check::foreign::by_name(signature) {
+            Some(name) => format!("it is called as `{function}{signature}`; write `{name}=...` by name"),
+            // `nn.relu` in place of `nn.relu()`.
+            None if signature == "()" && crate::ops::table::find(function).is_some() => {
+                format!("it is called as `{function}()`, which makes a layer: in `nn.sequential` write `nn.{function}()`")
+            }
+            None => format!("it is called as `{function}{signature}`"),
+        })
 }
 
 /// A named argument that matches no parameter.
@@ -177,7 +105,7 @@ pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item =
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, this_is(a(found)));
-    if let Some(help) = crate::check::error::foreign_attribute(found, name, &known) {
+    if let Some(help) = crate::check::foreign::foreign_attribute(found, name, &known) {
         return error.help(help);
     }
     match (suggest(name, known.iter().copied()), known.as_slice()) {
@@ -285,9 +213,14 @@ pub fn no_key(key: &str) -> Error {
 /// A value that cannot be a key.
 #[cold]
 pub fn bad_key(found: &str) -> Error {
-    Error::new(&BAD_KEY, format!("{} cannot be a dict key", a(found)))
-        .operand(1, this_is(a(found)))
-        .help("keys are none, bools, numbers, strings and tuples of them")
+    Error::new(&BAD_KEY, format!("{} cannot be a dict key", a(found))).operand(1, this_is(a(found))).help(
+        match found {
+            "tensor" => {
+                "keys are none, bools, numbers, strings and tuples of them: `x.item()` reads a number"
+            }
+            _ => "keys are none, bools, numbers, strings and tuples of them",
+        },
+    )
 }
 
 /// A value does not match a pattern.
@@ -341,7 +274,14 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             format!("{} has no elements to bind", a(found)),
             "this takes a value apart".to_string(),
             this_is(a(found)),
-            "bind the whole value to one name".to_string(),
+            match *found {
+                "str" => "bind the whole value to one name; a dict gives its keys: `for (k, v) in d.items()` gives pairs",
+                "int" | "float" | "bool" => {
+                    "bind the whole value to one name; `for (i, x) in enumerate(items)` gives positions"
+                }
+                _ => "bind the whole value to one name",
+            }
+            .to_string(),
         ),
     };
     Error::new(&UNPACK, message).label(Place::Here, takes).operand(0, is).help(help)

@@ -109,6 +109,8 @@ pub struct Places {
     /// Registers from this one on are dead after the instruction. It releases its operands among them, so
     /// that intermediate tensors are freed as soon as they have been used.
     pub dead_from: Vec<u16>,
+    /// Instructions that must not replace a tensor with a gradient: `w -= g` as an optimiser does; sorted.
+    pub updates: Vec<u32>,
 }
 
 /// A variable in a register, or in the cell there, for a range of instructions.

@@ -19,6 +19,7 @@ pub mod error;
 pub mod format;
 mod function;
 mod globals;
+mod habits;
 mod heap;
 mod key;
 mod limits;

@@ -378,6 +378,11 @@ impl Vm {
         if value.is_none() && param.default == crate::ops::signature::Default::None {
             return Ok(Arg::None);
         }
+        if let (Kind::Dtype | Kind::Any, Value::Native(native)) = (param.kind, &value)
+            && let Some(dtype) = super::habits::dtype_of(native)
+        {
+            return Ok(Arg::Dtype(dtype));
+        }
         let found = match (param.kind, &value) {
             (Kind::Tensor, _) => self.as_tensor(&value, near)?.map(Arg::Tensor),
             (Kind::TensorOrNumber, Value::Tensor(_) | Value::List(_)) => {
@@ -446,7 +451,7 @@ impl Vm {
                 self.ints(list)?.map(Arg::Ints)
             }
             (Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int, None) => {
-                items.iter().map(Value::as_int).collect::<Option<_>>().map(Arg::Ints)
+                self.each_int(items)?.map(Arg::Ints)
             }
             (_, Some(list)) => self.tensors(list, near)?.map(Arg::Tensors),
             (_, None) => self.each_tensor(items, near)?.map(Arg::Tensors),
@@ -473,10 +478,21 @@ impl Vm {
             Value::List(_) | Value::Tuple(_) => {
                 let items = self.collect(value)?;
                 self.charge(items.len())?;
-                Ok(items.iter().map(Value::as_int).collect())
+                self.each_int(&items)
             }
             _ => Ok(None),
         }
+    }
+
+    /// Ints, and tensors of one int, which are read.
+    fn each_int(&mut self, items: &[Value]) -> Result<Option<Vec<i64>>> {
+        let int = |item: &Value| match item {
+            Value::Tensor(t) if t.count() == 1 && t.dtype().is_int() => {
+                self.rt.item(t).map(|scalar| Some(scalar.as_i64()))
+            }
+            other => Ok(other.as_int()),
+        };
+        items.iter().map(int).collect()
     }
 
     fn tensors(&mut self, value: &Value, near: Option<DeviceId>) -> Result<Option<Vec<Tensor>>> {
@@ -546,7 +562,7 @@ pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Err
     }
 }
 
-fn is_arithmetic(op: Binary) -> bool {
+pub(super) fn is_arithmetic(op: Binary) -> bool {
     !matches!(op, Binary::Join | Binary::In | Binary::NotIn | Binary::Eq | Binary::Ne) && !is_order(op)
 }
 
@@ -756,7 +772,9 @@ fn misfit_of(kind: Kind, items: &[Value]) -> Option<(usize, &'static str)> {
         }
         _ => true,
     };
-    let found = items.iter().enumerate().find(|(_, value)| !fits(value));
+    let by_name = |(_, value): &(usize, &Value)| matches!(value, Value::Dtype(_) | Value::Device(_));
+    let found = items.iter().enumerate().filter(|(_, value)| !fits(value));
+    let found = found.clone().find(by_name).or_else(|| found.clone().next());
     found.map(|(at, value)| (at, value.type_name()))
 }
 

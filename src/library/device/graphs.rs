@@ -236,6 +236,7 @@ fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()
                     return differs(&format!("a tensor like the captured one, {}", fixed.describe()));
                 }
             }
+            (Value::Tensor(_), _) | (_, Value::Tensor(_)) => return differs("the value that was captured"),
             (fixed, given) if compare::equal(vm, fixed, given)? => {}
             _ => return differs("the value that was captured"),
         }

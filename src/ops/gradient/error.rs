@@ -15,6 +15,7 @@ pub static CODES: &[&Code] = &[
     &UNUSED,
     &LOST,
     &NO_PASS,
+    &REBOUND,
 ];
 
 static NOT_RECORDED: Code = Code {
@@ -116,6 +117,28 @@ static NO_PASS: Code = Code {
     example: "autograd.queue_callback(|done| print(done))",
 };
 
+static REBOUND: Code = Code {
+    id: "E0390",
+    kind: ErrorKind::Value,
+    title: "a parameter would be replaced instead of updated",
+    page: "`w -= g` is `w = w - g`: it gives the name a new tensor. In PyTorch it writes into the tensor. Where a tensor \
+           that has a gradient is updated like this inside `no_grad()`, or as the variable of a loop, the parameter would \
+           stay as it was and nothing would train. Write in place: `w.sub_(g)`. If a new tensor is meant, write \
+           `w = w - g`.",
+    example: "let w = ones(2, requires_grad=true)\nw.sum().backward()\nwith no_grad() { w -= 0.1 * w.grad }",
+};
+
+/// A parameter is the left operand of `operator=`, such as `-=`; `method` does the same in place.
+#[cold]
+pub fn rebound(operator: &str, method: &str, tensor: &Tensor) -> Error {
+    Error::new(
+        &REBOUND,
+        format!("`{operator}=` gives the name a new tensor, and the parameter stays as it was"),
+    )
+    .operand(0, format!("this is {}, which has a gradient", tensor.describe()))
+    .help(format!("write into it: `w.{method}(...)`; for a new tensor write `w = w {operator} ...`"))
+}
+
 /// The tensor at an operand requires no gradients.
 #[cold]
 pub fn requires_none(operand: usize, tensor: &Tensor) -> Error {
@@ -124,7 +147,8 @@ pub fn requires_none(operand: usize, tensor: &Tensor) -> Error {
     if tensor.dtype().is_float() || tensor.dtype().is_complex() {
         error.help(
             "create the tensors that it is computed from with `requires_grad=true`, or call `x.requires_grad_()` \
-             first",
+             first; \
+             what is assigned inside `no_grad()`, `w = w - g`, requires none: write `w.sub_(g)`",
         )
     } else {
         error.help("only floats and complex numbers have gradients; convert with `x.to(f32)`")

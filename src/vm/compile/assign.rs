@@ -61,6 +61,7 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     /// `target op= value`: the target's parts are evaluated once.
     pub(super) fn update(&mut self, target: &'a Expr, op: Binary, value: &'a Expr, span: Span) -> Result<()> {
+        let kept = self.is_kept(target);
         self.temporary(|c| {
             let spans = vec![target.span, value.span];
             if let ExprKind::Name(name) = &target.kind
@@ -81,7 +82,10 @@ impl<'a> Compiler<'_, '_, 'a> {
                     (Binary::Div, _, Some(k)) => Op::DivK { dst, a, k },
                     _ => binary_op(op, dst, a, c.operand(value)?),
                 };
-                c.emit_at(op, span, spans, dead);
+                let at = c.emit_at(op, span, spans, dead);
+                if kept {
+                    c.last().places.updates.push(at as u32);
+                }
                 return Ok(());
             }
             let temporaries = c.last().next;
@@ -100,9 +104,20 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             let dead = c.last().next;
             let b = c.operand(value)?;
-            c.emit_at(binary_op(op, dst, dst, b), span, spans, dead);
+            let at = c.emit_at(binary_op(op, dst, dst, b), span, spans, dead);
+            if kept {
+                c.last().places.updates.push(at as u32);
+            }
             c.store(target, dst, value.span, temporaries)
         })
+    }
+
+    /// Whether an update of `target` must not replace a tensor with a gradient: inside `no_grad()`, and where a
+    /// variable of a `for` would be all that changes. PyTorch's optimisers write in place there.
+    fn is_kept(&mut self, target: &Expr) -> bool {
+        let function = self.last();
+        let of_loop = |name: &Rc<str>| function.loops.iter().any(|l| l.names.contains(name));
+        function.unrecorded > 0 || matches!(&target.kind, ExprKind::Name(name) if of_loop(name))
     }
 
     /// Evaluates the parts of `target` and stores `src`, which is released if it is among the registers from

@@ -121,6 +121,8 @@ struct Function<'a> {
     variable: Reg,
     loops: Vec<Loop>,
     exits: Vec<Exit<'a>>,
+    /// How many blocks of `with no_grad()` are open.
+    unrecorded: usize,
     /// Names mentioned by nested functions.
     inner: NameSet,
     /// The current span.
@@ -132,6 +134,8 @@ struct Loop {
     breaks: Vec<usize>,
     continues: Vec<usize>,
     exits: usize,
+    /// The variables of a `for`.
+    names: Vec<Rc<str>>,
     /// The first register of its body.
     from: Reg,
 }
@@ -319,6 +323,7 @@ impl Function<'_> {
             variable: 0,
             loops: Vec::new(),
             exits: Vec::new(),
+            unrecorded: 0,
             inner,
             here,
         }

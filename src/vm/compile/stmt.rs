@@ -10,6 +10,7 @@ use super::expr::{not_compiled, writes_late};
 use super::scope::Scope;
 use super::{Compiler, Exit, Loop, Reg};
 use crate::base::{Result, Span};
+use crate::check::bound_names;
 use crate::syntax::ast::*;
 
 /// A `defer` whose block has not ended.
@@ -254,6 +255,9 @@ impl<'a> Compiler<'_, '_, 'a> {
         let dst = self.temp()?;
         self.open_scope();
         self.begin_loop(dst + 1);
+        if let Some(inner) = self.last().loops.last_mut() {
+            bound_names(pattern, &mut |name, _| inner.names.push(Rc::clone(name)));
+        }
         match numbered {
             Some((first, second, _)) => {
                 // The position after the element.
@@ -344,7 +348,13 @@ impl<'a> Compiler<'_, '_, 'a> {
 
     fn begin_loop(&mut self, from: Reg) {
         let exits = self.last().exits.len();
-        self.last().loops.push(Loop { breaks: Vec::new(), continues: Vec::new(), exits, from });
+        self.last().loops.push(Loop {
+            breaks: Vec::new(),
+            continues: Vec::new(),
+            exits,
+            names: Vec::new(),
+            from,
+        });
     }
 
     /// `break` and `continue`.

@@ -7,7 +7,7 @@
 
 use super::super::compare::{contains, equal, order};
 use super::super::value::Value;
-use super::super::{Vm, charge, error};
+use super::super::{Vm, charge, error, habits};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
@@ -56,6 +56,9 @@ pub fn symbol(op: Binary) -> &'static str {
 pub fn binary(vm: &mut Vm, op: Binary, left: Value, right: Value) -> Result<Value> {
     if let (Some(a), Some(b)) = (number(&left), number(&right)) {
         return numbers(op, a, b);
+    }
+    if let Some(index) = habits::empty_operand(op, &left, &right) {
+        return Err(error::empty_operand(symbol(op), index));
     }
     if vm.takes_tensor(op, &left, &right) {
         return vm.tensor_binary(op, left, right);

@@ -235,6 +235,12 @@ impl Vm {
             other => {
                 let what = error::a(other.type_name());
                 let message = format!("`{name}` of {what} cannot be assigned to");
+                if let Value::Dict(_) = other {
+                    return Err(error::not_assignable(
+                        message,
+                        format!("a key is written with brackets: `d[\"{name}\"] = x`"),
+                    ));
+                }
                 Err(error::not_assignable(
                     message,
                     "records, modules and the objects of an embedding program have fields to assign",

@@ -7,7 +7,7 @@ use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
 use super::super::limits::STEP;
 use super::super::value::Value;
-use super::super::{Vm, error, tensors};
+use super::super::{Vm, error, habits, tensors};
 use super::calls::MethodCall;
 use super::registers::set;
 use super::{Flow, Left, arith, steps};
@@ -25,7 +25,12 @@ impl Vm {
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
         self.calls.top = base + proto.registers as usize;
         self.rt.enter(proto.places.span(at));
-        let flow = self.worked(STEP).and_then(|()| self.instruction(proto.code[at], base, at, proto));
+        let flow = match proto.places.updates.is_empty() {
+            true => Ok(()),
+            false => self.keep_parameter(proto.code[at], base, at, proto),
+        };
+        let flow = flow.and_then(|()| self.worked(STEP));
+        let flow = flow.and_then(|()| self.instruction(proto.code[at], base, at, proto));
         self.tell(base, at);
         match flow {
             Ok(flow) => flow,
@@ -33,6 +38,26 @@ impl Vm {
                 self.calls.left = Left::Error(error);
                 Flow::Raise
             }
+        }
+    }
+
+    /// Refuses `w -= g` where it would silently replace a parameter instead of writing into it.
+    fn keep_parameter(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<()> {
+        let (left, op) = match op {
+            Op::Add { a, .. } | Op::AddInt { a, .. } | Op::AddK { a, .. } => (a, Binary::Add),
+            Op::Sub { a, .. } | Op::SubInt { a, .. } | Op::SubK { a, .. } => (a, Binary::Sub),
+            Op::Mul { a, .. } | Op::MulK { a, .. } => (a, Binary::Mul),
+            Op::Div { a, .. } | Op::DivK { a, .. } => (a, Binary::Div),
+            Op::FloorDiv { a, .. } => (a, Binary::FloorDiv),
+            Op::Mod { a, .. } => (a, Binary::Mod),
+            Op::Binary { op, a, .. } => (a, arith::BINARY[op as usize]),
+            _ => return Ok(()),
+        };
+        match &self.calls.stack[base + left as usize] {
+            Value::Tensor(tensor) if proto.places.updates.binary_search(&(at as u32)).is_ok() => {
+                habits::keep_parameter(&mut self.rt, op, tensor)
+            }
+            _ => Ok(()),
         }
     }
 

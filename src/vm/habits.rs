@@ -1,0 +1,49 @@
+//! What users of PyTorch and Python write by habit: what of it is taken, and what is refused because it would do
+//! something else without a word.
+
+use super::function::Native;
+use super::run::arith::symbol;
+use super::tensors::is_arithmetic;
+use super::value::Value;
+use crate::array::Dtype;
+use crate::base::Result;
+use crate::ops::gradient;
+use crate::plan::Runtime;
+use crate::syntax::ast::Binary;
+use crate::tensor::Tensor;
+
+/// The dtype that the function `int` or `float` stands for, as in PyTorch.
+pub(super) fn dtype_of(native: &Native) -> Option<Dtype> {
+    match &*native.name {
+        "int" => Some(Dtype::I64),
+        "float" => Some(Dtype::F64),
+        _ => None,
+    }
+}
+
+/// Which operand of an arithmetic operator is an empty list.
+pub(super) fn empty_operand(op: Binary, left: &Value, right: &Value) -> Option<usize> {
+    let empty = |v: &Value| matches!(v, Value::List(list) if list.is_empty());
+    let found = [left, right].into_iter().position(empty)?;
+    let fits = |v: &Value| v.as_scalar().is_some() || matches!(v, Value::List(_) | Value::Tensor(_));
+    (is_arithmetic(op) && fits(left) && fits(right)).then_some(found)
+}
+
+/// Refuses the left operand of `op=` if it is a leaf that has a gradient.
+pub(super) fn keep_parameter(rt: &mut Runtime, op: Binary, tensor: &Tensor) -> Result<()> {
+    let trained = gradient::requires_gradient(rt, tensor) && gradient::is_leaf(rt, tensor);
+    if !trained || gradient::gradient_of(rt, tensor).is_none() {
+        return Ok(());
+    }
+    let method = match op {
+        Binary::Add => "add_",
+        Binary::Sub => "sub_",
+        Binary::Mul => "mul_",
+        Binary::Div => "div_",
+        Binary::FloorDiv => "floor_divide_",
+        Binary::Mod => "remainder_",
+        Binary::Pow => "pow_",
+        _ => "copy_",
+    };
+    Err(gradient::error::rebound(symbol(op), method, tensor))
+}
