@@ -252,7 +252,7 @@ fn calls_fit_the_parameters() {
         (
             "sum(1, 2, true, f32)",
             "E0207@16..19 `sum` takes 3 arguments by position, 4 are given | the parameters are \
-             `sum(x, dim=none, keepdim=false, *, dtype=none)`",
+             `sum(x, dim=none, keepdim=false, *, dtype=none)`; those after `*` go by name: `dtype=...`",
         ),
         (
             "1 |> relu(2)",
