@@ -316,10 +316,9 @@ fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
 
 #[test]
 fn what_would_go_wrong_without_a_word_is_labelled() {
-    let script =
-        "let w = ones(2, requires_grad=true)\nw.sum().backward()\nwith no_grad() { w -= 0.1 * w.grad }";
+    let script = "let w = ones(2, requires_grad=true)\nw.sum().backward()\nfor p in [w] { with no_grad() { p -= 0.1 * p.grad } }";
     let wanted = "E0390 `-=` gives the name a new tensor, and the parameter stays as it was\n\
-                  `w`: this is f32[2] on cuda:0, which has a gradient\n\
+                  `p`: this is f32[2] on cuda:0, which has a gradient\n\
                   help: write into it: `w.sub_(...)`; for a new tensor write `w = w - ...`";
     assert_eq!(said(script), wanted);
     let said_of_class = said("import nn\nprint(nn.cross_entropy(rand(2, 3), tensor([0, 5])))");

@@ -121,11 +121,10 @@ static REBOUND: Code = Code {
     id: "E0390",
     kind: ErrorKind::Value,
     title: "a parameter would be replaced instead of updated",
-    page: "`w -= g` is `w = w - g`: it gives the name a new tensor. In PyTorch it writes into the tensor. Where a tensor \
-           that has a gradient is updated like this inside `no_grad()`, or as the variable of a loop, the parameter would \
-           stay as it was and nothing would train. Write in place: `w.sub_(g)`. If a new tensor is meant, write \
-           `w = w - g`.",
-    example: "let w = ones(2, requires_grad=true)\nw.sum().backward()\nwith no_grad() { w -= 0.1 * w.grad }",
+    page: "`w -= g` is `w = w - g`: it gives the name a new tensor. In PyTorch it writes into the tensor. For the \
+           variable of a loop over parameters that have gradients, the parameters would stay as they were and nothing \
+           would train. Write in place: `w.sub_(g)`. If a new tensor is meant, write `w = w - g`.",
+    example: "let w = ones(2, requires_grad=true)\nw.sum().backward()\nfor p in [w] {\n    with no_grad() { p -= 0.1 * p.grad }\n}",
 };
 
 /// A parameter is the left operand of `operator=`, such as `-=`; `method` does the same in place.

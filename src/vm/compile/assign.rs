@@ -112,12 +112,12 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Whether an update of `target` must not replace a tensor with a gradient: inside `no_grad()`, and where a
-    /// variable of a `for` would be all that changes. PyTorch's optimisers write in place there.
+    /// Whether an update of `target` must not replace a tensor with a gradient: where the variable of a `for` would be
+    /// all that changes. PyTorch's optimisers write in place there.
     fn is_kept(&mut self, target: &Expr) -> bool {
         let function = self.last();
         let of_loop = |name: &Rc<str>| function.loops.iter().any(|l| l.names.contains(name));
-        function.unrecorded > 0 || matches!(&target.kind, ExprKind::Name(name) if of_loop(name))
+        matches!(&target.kind, ExprKind::Name(name) if of_loop(name))
     }
 
     /// Evaluates the parts of `target` and stores `src`, which is released if it is among the registers from

@@ -600,10 +600,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             })?;
             self.last().exits.push(Exit::Context);
         }
-        let unrecorded = contexts.iter().filter(|context| stops_recording(context)).count();
-        self.last().unrecorded += unrecorded;
         self.block(block, Some(dst))?;
-        self.last().unrecorded -= unrecorded;
         let exits = &mut self.last().exits;
         exits.truncate(exits.len() - contexts.len());
         let count = u16::try_from(contexts.len()).map_err(|_| error::function_size())?;
@@ -663,12 +660,6 @@ pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
         Binary::Mod => Op::Mod { dst, a, b },
         _ => Op::Binary { op: op as u8, dst, a, b },
     }
-}
-
-/// Whether a context is `no_grad()`.
-fn stops_recording(context: &Expr) -> bool {
-    let ExprKind::Call(callee, _) = &context.kind else { return false };
-    matches!(&callee.kind, ExprKind::Name(name) if &**name == "no_grad")
 }
 
 /// Whether a value may be the only owner of memory.

@@ -121,8 +121,6 @@ struct Function<'a> {
     variable: Reg,
     loops: Vec<Loop>,
     exits: Vec<Exit<'a>>,
-    /// How many blocks of `with no_grad()` are open.
-    unrecorded: usize,
     /// Names mentioned by nested functions.
     inner: NameSet,
     /// The current span.
@@ -323,7 +321,6 @@ impl Function<'_> {
             variable: 0,
             loops: Vec::new(),
             exits: Vec::new(),
-            unrecorded: 0,
             inner,
             here,
         }
