@@ -113,7 +113,8 @@ mod tests {
             let thread = std::thread::Builder::new().stack_size(size);
             let (top, below) = thread.spawn(|| (left(), deeper(20))).unwrap().join().unwrap();
             if top != usize::MAX {
-                assert!(top <= size + (64 << 10) && top > size / 2, "{top} of {size}");
+                // The C library gives a new thread a cached stack of up to four times the size.
+                assert!(top <= 4 * size + (64 << 10) && top > size / 2, "{top} of {size}");
                 assert!(below + 20_000 <= top, "{below} of {top}");
             }
         }

@@ -112,10 +112,11 @@ pub fn reduced(b: &Back<'_>) {
             return b.g();
         }
         let ids = b.x(2);
-        let ones = b.g().does("ones_like");
-        let start = if own { ones.clone() } else { ones.zeros_like() };
-        let each = b
-            .op("ones", &[Arg::Ints(ids.shape()), Arg::Dtype(ones.dtype()), Arg::Device(b.result(0).device)]);
+        // Complex sums are divided by real counts.
+        let (count, device) = (b.g().dtype().real(), b.result(0).device);
+        let full = |name, shape| b.op(name, &[Arg::Ints(shape), Arg::Dtype(count), Arg::Device(device)]);
+        let start = full(if own { "ones" } else { "zeros" }, b.g().shape());
+        let each = full("ones", ids.shape());
         let counts = start.call("scatter_add", &[b.arg(1), ids.arg(), each.arg()]);
         b.g() / counts.call("clamp_min", &[Arg::Int(1)])
     };
