@@ -4,8 +4,10 @@
 // where sources are combined in sorted order): an element of the index moves a whole row of inner elements.
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
-// source, 6 index, 7 out, 8 winners or sorted targets, 9 sorted positions, 10 the target for dropped
-// elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12 the numbers of extremes), 15 size and 16 number of the dtype
+// source, 6 index, 7 out, 8 winners (0 if all sources are one element) or sorted targets, 9 sorted positions, or 1 if targets have
+// many sources and 2 to clear winners, 10 the target for dropped elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12
+// the numbers of extremes; 12 partial results, 13 those of this pass and 14 the logarithm of how many sorted positions one is made of
+// where a combination has an order), 15 size and 16 number of the dtype
 // and 17 whether extremes are the least, if these are known at launch, then the layout from kernel/kinds. A target is an
 // offset in `out`, in elements, of the first inner element.
 
@@ -69,19 +71,29 @@ INLINE void store(const ScatterParams& p, u64 address, @ACC@ value) { @STORE@; }
 #endif
 
 #if @MODE@ == 0
-// The last element for each target: the greatest position, plus one.
+// The last element for each target: the greatest position, plus one. The last elements come first, so that where targets have
+// many sources, most of them find that they have lost and wait for no other.
 extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ ScatterParams p) {
-    const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
+    const Index thread = (Index)blockIdx.x * 256 + threadIdx.x;
+    if (thread >= (Index)p.w[0]) return;
+    const Index i = (Index)p.w[0] - 1 - thread;
+    // Of many targets, only those that have a source are cleared, by a pass before.
+    const bool clears = p.w[9] == 2;
     u64 target;
-    if (i < (Index)p.w[0] && target_of(p, i, true, target)) {
-        atomicMax(&memory<Index>(p.w[8])[target], (Index)(i + 1));
+    if (!target_of(p, i, !clears, target)) return;
+    Index* winner = &memory<Index>(p.w[8])[target];
+    if (clears) {
+        *winner = 0;
+    } else if (p.w[9] == 0 || *winner < i + 1) {
+        atomicMax(winner, (Index)(i + 1));
     }
 }
 extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
+    const bool same = p.w[8] == 0;
     u64 target;
-    if (i < (Index)p.w[0] && target_of(p, i, false, target)
-        && memory<const Index>(p.w[8])[target] == (Index)(i + 1)) {
+    if (i < (Index)p.w[0] && target_of(p, i, same, target)
+        && (same || memory<const Index>(p.w[8])[target] == (Index)(i + 1))) {
         memory<Bits>(p.w[7])[target] = source_of(p, i);
     }
 }
@@ -364,42 +376,98 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + (u64)target * SIZE, sum);
 }
 #else
-// After the sort: a thread for each inner element of the first element of each run combines the run, in ascending
-// order of position. Loads do not depend on the sums, so that many are in flight.
+// After the sort: the note in kernel/kinds/scatter/ordered.rs. A run is the sources of a target. It is cut into chunks of parts
+// from its own first element: of elements in the first pass, then of partial results, each made of the same number of sorted
+// positions. A thread combines the chunks that begin among as many positions as a part has, for one inner element.
+#define CHUNK_LOG @CHUNK_LOG@
+#define CHUNK (1 << CHUNK_LOG)
 typedef @ACC@ Acc;
+typedef @PARTIAL@ Partial;
 INLINE Acc combination(Acc a, Acc b) { return @COMBINE@; }
 // Rounded to the dtype after every step, as on the host.
 INLINE Acc combine(const ScatterParams& p, Acc a, Acc b) {
     const Acc combined = combination(a, b);
     return @ROUNDED@;
 }
+INLINE Partial combined(const ScatterParams& p, Partial a, Acc b) { return @KEEP@(combine(p, @KEPT@(a), b)); }
+// Where the run of a target begins, which contains the position `high`.
+INLINE u64 run_start(const Key* keys, Key target, u64 high) {
+    u64 low = 0;
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if (keys[middle] < target) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+// A run and the one before it may both have a chunk that begins among the same positions.
+INLINE u64 place_of(const ScatterParams& p, u64 number, bool begins, Index j) {
+    return (2 * number + begins) * p.w[11] + (u64)j;
+}
 extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_constant__ ScatterParams p) {
     const Index thread = (Index)blockIdx.x * 256 + threadIdx.x;
-    const Index count = (Index)p.w[0];
     const Index inner = (Index)p.w[11];
-    const Index i = thread / inner;
-    if (i >= count) return;
+    const u64 window = thread / inner;
+    const Index j = thread - (Index)window * inner;
+    const u32 shift = (u32)p.w[14];
+    const u64 count = p.w[0], unit = (u64)1 << shift, begin = window << shift;
+    if (begin >= count) return;
     const Key* keys = memory<const Key>(p.w[8]);
     const Count* positions = memory<const Count>(p.w[9]);
-    const Key target = keys[i];
-    if ((u64)target == p.w[10] || (i > 0 && keys[i - 1] == target)) return;
-    const Index j = thread - i * inner;
+    const Partial* partial = memory<const Partial>(p.w[12]);
 @INNER@
     const u64 source = p.w[5] + (u64)(@INNER_SOURCE@) * SIZE;
-    const u64 out = p.w[7] + (u64)target * SIZE + (u64)(@INNER_OUT@) * SIZE;
-    Acc sum = load(p, out);
-    Index k = i;
-    for (; k + 8 <= count && keys[k + 7] == target; k += 8) {
-        Acc values[8];
-        #pragma unroll
-        for (int n = 0; n < 8; n++) values[n] = load(p, source + (u64)source_offset(p, (Index)positions[k + n]) * SIZE);
-        #pragma unroll
-        for (int n = 0; n < 8; n++) sum = combine(p, sum, values[n]);
+    const u64 out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
+    // The run that goes on here; then the last one that begins here, which is the only one of more than one part.
+    #pragma unroll 1
+    for (int begins = 0; begins < 2; begins++) {
+        const u64 at = begins == 0 ? begin : (begin + unit < count ? begin + unit : count) - 1;
+        const Key target = keys[at];
+        if ((u64)target == p.w[10]) continue;
+        const bool goes_on = begin > 0 && keys[begin - 1] == target;
+        if (goes_on != (begins == 0)) continue;
+        // Most runs are shorter than a chunk.
+        if (begins == 0 && (begin < CHUNK || keys[begin - CHUNK] != target)) continue;
+        const u64 start = shift == 0 && begins == 1 ? at : run_start(keys, target, at);
+        u64 item = window - (start >> shift), k = start + (item << shift);
+        if (item % CHUNK != 0 || k >= count || keys[k] != target) continue;
+        const u64 number = (start >> shift >> CHUNK_LOG) + (item >> CHUNK_LOG), last = item + CHUNK;
+        // Bits, because NVRTC 12.0 does not terminate on a struct that a loop changes.
+        Partial sum;
+        if (shift == 0) {
+            sum = @KEEP@(load(p, begins == 1 ? out + (u64)target * SIZE : source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
+            k += begins == 0;
+            const u64 end = start + last < count ? start + last : count;
+#if @BATCH@
+            // Loads do not depend on the sums, so that many are in flight.
+            for (; k + 8 <= end && keys[k + 7] == target; k += 8) {
+                Acc values[8];
+                #pragma unroll
+                for (int n = 0; n < 8; n++) values[n] = load(p, source + (u64)source_offset(p, (Index)positions[k + n]) * SIZE);
+                #pragma unroll
+                for (int n = 0; n < 8; n++) sum = combined(p, sum, values[n]);
+            }
+#endif
+            #pragma unroll 1
+            for (; k < end && keys[k] == target; k++) {
+                sum = combined(p, sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
+            }
+        } else {
+            // A run of one part is complete.
+            k += unit;
+            if (begins == 1 && (k >= count || keys[k] != target)) continue;
+            const u64 first = start >> shift;
+            sum = partial[place_of(p, first + item, begins, j)];
+            #pragma unroll 1
+            for (item++; item < last && k < count && keys[k] == target; item++, k += unit) {
+                sum = combined(p, sum, @KEPT@(partial[place_of(p, first + item, false, j)]));
+            }
+        }
+        if (begins == 1 && (k >= count || keys[k] != target)) {
+            store(p, out + (u64)target * SIZE, @KEPT@(sum));
+        } else {
+            memory<Partial>(p.w[13])[place_of(p, number, begins, j)] = sum;
+        }
     }
-    for (; k < count && keys[k] == target; k++) {
-        sum = combine(p, sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
-    }
-    store(p, out, sum);
 }
 #endif
 #endif

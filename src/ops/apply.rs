@@ -105,6 +105,14 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             note_shape(rt, op);
             rt.named(op.name, |rt| f(rt, args))
         }
+        Run::Written(write) => {
+            note_shape(rt, op);
+            rt.named(op.name, |rt| {
+                let out = rt.contiguous_copy(args.tensor(0)?)?;
+                write(rt, op.name, args, &out)?;
+                Ok(Out::Tensor(out))
+            })
+        }
     }
 }
 
@@ -123,6 +131,13 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             }
         }
         Run::Both(_, write) => rt.named(name, |rt| write(rt, name, args))?,
+        Run::Written(write) => {
+            note_shape(rt, op);
+            if crate::plan::overlaps_itself(target.layout()) {
+                return Err(crate::plan::error::writes_overlap(name));
+            }
+            rt.named(name, |rt| write(rt, op.name, args, target))?;
+        }
         Run::View(f) => {
             note_shape(rt, op);
             if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {

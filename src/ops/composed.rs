@@ -13,6 +13,15 @@ use smallvec::SmallVec;
 
 /// The result of an operation; arguments that are left out have their defaults.
 pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out> {
+    applied(rt, name, given, false)
+}
+
+/// The in-place form of an operation.
+pub(super) fn call_in_place(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<()> {
+    applied(rt, name, given, true).map(drop)
+}
+
+fn applied(rt: &mut Runtime, name: &str, given: &[Arg], in_place: bool) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
     let mut bound: SmallVec<[Arg; 6]> = SmallVec::with_capacity(op.params.len());
     for (i, param) in op.params.iter().enumerate() {
@@ -21,7 +30,9 @@ pub(super) fn out_of(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Out>
             None => default_arg(param.default),
         });
     }
-    apply(rt, op, Call::Plain(Args(&bound))).map_err(|e| e.passed(|_| (0, 0)))
+    let args = Args(&bound);
+    let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
+    apply(rt, op, call).map_err(|e| e.passed(|_| (0, 0)))
 }
 
 /// The result of an operation that gives new memory: a copy if it shares that of `x`, as it may when there is nothing to do.

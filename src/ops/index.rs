@@ -7,7 +7,7 @@ use super::apply::again;
 use super::folds::{MAX, SUM};
 use super::gradient::{positions, rules};
 use super::params::X;
-use super::scatter::{scatter, scatter_into, scatter_reduce, scattered};
+use super::scatter::{Scattered, scatter, scatter_into, scatter_reduce};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, get, set_with};
@@ -114,7 +114,7 @@ pub static OPS: &[Op] = &[
         name: "scatter",
         doc: "Writes `src` (a tensor of at least the shape of `index`, or a number) to the positions that `index` \
               holds along `dim`. Of several writes to one place the last in row-major order stays; with `reduce` \
-              (`\"add\"`, `\"multiply\"`, `\"amax\"`, `\"amin\"`) they are combined, in that order. \
+              (`\"add\"`, `\"multiply\"`, `\"amax\"`, `\"amin\"`) they are combined, with the same bits in every run. \
               Source: `torch.scatter`.",
         search: &["write", "put", "one hot", "assign"],
         params: &[
@@ -126,14 +126,17 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(2, 3).scatter(1, [[2], [0]], 1), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))",
-        run: Run::Primitive(|rt, args| {
-            let op = match args.text(4) {
-                None => &SCATTER,
-                Some("add" | "sum") => &SCATTER_SUM,
-                _ => &SCATTER_REDUCED,
-            };
-            again(rt, op, Call::Plain(*args))
-        }),
+        run: Run::Both(
+            |rt, args| {
+                let op = match args.text(4) {
+                    None => &SCATTER,
+                    Some("add" | "sum") => &SCATTER_SUM,
+                    _ => &SCATTER_REDUCED,
+                };
+                again(rt, op, Call::Plain(*args))
+            },
+            |rt, _, args| again(rt, &SCATTER, Call::InPlace(*args)).map(drop),
+        ),
         gradient: Gradient::Composed,
         ..Op::BASE
     },
@@ -155,7 +158,7 @@ pub static OPS: &[Op] = &[
         example: "let x = tensor([1.0, 2.0, 3.0])\n\
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"amax\"), [6.0, 2.0, 3.0]))\n\
                   assert(equal(x.scatter_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"mean\", include_self=false), [5.0, 2.0, 1.0]))",
-        run: Run::Primitive(scatter_reduce),
+        run: Run::Written(scatter_reduce),
         gradient: Gradient::Rule(Keeps::operands(0b1101).and_result(), positions::reduced),
         ..Op::BASE
     },
@@ -167,9 +170,9 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("src", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).scatter_add(0, [0, 2, 0], [1.0, 2.0, 3.0]), [4.0, 0.0, 2.0]))",
-        run: Run::Primitive(|rt, args| {
+        run: Run::Written(|rt, name, args, out| {
             let src = MapArg::Tensor(args.tensor(3)?);
-            scattered(rt, "scatter_add", args, src, Some(&SUM))
+            Scattered::new(rt, name, args, out, src)?.write(rt, Some(&SUM))
         }),
         gradient: Gradient::Rule(Keeps::operands(0b100).when(|_, _, param| param == 3), positions::added),
         ..Op::BASE
@@ -187,26 +190,20 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_add(0, [0, 0], [1.0, 2.0]), [3.0, 0.0, 0.0]))",
-        run: Run::Primitive(|rt, args| {
+        run: Run::Written(|rt, name, args, out| {
             let source = args.tensor(3)?;
             let alpha = args.operand(4)?;
             if let MapArg::Tensor(alpha) = alpha
                 && alpha.rank() > 0
             {
-                return Err(error::wrong_rank(
-                    "index_add",
-                    4,
-                    alpha,
-                    "no dimensions",
-                    "`alpha` is one number",
-                ));
+                return Err(error::wrong_rank(name, 4, alpha, "no dimensions", "`alpha` is one number"));
             }
             let op = MapOp { f: &super::arith::MUL, rule: Rule::Promote };
             let scaled = match alpha {
                 MapArg::Number(one) if one.as_f64() == 1.0 => source.clone(),
-                _ => super::map(rt, "index_add", &op, &[MapArg::Tensor(source), alpha])?,
+                _ => super::map(rt, name, &op, &[MapArg::Tensor(source), alpha])?,
             };
-            indexed_write(rt, "index_add", args, MapArg::Tensor(&scaled), Some(&SUM))
+            indexed_write(rt, name, args, out, MapArg::Tensor(&scaled), Some(&SUM))
         }),
         // The index and `alpha` are for the source.
         gradient: Gradient::Rule(Keeps::operands(0b10100).when(|_, _, param| param == 3), |b| {
@@ -223,9 +220,9 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("source", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_copy(0, [2, 0], [1.0, 2.0]), [2.0, 0.0, 1.0]))",
-        run: Run::Primitive(|rt, args| {
+        run: Run::Written(|rt, name, args, out| {
             let source = MapArg::Tensor(args.tensor(3)?);
-            indexed_write(rt, "index_copy", args, source, None)
+            indexed_write(rt, name, args, out, source, None)
         }),
         gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
             b.to(0, || b.g().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(0)]));
@@ -240,18 +237,18 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
-        run: Run::Primitive(|rt, args| {
+        run: Run::Written(|rt, name, args, out| {
             let value = args.operand(3)?;
             let MapArg::Tensor(one) = value else {
-                return indexed_write(rt, "index_fill", args, value, None);
+                return indexed_write(rt, name, args, out, value, None);
             };
             if one.rank() > 0 {
                 let help = "`index_copy` writes a slice to each position";
-                return Err(error::wrong_rank("index_fill", 3, one, "no dimensions", help));
+                return Err(error::wrong_rank(name, 3, one, "no dimensions", help));
             }
-            super::map::check_fits("index_fill", one.dtype(), args.tensor(0)?)?;
-            let one = rt.convert(one, args.tensor(0)?.dtype())?;
-            indexed_write(rt, "index_fill", args, MapArg::Tensor(&one), None)
+            super::map::check_fits(name, one.dtype(), out)?;
+            let one = rt.convert(one, out.dtype())?;
+            indexed_write(rt, name, args, out, MapArg::Tensor(&one), None)
         }),
         gradient: Gradient::Rule(Keeps::operands(0b100), |b| {
             b.to(0, || b.g().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(0)]));
@@ -273,12 +270,9 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "let x = zeros(2, 2).index_put([tensor([0, 1]), tensor([1, 1])], 5)\n\
                   assert(equal(x, [[0.0, 5.0], [0.0, 5.0]]))",
-        run: Run::Primitive(|rt, args| {
-            let out = rt.contiguous_copy(args.tensor(0)?)?;
+        run: Run::Written(|rt, name, args, out| {
             let indices: Vec<Index> = args.tensors(1)?.iter().cloned().map(Index::of).collect();
-            let f = args.flag(3).then_some(&SUM);
-            set_with(rt, "index_put", &out, &indices, args.operand(2)?, f)?;
-            Ok(Out::Tensor(out))
+            set_with(rt, name, out, &indices, args.operand(2)?, args.flag(3).then_some(&SUM))
         }),
         gradient: Gradient::Rule(Keeps::Y, positions::put),
         ..Op::BASE
@@ -316,7 +310,7 @@ static SCATTER_SUM: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };
 static SCATTER_REDUCED: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b1101).and_result(), positions::reduced), ..SCATTERED };
-const SCATTERED: Op = Op { name: "scatter", run: Run::Primitive(scatter), ..Op::BASE };
+const SCATTERED: Op = Op { name: "scatter", run: Run::Written(scatter), ..Op::BASE };
 
 /// An index tensor as `i64`; it must hold integers, not bools.
 pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> Result<Tensor> {
@@ -599,33 +593,31 @@ pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) ->
     }
 }
 
-/// `index_add`, `index_copy`, `index_fill`: slices along a dimension.
+/// `index_add`, `index_copy`, `index_fill`: slices along a dimension, into a tensor like the first argument.
 fn indexed_write(
     rt: &mut Runtime,
     name: &'static str,
     args: &Args<'_>,
+    out: &Tensor,
     source: MapArg<'_>,
     f: Option<&'static ReduceFn>,
-) -> Result<Out> {
-    let x = args.tensor(0)?;
+) -> Result<()> {
     let ids = vector_of_positions(rt, name, args)?;
-    let out = rt.contiguous_copy(x)?;
-    let target = if x.rank() == 0 { unsqueezed(&out, 0)? } else { out.clone() };
+    let target = if out.rank() == 0 { unsqueezed(out, 0)? } else { out.clone() };
     let dim = needs_dim(name, &target, 1, args.int(1)?)?;
     let mut shape = target.shape().clone();
     shape[dim] = ids.count();
     if let MapArg::Tensor(source) = source {
-        rt.common_device(name, [x, &ids, source])?;
-        if source.dtype() != x.dtype() {
-            return Err(error::dtypes_differ(name, (0, x), (3, source)));
+        rt.common_device(name, [out, &ids, source])?;
+        if source.dtype() != out.dtype() {
+            return Err(error::dtypes_differ(name, (0, out), (3, source)));
         }
         if source.rank() > 0 && *source.shape() != shape {
             return Err(error::index_shape(name, (3, source), (2, &ids), dim));
         }
     }
     let value = value_for(rt, &target, source)?;
-    scatter_into(rt, name, Along::dim(&target, dim), &along(&shape, dim, &ids), &value, f)?;
-    Ok(Out::Tensor(out))
+    scatter_into(rt, name, Along::dim(&target, dim), &along(&shape, dim, &ids), &value, f)
 }
 
 fn masked_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -1,6 +1,6 @@
 //! Writing by masks and by groups, composed of other operations.
 
-use super::composed::{call, expand, reshape, t};
+use super::composed::{call, call_in_place, expand, reshape, t};
 use super::formula::formula;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -40,7 +40,16 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "let x = tensor([1.0, 2.0, 3.0])\n\
                   assert(equal(x.index_reduce(0, [0, 0, 2], [4.0, 6.0, 1.0], \"amax\"), [6.0, 2.0, 3.0]))",
-        run: Run::Composed(index_reduce),
+        run: Run::Both(
+            |rt, args| {
+                let args = as_scatter(rt, args)?;
+                call(rt, "scatter_reduce", &args).map(Out::Tensor)
+            },
+            |rt, _, args| {
+                let args = as_scatter(rt, args)?;
+                call_in_place(rt, "scatter_reduce", &args)
+            },
+        ),
         gradient: Gradient::Composed,
         ..Op::BASE
     },
@@ -87,7 +96,8 @@ fn masked_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     found.map(Out::Tensor)
 }
 
-fn index_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+/// The arguments of `index_reduce` as those of `scatter_reduce`.
+fn as_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Vec<Arg>> {
     let (x, index, source) = (args.tensor(0)?, args.tensor(2)?, args.tensor(3)?);
     let dim = dims::one(1, args.int(1)?, x.rank())?;
     let reduce = args.text(4).unwrap_or("");
@@ -110,6 +120,5 @@ fn index_reduce(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let index = reshape(rt, index, &along)?;
     let index = expand(rt, &index, source.shape())?;
     let rest = [args.get(4).clone(), args.get(5).clone()];
-    let given = [&[t(x), Arg::Int(dim as i64), t(&index), t(source)], &rest[..]].concat();
-    call(rt, "scatter_reduce", &given).map(Out::Tensor)
+    Ok([&[t(x), Arg::Int(dim as i64), t(&index), t(source)], &rest[..]].concat())
 }

@@ -87,6 +87,7 @@ pub use map::{MapOp, Rule, in_place, map};
 use crate::base::Result;
 use crate::kernel::MapFn;
 use crate::plan::Runtime;
+use crate::tensor::Tensor;
 use known::ShapeRule;
 use signature::{Param, Signature};
 
@@ -169,6 +170,9 @@ pub enum Run {
     /// As `Composed`, with separate code for the in-place form, which writes the first argument itself.
     /// `fill`
     Both(fn(&mut Runtime, &Args<'_>) -> Result<Out>, fn(&mut Runtime, &'static str, &Args<'_>) -> Result<()>),
+    /// Rust code that writes a part of the tensor that it is given: a copy of the first argument or, in the in-place form, that
+    /// argument. It checks everything before it writes. `index_add`
+    Written(fn(&mut Runtime, &'static str, &Args<'_>, &Tensor) -> Result<()>),
     /// A view of the first argument. The in-place form changes the shape and strides of the tensor itself,
     /// and writes no elements. `t`
     View(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
@@ -200,7 +204,7 @@ impl Op {
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
             Run::Map(op) | Run::MapOr(op, _) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
-            Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
+            Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::Written(_) | Run::View(_) => None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod products;
 mod profiling;
 mod ready;
 mod rows;
+mod scatters;
 mod timing;
 
 use super::driver::{CudaDriver, open_device};

@@ -84,6 +84,10 @@ fn texts() -> Vec<Vec<String>> {
             }
         }
     }
+    for dtype in [Dtype::C64, Dtype::C128] {
+        let scatter = Scatter { dtype, f: Some(&PROD) };
+        combinations.push(general(&sample(scatter, &[4, 4], &[dtype, Dtype::I64, dtype], false)));
+    }
     for dtype in SIZES {
         for far in [false, true] {
             moves.push(general(&sample(
@@ -212,8 +216,8 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                 source.first_mut().into_iter().for_each(|step| *step *= far);
                 let views = [view(dtype, &source, 0), view(Dtype::I64, index, 0), view(dtype, &dense, 0)];
                 check(launch(Gather { dtype }, &shape, &views, 0));
-                for f in [None, Some(&SUM), Some(&AMIN)] {
-                    if f.is_none() || !dtype.is_complex() {
+                for f in [None, Some(&SUM), Some(&PROD), Some(&AMIN)] {
+                    if f.is_none_or(|f| f.name == "prod") || !dtype.is_complex() {
                         check(launch(Scatter { dtype, f }, &shape, &views, 0));
                         for limit in [4000, 1 << 40] {
                             check(Launch { limit, ..launch(Scatter { dtype, f }, &shape, &views, 0) });

@@ -16,7 +16,7 @@ use crate::kernel::{
     ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store, TinyProduct, Top, View,
 };
 use crate::ops::folds::AMAX;
-use crate::ops::reduce::AMIN;
+use crate::ops::reduce::{AMIN, PROD};
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use smallvec::smallvec;
@@ -521,10 +521,11 @@ fn elements_of_eight_and_sixteen_bytes_compile() {
             let gather = Gather { dtype };
             check(&launch(gather, &shape, &[dense(&shape), index(&strides), dense(&shape)], 0));
         }
-        let scatter = Scatter { dtype, f: None };
-        for strides in [[64, 1], [1, 0]] {
-            let views = [dense(&shape), index(&strides), dense(&shape)];
-            check(&launch(scatter.clone(), &shape, &views, 0));
+        for f in [None, Some(&PROD)] {
+            for strides in [[64, 1], [1, 0]] {
+                let views = [dense(&shape), index(&strides), dense(&shape)];
+                check(&launch(Scatter { dtype, f }, &shape, &views, 0));
+            }
         }
         check(&launch(NonZero { dtype }, &[64], &[dense(&[64]), index(&[1]), index(&[])], 0));
     }
@@ -712,7 +713,7 @@ mod operations {
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
                 Run::Map(map) | Run::MapOr(map, _) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
-                Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::View(_) => None,
+                Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::Written(_) | Run::View(_) => None,
             })
             .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();

@@ -7,7 +7,7 @@
 //! reduced elements, the error grows with its logarithm, and both row-wise and column-wise loops can follow
 //! it.
 
-use super::complex::{C64, C128};
+use super::complex::{self, C64, C128};
 use super::define::Lane;
 
 /// Number of parallel accumulators within a block; `host_folds` halves as many.
@@ -63,6 +63,8 @@ pub trait Accumulator: Lane + PartialEq {
     fn from_bits64(bits: u64) -> Self;
     /// The sum; integers wrap.
     fn plus(self, other: Self) -> Self;
+    /// The product; integers wrap.
+    fn times(self, other: Self) -> Self;
     /// Divides by a count, for `mean`. Integers truncate, and division by 0 gives 0.
     fn divided(self, count: usize) -> Self;
 }
@@ -109,6 +111,9 @@ impl Accumulator for f32 {
     fn plus(self, other: f32) -> f32 {
         self + other
     }
+    fn times(self, other: f32) -> f32 {
+        self * other
+    }
     fn divided(self, count: usize) -> f32 {
         self / count as f32
     }
@@ -127,6 +132,9 @@ impl Accumulator for f64 {
     #[inline(always)]
     fn plus(self, other: f64) -> f64 {
         self + other
+    }
+    fn times(self, other: f64) -> f64 {
+        self * other
     }
     fn divided(self, count: usize) -> f64 {
         self / count as f64
@@ -147,13 +155,16 @@ impl Accumulator for i64 {
     fn plus(self, other: i64) -> i64 {
         self.wrapping_add(other)
     }
+    fn times(self, other: i64) -> i64 {
+        self.wrapping_mul(other)
+    }
     fn divided(self, count: usize) -> i64 {
         i64::try_from(count).ok().and_then(|n| self.checked_div(n)).unwrap_or(0)
     }
 }
 
 // Complex numbers are summed by parts, as real numbers; no reduction sees them.
-macro_rules! complex {
+macro_rules! of_complex {
     ($t:ident, $part:ty) => {
         impl Accumulator for $t {
             fn combine(_: &HostReduce) -> Option<&Combine<$t>> {
@@ -168,6 +179,9 @@ macro_rules! complex {
             fn plus(self, other: $t) -> $t {
                 self + other
             }
+            fn times(self, other: $t) -> $t {
+                complex::mul(self, other)
+            }
             fn divided(self, count: usize) -> $t {
                 self / count as $part
             }
@@ -175,8 +189,8 @@ macro_rules! complex {
     };
 }
 
-complex!(C64, f32);
-complex!(C128, f64);
+of_complex!(C64, f32);
+of_complex!(C128, f64);
 
 #[cfg(test)]
 mod tests {

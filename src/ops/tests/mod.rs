@@ -13,6 +13,7 @@ mod random_bounds;
 mod random_laws;
 mod ready;
 mod reduce;
+mod scatter;
 mod shape;
 mod sort;
 mod statistics;

@@ -5,12 +5,14 @@
 //! source claims its target with its position, the highest position wins, and that source stores; adjacent elements
 //! with one index are one source of 16 bytes. Integers,
 //! and floats of up to 32 bits, are summed in any order ([`sums`]), and extremes are raised in any order, as unsigned
-//! numbers with the same order. Other combinations, and extremes of few elements of many targets, are computed in order:
-//! the elements of the index are sorted by target (the sort is stable), and each target combines its run. All
-//! of them give the same bits in any execution order, so the general kernels sort for every combination.
+//! numbers with the same order. Other combinations have an order ([`ordered`]): the elements of the index are sorted by target
+//! (the sort is stable), and the runs of targets are combined in chunks. Extremes of few elements of many targets are computed
+//! like that too. All of them give the same bits in any execution order, so the general kernels sort for every combination.
 
 mod host;
+mod ordered;
 mod sums;
+mod tests;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;
@@ -32,8 +34,8 @@ use std::sync::Arc;
 pub struct Scatter {
     /// The dtype of source and out.
     pub dtype: Dtype,
-    /// `Some(f)` combines with the existing value: sums of floats of up to 32 bits as [`sums`] says, others in
-    /// row-major order of the source.
+    /// `Some(f)` combines with the existing value: sums of floats of up to 32 bits as [`sums`] says, others as [`ordered`]
+    /// does. Of complex numbers only products have code; sums are those of the parts.
     pub f: Option<&'static ReduceFn>,
 }
 
@@ -70,7 +72,7 @@ const ROW: u64 = 8;
 /// Bytes of a unit.
 const BYTES: usize = 16;
 
-/// Sorted positions per thread, also in the template.
+/// Sorted positions per thread of sums, also in the template.
 const CHUNK: u64 = 32;
 
 /// Fewest elements that a thread adds when blocks sum in shared memory first.
@@ -108,12 +110,27 @@ impl Scatter {
         self.f.is_some_and(|f| f.name == "sum") && self.dtype.is_float() && self.dtype.class() == Class::F32
     }
 
+    /// True if the result depends on the order, as [`ordered`] says.
+    fn has_order(&self) -> bool {
+        let combines = self.f.is_some() && self.extreme().is_none();
+        combines && !self.is_scaled() && self.dtype.class() != Class::I64
+    }
+
     /// Whether the result is the least, if it is an extreme.
     fn extreme(&self) -> Option<bool> {
         match self.f?.name {
             "amax" => Some(false),
             "amin" => Some(true),
             _ => None,
+        }
+    }
+
+    /// The text that combines `a` and `b`.
+    fn combination(&self) -> &'static str {
+        match self.f {
+            Some(_) if self.dtype.is_complex() => "complex_mul(a, b)",
+            Some(f) => f.cuda.of(self.dtype.class()),
+            None => "a",
         }
     }
 
@@ -277,7 +294,7 @@ impl Kind for Scatter {
     }
 
     fn ordered(&self) -> Option<Dtype> {
-        self.f.map(|_| self.dtype)
+        self.f.filter(|f| f.name != "prod").map(|_| self.dtype)
     }
 
     fn may_fault(&self) -> bool {
@@ -294,7 +311,7 @@ impl Kind for Scatter {
     }
 
     fn scratch(&self, launch: &Launch) -> u64 {
-        if self.is_scaled() { host::scratch(launch) } else { 0 }
+        host::scratch(self, launch)
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -353,6 +370,8 @@ impl Kind for Scatter {
         let bits = if unit > 0 { bits_type(Dtype::C128) } else { bits_type(dtype) };
         let extreme = mode == Mode::Extreme;
         let any = any == 1;
+        // Complex numbers have a kernel for each dtype.
+        let any_dtype = any && !dtype.is_complex();
         let types = || format!("typedef {bits} Bits;");
         // Numbers of extremes have the size of a word or two.
         let most = if extreme && dtype.size() <= 4 { 4 } else { 8 };
@@ -360,7 +379,7 @@ impl Kind for Scatter {
         // What a mode does not use is the same for all dtypes.
         let (dtypes, [size, bits_from], [value, store]) = match mode {
             Mode::Last | Mode::Add => (types(), own, ["0".into(), String::new()]),
-            _ if any => (
+            _ if any_dtype => (
                 any_bits(class, if class == Class::F32 { 4 } else { most }),
                 ["p.w[15]".into(), "bits_any(address)".into()],
                 ["value_any(bits, (u32)p.w[16])".into(), "store_any(address, (u32)p.w[16], value)".into()],
@@ -370,10 +389,13 @@ impl Kind for Scatter {
                 (types(), own, [format!("load_{dtype}(bits)"), store])
             }
         };
-        let combine = self.f.map_or("a", |f| f.cuda.of(class));
+        let chunk_log = ordered::CHUNK_LOG.to_string();
+        // Partial results are bits in memory: compilers have trouble with structs that are stored from loops.
+        let part = if mode == Mode::Combine { class.dtype() } else { Dtype::I64 };
+        let [keep, kept] = [format!("store_{part}"), format!("load_{part}")];
         let own_rounding = format!("round_{dtype}(combined)");
         // Integers wrap at the end as they would after every step.
-        let rounded = match any {
+        let rounded = match any_dtype {
             _ if mode != Mode::Combine || class != Class::F32 || self.extreme().is_some() => "combined",
             true => "round_any(combined, (u32)p.w[16])",
             false => &own_rounding,
@@ -398,7 +420,12 @@ impl Kind for Scatter {
             ("CLASS", if extreme { class_name(class) } else { "" }),
             ("FLOAT", if extreme && dtype.is_float() { "true" } else { "false" }),
             ("LEAST", least),
-            ("COMBINE", if mode == Mode::Combine { combine } else { "a" }),
+            ("COMBINE", if mode == Mode::Combine { self.combination() } else { "a" }),
+            ("CHUNK_LOG", chunk_log.as_str()),
+            ("PARTIAL", bits_type(part)),
+            ("KEEP", keep.as_str()),
+            ("KEPT", kept.as_str()),
+            ("BATCH", if any && wide == 1 && mode == Mode::Combine { "0" } else { "1" }),
             ("ROUNDED", rounded),
             // General kernels ship, so they are short.
             (
@@ -507,10 +534,19 @@ impl Kind for Scatter {
         let grid = blocks(count, 256);
         match mode {
             Mode::Last => {
-                let winners = queue.scratch(targets * count_size)?;
-                queue.clear(winners, targets * count_size)?;
-                words[8] = winners;
-                queue.run(0, grid, 256, &words)?;
+                // Where all sources are one element, no target has to choose.
+                let varies = |d: usize| launch.shape[d] > 1 && launch.views[0].strides[d] != 0;
+                if (0..launch.shape.len()).any(varies) {
+                    words[8] = queue.scratch(targets * count_size)?;
+                    if targets > 16 * count {
+                        words[9] = 2;
+                        queue.run(0, grid, 256, &words)?;
+                    } else {
+                        queue.clear(words[8], targets * count_size)?;
+                    }
+                    words[9] = u64::from(count >= 4 * targets);
+                    queue.run(0, grid, 256, &words)?;
+                }
                 return queue.run(1, grid, 256, &words);
             }
             Mode::Add => {
@@ -540,7 +576,8 @@ impl Kind for Scatter {
             Mode::SumRuns | Mode::Combine => {}
         }
         if any == 1 {
-            return sort_targets(queue, mode, if far == 1 { Dtype::I64 } else { Dtype::I32 }, words);
+            let key = if far == 1 { Dtype::I64 } else { Dtype::I32 };
+            return self.sort_targets(queue, mode, key, words);
         }
         let key_size = if far == 1 { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
@@ -571,85 +608,65 @@ impl Kind for Scatter {
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
-        combine_sorted(queue, mode, 4, &mut words)
+        self.combine_sorted(queue, mode, 4, &mut words)
     }
 }
 
-/// The work after the sort; `first` is its first entry.
-fn combine_sorted(queue: &mut dyn Queue, mode: Mode, first: usize, words: &mut Words) -> Result<()> {
-    let (count, rows) = (words[0], words[11]);
-    if mode == Mode::SumRuns {
-        // A chunk is the first of at most one run that others continue.
-        let threads = count.div_ceil(CHUNK) * rows;
-        words[12] = queue.scratch(4 * threads)?;
-        words[13] = queue.scratch(8 * threads)?;
-        queue.clear(words[12], 4 * threads)?;
-        queue.clear(words[13], 8 * threads)?;
-        return (first..first + 3).try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, words));
-    }
-    queue.run(first, blocks(count * rows, 256), 256, words)
-}
-
-/// The sort of a general kernel, by the program that sorts tensors; keys are as wide as this dtype.
-fn sort_targets(queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words) -> Result<()> {
-    let count = words[0];
-    let mut view = |dtype: Dtype| -> Result<View> {
-        Ok(View::new(queue.scratch(dtype.size() as u64 * count)?, dtype, smallvec![1]))
-    };
-    let (from, keys, positions) = (view(key)?, view(key)?, view(Dtype::I64)?);
-    words[8] = from.ptr;
-    queue.run(0, blocks(count, 256), 256, &words)?;
-    (words[8], words[9]) = (keys.ptr, positions.ptr);
-    queue.launch(&Launch {
-        // The greatest key.
-        limit: words[10] as usize,
-        ..Launch::new(
-            Arc::new(Program::new(&Sort { dtype: key, descending: false })),
-            smallvec![count as usize],
-            smallvec![from, keys, positions],
-        )
-    })?;
-    combine_sorted(queue, mode, 1, &mut words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::Launch;
-
-    /// The unit of a scatter of rows of 512 elements, from an address, with these steps.
-    fn unit(
-        dtype: Dtype,
-        f: Option<&'static ReduceFn>,
-        ptr: u64,
-        index: [isize; 2],
-        out: [isize; 2],
-    ) -> usize {
-        let kind = Scatter { dtype, f };
-        let view = |ptr, dtype, steps: [isize; 2]| View::new(ptr, dtype, steps.as_slice().into());
-        let views = [view(ptr, dtype, [512, 1]), view(0, Dtype::I64, index), view(0, dtype, out)];
-        let launch = Launch {
-            limit: 900,
-            ..Launch::new(Arc::new(Program::new(&kind)), smallvec![300, 512], views.into_iter().collect())
+impl Scatter {
+    /// The work after the sort; `first` is its first entry.
+    fn combine_sorted(
+        &self,
+        queue: &mut dyn Queue,
+        mode: Mode,
+        first: usize,
+        words: &mut Words,
+    ) -> Result<()> {
+        let (count, rows) = (words[0], words[11]);
+        if mode == Mode::SumRuns {
+            // A chunk is the first of at most one run that others continue.
+            let threads = count.div_ceil(CHUNK) * rows;
+            words[12] = queue.scratch(4 * threads)?;
+            words[13] = queue.scratch(8 * threads)?;
+            queue.clear(words[12], 4 * threads)?;
+            queue.clear(words[13], 8 * threads)?;
+            return (first..first + 3)
+                .try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, words));
+        }
+        let size = self.dtype.class().dtype().size() as u64;
+        let most = u64::BITS - count.saturating_sub(1).leading_zeros();
+        // A run of more than a chunk leaves partial results.
+        let mut room = |shift: u32| match shift < most {
+            true => queue.scratch(ordered::partial(count, shift) * rows * size),
+            false => Ok(0),
         };
-        let [.., own] = kind.signature(&launch).fields(FIELDS);
-        let [.., general] = kind.general(&launch).unwrap().fields(FIELDS);
-        assert_eq!(own, general);
-        let units = in_units(&launch, 1 << own);
-        assert_eq!(targets(&units, &[0, 1]) << own, targets(&launch, &[0, 1]).next_multiple_of(1 << own));
-        1 << own
+        let step = ordered::CHUNK_LOG;
+        let parts = [room(step)?, room(2 * step)?];
+        for (pass, shift) in (0..most.max(1)).step_by(step as usize).enumerate() {
+            (words[12], words[13], words[14]) = (parts[(pass + 1) % 2], parts[pass % 2], shift.into());
+            queue.run(first, blocks(count.div_ceil(1 << shift) * rows, 256), 256, words)?;
+        }
+        Ok(())
     }
 
-    #[test]
-    fn rows_are_claimed_in_units_of_16_bytes() {
-        let rows = [[1, 0], [512, 1]];
-        let of = |dtype, f| unit(dtype, f, 0, rows[0], rows[1]);
-        assert_eq!([Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64].map(|d| of(d, None)), [16, 8, 4, 2]);
-        // Other layouts and addresses go by elements.
-        assert_eq!(unit(Dtype::BF16, None, 8, rows[0], rows[1]), 1);
-        assert_eq!(unit(Dtype::BF16, None, 16, rows[0], rows[1]), 8);
-        assert_eq!(unit(Dtype::BF16, None, 0, [512, 1], rows[1]), 1);
-        assert_eq!(unit(Dtype::BF16, None, 0, rows[0], [516, 1]), 1);
-        assert_eq!(unit(Dtype::BF16, None, 0, rows[0], [1024, 2]), 1);
+    /// The sort of a general kernel, by the program that sorts tensors; keys are as wide as this dtype.
+    fn sort_targets(&self, queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words) -> Result<()> {
+        let count = words[0];
+        let mut view = |dtype: Dtype| -> Result<View> {
+            Ok(View::new(queue.scratch(dtype.size() as u64 * count)?, dtype, smallvec![1]))
+        };
+        let (from, keys, positions) = (view(key)?, view(key)?, view(Dtype::I64)?);
+        words[8] = from.ptr;
+        queue.run(0, blocks(count, 256), 256, &words)?;
+        (words[8], words[9]) = (keys.ptr, positions.ptr);
+        queue.launch(&Launch {
+            // The greatest key.
+            limit: words[10] as usize,
+            ..Launch::new(
+                Arc::new(Program::new(&Sort { dtype: key, descending: false })),
+                smallvec![count as usize],
+                smallvec![from, keys, positions],
+            )
+        })?;
+        self.combine_sorted(queue, mode, 1, &mut words)
     }
 }

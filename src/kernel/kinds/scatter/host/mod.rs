@@ -2,11 +2,12 @@
 //! dimensions along which the target moves by itself. Threads take boxes. Sums of floats, which have no order, also split
 //! what has the same targets ([`sums`]).
 
+mod ordered;
 mod overlap;
 mod sums;
 mod tests;
 
-use super::{Scatter, joined, sums as definition, targets_differ};
+use super::{Scatter, extent, joined, sums as definition, targets_differ};
 use crate::array::{Dtype, dispatch};
 use crate::kernel::Launch;
 use crate::kernel::host::FaultSlot;
@@ -14,6 +15,7 @@ use crate::kernel::host::element::Element;
 use crate::kernel::host::fold::Accumulator;
 use crate::kernel::host::positions::{element, resolve};
 use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
+use ordered::{Ordered, Plain, Write};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -35,26 +37,40 @@ pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
         match scatter.dtype {
             _ if launch.limit == 0 || !targets_differ(launch) => overlap::run(scatter, launch, faults),
             Dtype::F32 if scatter.is_scaled() => sums::run::<f32>(scatter, launch, faults),
+            // The call of a function for each element takes longer than an addition.
+            Dtype::F64 if scatter.f.is_some_and(|f| f.name == "sum") => {
+                written::<f64>(launch, faults, Ordered::new(scatter, |a: f64, b: f64| a + b));
+            }
             dtype => dispatch!(
                 dtype,
-                whole M => in_order::<M>(scatter, launch, faults),
+                whole M => whole::<M>(scatter, launch, faults),
                 half M => match scatter.is_scaled() {
                     true => sums::run::<M>(scatter, launch, faults),
-                    false => in_order::<M>(scatter, launch, faults),
+                    false => floats::<M>(scatter, launch, faults),
                 },
-                native M => in_order::<M>(scatter, launch, faults)
+                native M => floats::<M>(scatter, launch, faults)
             ),
         }
     }
 }
 
-/// The memory that sums need.
-pub(super) fn scratch(launch: &Launch) -> u64 {
+/// The memory that a launch needs.
+pub(super) fn scratch(scatter: &Scatter, launch: &Launch) -> u64 {
     let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+    if scatter.has_order() {
+        return ordered::scratch(count, targets(launch));
+    }
     match launch.limit > 0 && targets_differ(launch) {
+        _ if !scatter.is_scaled() => 0,
         true => sums::scratch(count),
         false => overlap::Flat::<f32>::of(launch).places as u64 * definition::BYTES,
     }
+}
+
+/// Not fewer than the targets.
+fn targets(launch: &Launch) -> u64 {
+    let extents = (0..launch.shape.len()).map(|d| extent(launch, d));
+    extents.fold(1, |targets, extent| targets.saturating_mul(extent.max(1)))
 }
 
 /// The steps of one coordinate: in the source, the index and the target, in elements, and in row-major positions.
@@ -331,29 +347,47 @@ fn boxes<T>(
     });
 }
 
-/// Writes or combines elements in row-major order.
-unsafe fn in_order<M: Element>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
-where
-    M::Lane: Accumulator,
-{
-    let Some(f) = scatter.f else {
-        // SAFETY: guaranteed by the caller.
-        return unsafe { written::<M>(launch, faults, |_, new| new) };
-    };
-    let Some(combine) = M::Lane::combine(&f.host) else { return };
-    let one = combine.one;
+/// Writes integers, or combines them in any order.
+unsafe fn whole<M: Element<Lane: Accumulator>>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        // The call of a function for each element takes longer than an addition.
-        match f.name {
-            "sum" => written::<M>(launch, faults, |held, new| M::narrow(held.widen().plus(new.widen()))),
-            _ => written::<M>(launch, faults, |held, new| M::narrow(one(held.widen(), new.widen()))),
+        match scatter.f {
+            None => written::<M>(launch, faults, Plain(|_, new| new)),
+            Some(f) if f.name == "sum" => {
+                written::<M>(
+                    launch,
+                    faults,
+                    Plain(|held: M, new: M| M::narrow(held.widen().plus(new.widen()))),
+                );
+            }
+            Some(f) => {
+                let Some(step) = ordered::step(f) else { return };
+                written::<M>(
+                    launch,
+                    faults,
+                    Plain(|held: M, new: M| M::narrow(step(held.widen(), new.widen()))),
+                );
+            }
         }
     }
 }
 
-/// Writes each element's target: what `write` makes of the target and the element.
-unsafe fn written<M: Element>(launch: &Launch, faults: &FaultSlot, write: impl Fn(M, M) -> M + Sync) {
+/// Writes floats, or combines them.
+unsafe fn floats<M: Element<Lane: Accumulator>>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match scatter.f {
+            None => written::<M>(launch, faults, Plain(|_, new| new)),
+            Some(f) => {
+                let Some(step) = ordered::step::<M::Lane>(f) else { return };
+                written::<M>(launch, faults, Ordered::new(scatter, step));
+            }
+        }
+    }
+}
+
+/// Writes each element's target.
+unsafe fn written<M: Element>(launch: &Launch, faults: &FaultSlot, write: impl Write<M>) {
     let walk = &Walk::<M>::of(launch);
     let all = count(&walk.fold);
     let wanted = tasks::threads(launch.shape.iter().product::<usize>() * 3) * 4;
@@ -362,27 +396,30 @@ unsafe fn written<M: Element>(launch: &Launch, faults: &FaultSlot, write: impl F
     let number = count(&walk.free) * walk.lanes.extent.div_ceil(lanes);
     boxes(number, all * lanes, Until::now, |until, number| {
         let (start, own) = walk.cut(number, lanes);
-        let out = walk.out.wrapping_offset(start[2]);
+        let (out, lanes) = (walk.out.wrapping_offset(start[2]), own.len());
         let about = (&*until, Some(faults));
         // SAFETY: guaranteed by the caller; targets lie in the view, and no other box has them.
         unsafe {
             if walk.has_rows() {
-                let lanes = own.len();
+                let mut state = write.begin(walk.limit, all);
                 walk.rows((start, lanes), 0..all, about, |found, from| {
-                    let to = out.wrapping_offset(found as isize * walk.step);
-                    for lane in 0..lanes {
-                        let new = from.add(lane).read_unaligned();
-                        let to = to.add(lane);
-                        to.write_unaligned(write(to.read_unaligned(), new));
-                    }
+                    write.row(
+                        &mut state,
+                        found,
+                        out.wrapping_offset(found as isize * walk.step),
+                        from,
+                        lanes,
+                    );
                 });
-                return;
+                return write.end(state);
             }
             let step = walk.lanes.steps[2];
-            walk.elements((start, own.len()), 0..all, about, |lane, found, from| {
+            let mut state = write.begin(walk.limit * lanes, all);
+            walk.elements((start, lanes), 0..all, about, |lane, found, from| {
                 let to = out.wrapping_offset(found as isize * walk.step + lane as isize * step);
-                to.write_unaligned(write(to.read_unaligned(), from.read_unaligned()));
+                write.row(&mut state, found * lanes + lane, to, from, 1);
             });
+            write.end(state);
         }
     });
 }

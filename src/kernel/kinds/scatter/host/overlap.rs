@@ -1,5 +1,6 @@
 //! Scatters to targets that share memory, by one thread, in row-major order.
 
+use super::ordered::{Ordered, Plain, Write, step};
 use super::{Dim, Dims, Element, Launch, Scatter, Until, Walk, definition, lines};
 use crate::array::{Dtype, dispatch};
 use crate::kernel::host::FaultSlot;
@@ -85,21 +86,25 @@ impl<'a, M: Element> Flat<'a, M> {
 
 /// Writes or combines elements.
 unsafe fn in_order<M: Element<Lane: Accumulator>>(scatter: &Scatter, launch: &Launch, faults: &FaultSlot) {
-    let one = match scatter.f.map(|f| M::Lane::combine(&f.host)) {
-        Some(None) => return,
-        Some(Some(combine)) => Some(combine.one),
-        None => None,
-    };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match scatter.f.map(step::<M::Lane>) {
+            None => written::<M>(launch, faults, Plain(|_, new| new)),
+            Some(None) => {}
+            Some(Some(step)) => written::<M>(launch, faults, Ordered::new(scatter, step)),
+        }
+    }
+}
+
+unsafe fn written<M: Element>(launch: &Launch, faults: &FaultSlot, write: impl Write<M>) {
     let flat = Flat::<M>::of(launch);
+    let mut state = write.begin(flat.places, flat.total);
     // SAFETY: guaranteed by the caller; targets lie in the view.
     unsafe {
         flat.each(0..flat.total, (&Until::now(), Some(faults)), |place, from| {
-            let (to, new) = (flat.first().wrapping_add(place), from.read_unaligned());
-            to.write_unaligned(match one {
-                Some(one) => M::narrow(one(to.read_unaligned().widen(), new.widen())),
-                None => new,
-            });
+            write.row(&mut state, place, flat.first().wrapping_add(place), from, 1);
         });
+        write.end(state);
     }
 }
 

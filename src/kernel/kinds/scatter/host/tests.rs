@@ -130,3 +130,74 @@ proptest! {
         prop_assert!(different.is_none(), "{dtype} word {different:?}");
     }
 }
+
+/// The sources of one target after the other: the note in [`ordered`](super::super::ordered), written down as it reads.
+fn noted<T: Copy>(held: T, sources: &[T], f: &impl Fn(T, T) -> T) -> T {
+    let chunk = super::super::ordered::CHUNK as usize;
+    let results: Vec<T> = sources
+        .chunks(chunk)
+        .enumerate()
+        .filter_map(|(i, part)| match i {
+            0 => Some(part.iter().copied().fold(held, f)),
+            _ => part.iter().copied().reduce(f),
+        })
+        .collect();
+    match results.split_first() {
+        None => held,
+        Some((&only, [])) => only,
+        Some(_) => {
+            let mut level = results;
+            while level.len() > 1 {
+                level = level.chunks(chunk).filter_map(|part| part.iter().copied().reduce(f)).collect();
+            }
+            level[0]
+        }
+    }
+}
+
+/// Few targets and many, single elements and rows, by threads and by one.
+#[test]
+fn combinations_have_the_order_of_the_note() {
+    let forms: &[(usize, usize, usize)] =
+        &[(0, 1, 5), (1, 1, 1), (128, 1, 1), (129, 1, 1), (50_000, 1, 1), (50_000, 1, 3), (900, 1, 4000)];
+    let rows: &[(usize, usize, usize)] = &[(700, 20, 3), (20_000, 9, 2), (300, 3, 1), (2000, 40, 900)];
+    for &(count, width, limit) in forms.iter().chain(rows) {
+        for f in [&SUM, &PROD] {
+            for turned in [false, true] {
+                let near = |i: u64| (1.0 + (mix(i) % 101) as f64 / 5000.0 - 0.01).to_bits();
+                let shape = [count, width];
+                let mut source = Held::new(Dtype::F64, &shape, turned, near);
+                let mut index = Held::new(Dtype::I64, &[count], false, |i| mix(i ^ 5 << 30) % limit as u64);
+                index.strides.push(0);
+                let mut out = Held::new(Dtype::F64, &[limit, width], turned, |i| near(i ^ 9 << 30));
+                let mut want = out.words.clone();
+                let place = |held: &Held, i: usize, j: usize| {
+                    (i as isize * held.strides[0] + j as isize * held.strides[1]) as usize
+                };
+                for i in 0..limit {
+                    for j in 0..width {
+                        let own = (0..count).filter(|&k| index.words[k] == i as u64);
+                        let sources: Vec<f64> =
+                            own.map(|k| f64::from_bits(source.words[place(&source, k, j)])).collect();
+                        let held = f64::from_bits(out.words[place(&out, i, j)]);
+                        let sums = f.name == "sum";
+                        let f = |a: f64, b: f64| if sums { a + b } else { a * b };
+                        want[place(&out, i, j)] = noted(held, &sources, &f).to_bits();
+                    }
+                }
+                let launch = Launch {
+                    limit,
+                    ..Launch::new(
+                        Arc::new(Program::new(&Scatter { dtype: Dtype::F64, f: Some(f) })),
+                        shape.as_slice().into(),
+                        [source.view(), index.view(), out.view()].into_iter().collect(),
+                    )
+                };
+                let scatter = Scatter { dtype: Dtype::F64, f: Some(f) };
+                // SAFETY: the views lie in memory that nothing else uses.
+                unsafe { super::run(&scatter, &launch, &FaultSlot::default()) };
+                assert!(out.words == want, "{} {shape:?} {limit}", f.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Note [Combinations in order]. Products of floats and complex numbers, and sums of `f64`, are rounded after every step,
+//! so they have an order. A target with the value `h` and the sources `x0, x1, ..`, in row-major order, becomes
+//! `((h * x0) * x1) * ..` if there are at most [`CHUNK`] of them. More are cut into chunks of that many, of which only the
+//! first one begins with `h`. The results of the chunks are combined in the same way, `CHUNK` at a time, until one is left. So
+//! the bits depend on the target's own sources alone, and a device divides those of one target among many threads; errors
+//! grow with the logarithm of their number. Integers and extremes have the same bits in every order.
+
+use smallvec::{SmallVec, smallvec};
+
+/// Elements that are combined one after the other, and the logarithm of their number.
+pub const CHUNK: u32 = 1 << CHUNK_LOG;
+pub const CHUNK_LOG: u32 = 7;
+
+/// The number of partial results that are made of `1 << shift` of `count` elements each: among that many elements, a chunk that
+/// continues a run may begin, and one that begins a run.
+pub fn partial(count: u64, shift: u32) -> u64 {
+    2 * count.div_ceil(1 << shift)
+}
+
+/// A target with more sources than a chunk has, as they come.
+pub struct Run<M, L> {
+    /// The target.
+    pub to: *mut M,
+    /// The chunk in progress of elements, of their results, and so on, each with its number of parts.
+    chunks: SmallVec<[(L, u32); 4]>,
+}
+
+impl<M, L: Copy> Run<M, L> {
+    /// A run whose first chunk has this result.
+    pub fn new(to: *mut M, first: L) -> Run<M, L> {
+        Run { to, chunks: smallvec![(first, 0), (first, 1)] }
+    }
+
+    /// Adds a source.
+    pub fn add(&mut self, new: L, combine: impl Fn(L, L) -> L) {
+        let mut new = new;
+        for (held, parts) in &mut self.chunks {
+            *held = if *parts == 0 { new } else { combine(*held, new) };
+            *parts += 1;
+            if *parts < CHUNK {
+                return;
+            }
+            (new, *parts) = (*held, 0);
+        }
+        self.chunks.push((new, 1));
+    }
+
+    /// The result.
+    pub fn result(&self, combine: impl Fn(L, L) -> L) -> Option<L> {
+        let chunks = self.chunks.iter().filter(|(_, parts)| *parts > 0);
+        chunks.fold(None, |rest, &(held, _)| Some(rest.map_or(held, |rest| combine(held, rest))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the note says, of values that say how they were made.
+    fn combined(values: &[f64]) -> f64 {
+        let chunk = |values: &[f64]| values.iter().copied().reduce(|a, b| a + b).unwrap();
+        match values.len() <= CHUNK as usize {
+            true => chunk(values),
+            false => combined(&values.chunks(CHUNK as usize).map(chunk).collect::<Vec<_>>()),
+        }
+    }
+
+    #[test]
+    fn runs_are_cut_as_the_note_says() {
+        let chunk = CHUNK as usize;
+        let lengths =
+            [1, 2, chunk, chunk + 1, 2 * chunk - 1, chunk * chunk - 1, chunk * chunk, chunk * chunk + 1];
+        for length in lengths.into_iter().chain([3 * chunk * chunk + 7, chunk * chunk * chunk + chunk + 1]) {
+            let mut values: Vec<f64> = (0..chunk + length).map(|i| 1.0 / (i as f64 * 1.7 + 0.3)).collect();
+            let held = 0.37;
+            let first = values[..chunk].iter().fold(held, |a, b| a + b);
+            let mut run = Run::new(std::ptr::null_mut::<f64>(), first);
+            values[chunk..].iter().for_each(|&value| run.add(value, |a, b| a + b));
+            // The value from before is a part of the first chunk, and not counted.
+            values[0] += held;
+            assert_eq!(run.result(|a, b| a + b), Some(combined(&values)), "{length}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Scatters of many elements into few targets, and of few into many.
+
+#![cfg(test)]
+
+use super::*;
+use crate::kernel::{ReduceFn, Scatter};
+use crate::ops::folds::{AMAX, SUM};
+use crate::ops::reduce::PROD;
+
+/// Fills a tensor with numbers near 1 or -1, of which products of many are neither 0 nor infinite.
+fn near_one(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
+    let mut pair = Pair::random(gpu, dtype, shape, strides, seed);
+    pair.dtype = dtype.real();
+    for i in 0..8 * pair.bytes.len() / pair.dtype.size() {
+        let x = mix(i as u64 ^ seed << 32);
+        let value = match dtype.is_complex() {
+            // Of a length near 1.
+            true => std::f64::consts::FRAC_1_SQRT_2 * (1.0 + (x % 101) as f64 / 4000.0 - 0.0125),
+            false => 1.0 + (x % 101) as f64 / 500.0 - 0.1,
+        };
+        let value = if x >> 40 & 1 == 0 { value } else { -value };
+        pair.set_raw(
+            i,
+            bits_of(pair.dtype, if dtype.is_float() || dtype.is_complex() { value } else { 3.0 }),
+        );
+    }
+    pair.dtype = dtype;
+    pair.upload(gpu);
+    pair
+}
+
+/// Indices of which most are one, some are others, and a few are bad.
+fn uneven(gpu: &dyn Side, shape: &[usize], strides: &[isize], limit: usize) -> Pair {
+    let mut index = Pair::random(gpu, Dtype::I64, shape, strides, 2);
+    for i in 0..index.bytes.len() {
+        let x = mix(i as u64 ^ 7 << 40);
+        index.bytes[i] = match x % 64 {
+            0 => limit as u64 + 3,
+            1..16 => (x >> 8) % limit as u64,
+            _ => limit as u64 / 2,
+        };
+    }
+    index.upload(gpu);
+    index
+}
+
+/// Shape, axis, limit, strides of the source, strides of the target, strides of the index.
+type Case = (&'static [usize], usize, usize, &'static [isize], &'static [isize], &'static [isize]);
+
+fn agree_over(gpu: &dyn Side, dtype: Dtype, f: Option<&'static ReduceFn>, cases: &[Case]) {
+    let _turn = FAULTS.lock();
+    for &(shape, axis, limit, source, target, index) in cases {
+        let mut extents = shape.to_vec();
+        extents[axis] = limit;
+        let mut pairs = [
+            near_one(gpu, dtype, shape, source, 1),
+            uneven(gpu, shape, index, limit),
+            near_one(gpu, dtype, &extents, target, 3),
+        ];
+        let scatter = program(Scatter { dtype, f });
+        let work = Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) };
+        super::maps::agree_launch(gpu, &work, &mut pairs);
+        let bad = (0..count(shape)).any(|i| pairs[1].bits(shape, i) as usize > limit);
+        assert_eq!(gpu.has_fault(), bad, "{shape:?}");
+    }
+}
+
+/// The device, or both kinds of kernels on the CPU.
+fn sides() -> Vec<Arc<dyn Side>> {
+    let mut sides: Vec<_> = side().into_iter().collect();
+    if super::super::probe().problem.is_some() {
+        sides.extend(on_cpu::find().map(|mut cpu| {
+            cpu.general = true;
+            Arc::new(cpu) as Arc<dyn Side>
+        }));
+    }
+    sides
+}
+
+/// Runs of up to three levels of chunks, of one element or of rows, between others.
+const RUNS: &[Case] = &[
+    (&[20_000], 0, 1, &[1], &[1], &[1]),
+    (&[20_000], 0, 3, &[1], &[1], &[1]),
+    (&[5000], 0, 300, &[1], &[1], &[1]),
+    (&[128], 0, 1, &[1], &[1], &[1]),
+    (&[129], 0, 1, &[1], &[1], &[1]),
+    (&[900, 3], 0, 5, &[3, 1], &[3, 1], &[1, 0]),
+    (&[3, 900], 1, 5, &[900, 1], &[1, 3], &[0, 1]),
+    (&[2, 700, 2], 1, 9, &[1400, 2, 1], &[18, 2, 1], &[1400, 2, 1]),
+    // Targets that share memory.
+    (&[700, 4], 0, 9, &[4, 1], &[2, 1], &[1, 0]),
+];
+
+#[test]
+fn long_runs_equal_those_of_the_host() {
+    // On the CPU, each is a kernel to translate.
+    let more = [
+        (Dtype::F64, &PROD),
+        (Dtype::F32, &PROD),
+        (Dtype::F16, &PROD),
+        (Dtype::C128, &PROD),
+        (Dtype::I8, &SUM),
+    ];
+    let more = if super::super::probe().problem.is_none() { &more[..] } else { &[] };
+    for gpu in sides() {
+        for &(dtype, f) in [(Dtype::F64, &SUM), (Dtype::BF16, &PROD), (Dtype::C64, &PROD)].iter().chain(more)
+        {
+            agree_over(&*gpu, dtype, Some(f), RUNS);
+        }
+    }
+}
+
+/// Without a combination, the last source of each target stays.
+#[test]
+fn the_last_of_many_sources_stays() {
+    const CASES: &[Case] = &[
+        // Few targets, as many as sources, and many.
+        (&[5000], 0, 3, &[1], &[1], &[1]),
+        (&[300], 0, 300, &[1], &[1], &[1]),
+        (&[40], 0, 9000, &[1], &[1], &[1]),
+        // Rows of units of 16 bytes.
+        (&[40, 16], 0, 900, &[16, 1], &[16, 1], &[1, 0]),
+        (&[300, 16], 0, 3, &[16, 1], &[16, 1], &[1, 0]),
+        // One source for all targets, and one for each row.
+        (&[500], 0, 30, &[0], &[1], &[1]),
+        (&[50, 7], 0, 30, &[0, 0], &[7, 1], &[1, 0]),
+        (&[50, 7], 0, 30, &[0, 1], &[7, 1], &[1, 0]),
+        (&[1, 7], 1, 3, &[7, 0], &[3, 1], &[7, 1]),
+    ];
+    for gpu in sides() {
+        for dtype in [Dtype::U8, Dtype::F32, Dtype::C128] {
+            agree_over(&*gpu, dtype, None, CASES);
+        }
+    }
+}
+
+#[test]
+fn extremes_of_few_targets_equal_those_of_the_host() {
+    for gpu in sides() {
+        for dtype in [Dtype::F32, Dtype::I64] {
+            agree_over(&*gpu, dtype, Some(&AMAX), RUNS);
+        }
+    }
+}
