@@ -133,7 +133,7 @@ pub enum Color {
 pub struct Options {
     /// Where tensors live: CUDA GPUs, emulated devices, or CUDA if there is a GPU
     #[arg(long, global = true, value_name = "auto|cuda|emu", hide_possible_values = true)]
-    #[arg(value_parser = one_of(Backend::NAMED.map(|(name, _)| name), crate::engine::backend))]
+    #[arg(value_parser = one_of(Backend::NAMED.iter().map(|&(name, _)| name), crate::engine::backend))]
     pub backend: Option<Backend>,
     /// How many emulated devices [default: 4]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
@@ -184,8 +184,8 @@ impl Options {
 }
 
 /// A value with one of these names; shells complete them.
-fn one_of<const N: usize, T: Clone + Send + Sync + 'static>(
-    names: [&'static str; N],
+fn one_of<T: Clone + Send + Sync + 'static>(
+    names: impl IntoIterator<Item = &'static str>,
     of: fn(&str) -> Option<T>,
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(names).try_map(move |name| of(&name).ok_or("this name is unknown"))

@@ -1,7 +1,7 @@
 //! The backends, one function each, and which one a configuration takes.
 
 use crate::base::{Error, Result};
-use crate::device::machine::{Backend, Config};
+use crate::device::machine::Config;
 #[cfg(feature = "cuda")]
 use crate::driver::cuda;
 use crate::driver::{Driver, emu, error};
@@ -32,23 +32,45 @@ pub(super) type Open = Box<dyn Fn(usize) -> Result<Arc<dyn Driver>> + Send + Syn
 /// Detects devices of a kind: their number, and how to open one.
 type Look = fn(&Config) -> Result<(usize, Open)>;
 
-/// One kind of device: its name in a configuration, and its detection function.
-struct Entry {
-    name: &'static str,
-    asked_by: Backend,
-    look: Look,
-}
-
 #[cfg(feature = "cuda")]
 const CUDA: Look = real;
 #[cfg(not(feature = "cuda"))]
 const CUDA: Look = |_| Err(error::no_backend("cuda", "this build of Runnel lacks the feature `cuda`"));
 
-/// Every backend, best first. To add a backend, add a row.
-static BACKENDS: &[Entry] = &[
-    Entry { name: "cuda", asked_by: Backend::Cuda, look: CUDA },
-    Entry { name: "emu", asked_by: Backend::Emu, look: emulated },
-];
+/// A backend that a configuration can request.
+struct Entry {
+    backend: Backend,
+    name: &'static str,
+    look: Look,
+}
+
+/// The backends, best first: a variant of [`Backend`], its name, and its detection function.
+macro_rules! backends {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $look:ident;)+) => {
+        /// The requested backend.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub enum Backend {
+            /// The first of the others that has a device: CUDA, then emulated devices.
+            #[default]
+            Auto,
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl Backend {
+            /// Every backend with its name, on the command line and in `RUNNEL_BACKEND`.
+            pub const NAMED: &[(&str, Backend)] = &[("auto", Backend::Auto), $(($name, Backend::$variant)),+];
+        }
+
+        static BACKENDS: &[Entry] = &[$(Entry { backend: Backend::$variant, name: $name, look: $look }),+];
+    };
+}
+
+backends! {
+    /// CUDA, or an error.
+    Cuda "cuda" CUDA;
+    /// Emulated devices.
+    Emu "emu" emulated;
+}
 
 /// Ends the background work of all backends: the process is about to exit.
 pub fn prepare_exit() {
@@ -75,7 +97,7 @@ pub fn expect_transforms() {
 pub(super) fn find(config: &Config) -> Result<(Found, Option<String>)> {
     let auto = config.backend == Backend::Auto;
     let mut missing: Option<Error> = None;
-    for entry in BACKENDS.iter().filter(|e| auto || e.asked_by == config.backend) {
+    for entry in BACKENDS.iter().filter(|e| auto || e.backend == config.backend) {
         match (entry.look)(config) {
             Ok((count, open)) => {
                 let notice = missing.map(|why| {

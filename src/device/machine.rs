@@ -1,7 +1,7 @@
 //! The devices visible to a process, and how they are found and opened.
 
 use crate::base::{Result, Span};
-use crate::device::backend::Found;
+use crate::device::backend::{Backend, Found};
 use crate::device::{Device, backend};
 use crate::driver::default_poison;
 use crate::driver::host::HostDriver;
@@ -12,24 +12,6 @@ use crate::memory::pinned::{PinnedBlock, PinnedPool, PinnedStats};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// The requested backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Backend {
-    /// CUDA if a driver and a device are present, otherwise emulated devices.
-    #[default]
-    Auto,
-    /// CUDA, or an error.
-    Cuda,
-    /// Emulated devices.
-    Emu,
-}
-
-impl Backend {
-    /// Every backend with its name, on the command line and in `RUNNEL_BACKEND`.
-    pub const NAMED: [(&str, Backend); 3] =
-        [("auto", Backend::Auto), ("cuda", Backend::Cuda), ("emu", Backend::Emu)];
-}
 
 /// The requested configuration of a machine.
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,9 @@ mod machine;
 mod plans;
 mod pool;
 
-pub use backend::{expect_products, expect_transforms, prepare_exit};
+pub use backend::{Backend, expect_products, expect_transforms, prepare_exit};
 pub use context::{Block, Device};
-pub use machine::{Backend, Config, Machine};
+pub use machine::{Config, Machine};
 pub use plans::PlanCache;
 pub use pool::{MemoryPool, PoolScope};
 

@@ -75,8 +75,9 @@ impl Builder {
     pub fn from_env() -> Result<Builder> {
         let mut config = Config::from_env()?;
         if let Ok(name) = std::env::var("RUNNEL_BACKEND") {
-            let names = Backend::NAMED.map(|(name, _)| format!("`{name}`")).join(", ");
-            let wrong = || error::bad_setting("RUNNEL_BACKEND", &name, &format!("write one of {names}"));
+            let names: Vec<String> = Backend::NAMED.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let wrong =
+                || error::bad_setting("RUNNEL_BACKEND", &name, &format!("write one of {}", names.join(", ")));
             config.backend = backend(&name).ok_or_else(wrong)?;
         }
         if let Err((text, help)) = Cache::limit_from_env() {
@@ -364,5 +365,5 @@ impl Builder {
 
 /// The backend with this name.
 pub(crate) fn backend(name: &str) -> Option<Backend> {
-    Backend::NAMED.into_iter().find_map(|(own, backend)| (own == name).then_some(backend))
+    Backend::NAMED.iter().find_map(|&(own, backend)| (own == name).then_some(backend))
 }

@@ -25,6 +25,26 @@ macro_rules! float_function {
     };
 }
 
+/// A function of two floats in the module `math`.
+macro_rules! float_pair {
+    ($name:literal, $a:literal, $b:literal, $doc:literal, $example:literal, $f:expr) => {
+        NativeDef {
+            name: concat!("math.", $name),
+            receiver: "",
+            signature: takes(&[Param::new($a, Kind::Float), Param::new($b, Kind::Float)]),
+            doc: $doc,
+            example: $example,
+            run: |_, args| {
+                let f: fn(f64, f64) -> f64 = $f;
+                Ok(Value::Float(f(
+                    args[0].as_float().unwrap_or(f64::NAN),
+                    args[1].as_float().unwrap_or(f64::NAN),
+                )))
+            },
+        }
+    };
+}
+
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args, out| {
     *out = match (value, args) {
@@ -34,6 +54,15 @@ pub static QUICK: &[(&str, &str, Quick)] = &[("", "abs", |value, args, out| {
     };
     true
 })];
+
+/// The numbers of the module `math`.
+pub static CONSTANTS: &[(&str, f64)] = &[
+    ("pi", std::f64::consts::PI),
+    ("e", std::f64::consts::E),
+    ("tau", std::f64::consts::TAU),
+    ("inf", f64::INFINITY),
+    ("nan", f64::NAN),
+];
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -99,6 +128,35 @@ pub static TABLE: &[NativeDef] = &[
     float_function!("sinh", "The hyperbolic sine.", "assert(math.sinh(0) == 0.0)", f64::sinh),
     float_function!("cosh", "The hyperbolic cosine.", "assert(math.cosh(0) == 1.0)", f64::cosh),
     float_function!("tanh", "The hyperbolic tangent.", "assert(math.tanh(0) == 0.0)", f64::tanh),
+    float_function!("asinh", "The inverse of `sinh`.", "assert(math.asinh(0) == 0.0)", f64::asinh),
+    float_function!(
+        "acosh",
+        "The inverse of `cosh`; nan below 1.",
+        "assert(math.acosh(1) == 0.0)",
+        f64::acosh
+    ),
+    float_function!(
+        "atanh",
+        "The inverse of `tanh`; nan beyond -1 and 1.",
+        "assert(math.atanh(0) == 0.0)",
+        f64::atanh
+    ),
+    float_function!("cbrt", "The cube root.", "assert(math.cbrt(-27) == -3.0)", f64::cbrt),
+    float_function!("fabs", "The magnitude, as a float.", "assert(math.fabs(-3) == 3.0)", f64::abs),
+    float_function!("erf", "The error function.", "assert(math.erf(0) == 0.0)", libm::erf),
+    float_function!("erfc", "`1 - erf(x)`, exact for large `x`.", "assert(math.erfc(0) == 1.0)", libm::erfc),
+    float_function!(
+        "gamma",
+        "The gamma function: the factorial of `x - 1`.",
+        "assert(math.gamma(5) == 24.0)",
+        libm::tgamma
+    ),
+    float_function!(
+        "lgamma",
+        "The logarithm of the magnitude of the gamma function.",
+        "assert(math.lgamma(1) == 0.0)",
+        libm::lgamma
+    ),
     NativeDef {
         name: "math.log",
         receiver: "",
@@ -110,28 +168,47 @@ pub static TABLE: &[NativeDef] = &[
             Ok(Value::Float(args[1].as_float().map_or(x, |base| x / base.ln())))
         },
     },
-    NativeDef {
-        name: "math.atan2",
-        receiver: "",
-        signature: takes(&[Param::new("y", Kind::Float), Param::new("x", Kind::Float)]),
-        doc: "The angle of the point (x, y).",
-        example: "assert(math.atan2(0, 1) == 0.0)",
-        run: |_, args| {
-            let (y, x) = (args[0].as_float().unwrap_or(f64::NAN), args[1].as_float().unwrap_or(f64::NAN));
-            Ok(Value::Float(y.atan2(x)))
-        },
-    },
-    NativeDef {
-        name: "math.hypot",
-        receiver: "",
-        signature: takes(&[Param::new("x", Kind::Float), Param::new("y", Kind::Float)]),
-        doc: "The length of the vector (x, y).",
-        example: "assert(math.hypot(3, 4) == 5.0)",
-        run: |_, args| {
-            let (x, y) = (args[0].as_float().unwrap_or(f64::NAN), args[1].as_float().unwrap_or(f64::NAN));
-            Ok(Value::Float(x.hypot(y)))
-        },
-    },
+    float_pair!(
+        "atan2",
+        "y",
+        "x",
+        "The angle of the point (x, y).",
+        "assert(math.atan2(0, 1) == 0.0)",
+        f64::atan2
+    ),
+    float_pair!(
+        "hypot",
+        "x",
+        "y",
+        "The length of the vector (x, y).",
+        "assert(math.hypot(3, 4) == 5.0)",
+        f64::hypot
+    ),
+    float_pair!(
+        "copysign",
+        "x",
+        "y",
+        "The magnitude of `x` with the sign of `y`.",
+        "assert(math.copysign(3, -0.0) == -3.0)",
+        f64::copysign
+    ),
+    float_pair!(
+        "fmod",
+        "x",
+        "y",
+        "The remainder of a division rounded towards zero: it has the sign of `x`, where `%` has that of `y`. Source: C's \
+         `fmod`.",
+        "assert(math.fmod(-7, 3) == -1.0 and -7 % 3 == 2)",
+        |x, y| x % y
+    ),
+    float_pair!(
+        "remainder",
+        "x",
+        "y",
+        "The remainder of a division rounded to the nearest int, halves to the even one. Source: IEEE 754.",
+        "assert(math.remainder(7, 4) == -1.0)",
+        libm::remainder
+    ),
     NativeDef {
         name: "math.floor",
         receiver: "",
@@ -163,14 +240,57 @@ pub static TABLE: &[NativeDef] = &[
         doc: "The greatest common divisor.",
         example: "assert(math.gcd(12, 18) == 6)",
         run: |_, args| {
-            let (mut a, mut b) =
-                (args[0].as_int().unwrap_or(0).unsigned_abs(), args[1].as_int().unwrap_or(0).unsigned_abs());
-            while b != 0 {
-                (a, b) = (b, a % b);
-            }
-            i64::try_from(a)
+            let divisor = common_divisor(&args[0], &args[1]);
+            i64::try_from(divisor)
                 .map(Value::Int)
                 .map_err(|_| error::bad_value(0, "the divisor does not fit in an int"))
+        },
+    },
+    NativeDef {
+        name: "math.lcm",
+        receiver: "",
+        signature: takes(&[Param::new("a", Kind::Int), Param::new("b", Kind::Int)]),
+        doc: "The least common multiple; 0 if one of both is 0.",
+        example: "assert(math.lcm(4, 6) == 12)",
+        run: |_, args| {
+            let divisor = common_divisor(&args[0], &args[1]).max(1);
+            let (a, b) = (args[0].as_int().unwrap_or(0), args[1].as_int().unwrap_or(0));
+            (a.unsigned_abs() / divisor)
+                .checked_mul(b.unsigned_abs())
+                .and_then(|multiple| i64::try_from(multiple).ok())
+                .map(Value::Int)
+                .ok_or_else(|| error::bad_value(0, "the multiple does not fit in an int"))
+        },
+    },
+    NativeDef {
+        name: "math.isqrt",
+        receiver: "",
+        signature: takes(&[Param::new("n", Kind::Int)]),
+        doc: "The square root of an int, rounded down.",
+        example: "assert(math.isqrt(17) == 4)",
+        run: |_, args| {
+            let root = args[0].as_int().and_then(i64::checked_isqrt);
+            root.map(Value::Int).ok_or_else(|| {
+                error::bad_value(0, "the square root of an int below 0").help("pass an int from 0 on")
+            })
+        },
+    },
+    NativeDef {
+        name: "math.isclose",
+        receiver: "",
+        signature: takes(&[
+            Param::new("a", Kind::Float),
+            Param::new("b", Kind::Float),
+            Param::named("rel_tol", Kind::Float, Default::Float(1e-9)),
+            Param::named("abs_tol", Kind::Float, Default::Float(0.0)),
+        ]),
+        doc: "Whether two numbers differ by at most `rel_tol` of the larger one, or `abs_tol`. `isclose` and `allclose` compare tensors. \
+              Source: Python's `math.isclose`.",
+        example: "assert(math.isclose(0.1 + 0.2, 0.3) and not math.isclose(1, 1.1))",
+        run: |_, args| {
+            let [a, b, relative, absolute] = [0, 1, 2, 3].map(|i| args[i].as_float().unwrap_or(f64::NAN));
+            let close = |a: f64, b: f64| (a - b).abs() <= (relative * a.abs().max(b.abs())).max(absolute);
+            Ok(Value::Bool(a == b || (a.is_finite() && b.is_finite() && close(a, b))))
         },
     },
     NativeDef {
@@ -246,6 +366,16 @@ pub static TABLE: &[NativeDef] = &[
         run: |_, args| Ok(Value::Bool(args[0].as_float().is_some_and(f64::is_infinite))),
     },
 ];
+
+/// The greatest common divisor, by Euclid's algorithm.
+fn common_divisor(a: &Value, b: &Value) -> u64 {
+    let of = |value: &Value| value.as_int().unwrap_or(0).unsigned_abs();
+    let (mut a, mut b) = (of(a), of(b));
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
 
 fn whole_of(value: &Value, f: fn(f64) -> f64) -> Result<Value> {
     match value {

@@ -81,10 +81,8 @@ pub fn natives() -> Natives {
     for table in [core::QUICK, sequence::QUICK, list::QUICK, dict::QUICK, math::QUICK] {
         table.iter().for_each(|&(receiver, name, quick)| natives.add_quick(receiver, name, quick));
     }
-    for (name, value) in
-        [("pi", std::f64::consts::PI), ("e", std::f64::consts::E), ("tau", std::f64::consts::TAU)]
-    {
-        natives.add_to("math", name, Value::Float(value));
+    for (name, value) in math::CONSTANTS {
+        natives.add_to("math", name, Value::Float(*value));
     }
     device::natives().for_each(|def| natives.add(def));
     tensor::add(&mut natives);
