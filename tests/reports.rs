@@ -299,8 +299,7 @@ fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
         ("(1, 2).sum()", "`tensor(list(x)).sum(...)`"),
         ("(0..3).sum()", "`tensor(list(x)).sum(...)`"),
         // Names.
-        ("math.inf", "write `inf`"),
-        ("math.nan", "write `nan`"),
+        ("files.inf", "write `inf`"),
         ("pad_sequence([ones(2)])", "PyTorch has it, Runnel not yet"),
         ("sparse_csr_tensor(1)", "PyTorch has it, Runnel not yet"),
         ("segment_reduce(1)", "PyTorch has it, Runnel not yet"),
