@@ -300,6 +300,11 @@ fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
         ("(0..3).sum()", "`tensor(list(x)).sum(...)`"),
         // Names.
         ("files.inf", "write `inf`"),
+        ("set([1, 2])", "the keys of a dict are distinct"),
+        ("hasattr((a = 1), \"a\")", "write `name in r`"),
+        ("hex(255)", "{n:#x}"),
+        ("random.random()", "write `rand(n)`"),
+        ("\"{}\".format(3)", "write the value in the braces, `{x}`"),
         ("pad_sequence([ones(2)])", "PyTorch has it, Runnel not yet"),
         ("sparse_csr_tensor(1)", "PyTorch has it, Runnel not yet"),
         ("segment_reduce(1)", "PyTorch has it, Runnel not yet"),

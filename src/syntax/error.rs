@@ -338,7 +338,7 @@ pub(super) fn lone_brace(span: Span) -> Error {
 pub(super) fn empty_interpolation(span: Span) -> Error {
     Error::new(&BAD_INTERPOLATION, "the braces in this string are empty")
         .at(span, "an expression belongs here")
-        .help("write `{{}}` for the two braces themselves")
+        .help("write the value in the braces, `{x}`, or `{{}}` for the two braces themselves")
 }
 
 pub(super) fn too_many_open(span: Span, limit: usize) -> Error {

@@ -365,6 +365,9 @@ fn foreign_operator(p: &Unexpected<'_>) -> Option<Advice> {
         Some(T::Eq) if matches!(p.kind(-1), Some(T::EqEq | T::NotEq)) && p.touches() => {
             return p.advice(0, "there is one equality", "write `==` or `!=`");
         }
+        Some(T::Eq) if matches!(p.kind(-1), Some(T::DotDot | T::DotDotOpen)) && p.touches() => {
+            return p.advice(0, "ranges exclude their end", "write `0..n + 1` to include `n`");
+        }
         _ => {}
     }
     let ends =
