@@ -23,7 +23,7 @@ fn the_tutorial_shows_what_happens() {
 
 #[test]
 fn the_readme_shows_what_happens() {
-    executed("README.md", 2);
+    executed("README.md", 3);
 }
 
 #[test]
