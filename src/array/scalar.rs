@@ -52,6 +52,11 @@ impl Scalar {
         }
     }
 
+    /// The value as an element of a dtype: integers wrap, floats are rounded.
+    pub fn rounded(self, dtype: Dtype) -> Scalar {
+        dispatch!(dtype, T => T::of(self).scalar())
+    }
+
     /// Appends the bytes of an element. Integers wrap; the imaginary part of a real number is 0.
     pub fn encode(self, dtype: Dtype, bytes: &mut Vec<u8>) {
         dispatch!(dtype, T => T::of(self).put(bytes));

@@ -677,6 +677,9 @@ fn operand_register(
         }
         MapArg::Number(number) => {
             let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
+            // An instruction rounds what it computes; a number that is stored as it is has none.
+            let stored = std::ptr::eq(f, &CAST) && wanted.class() == Class::I64;
+            let number = if stored { number.rounded(wanted) } else { number };
             push_number(group, number.bits_as(dtype), dtype)
         }
         MapArg::Raw(bits, dtype) => push_number(group, bits, dtype),
