@@ -209,6 +209,19 @@ pub fn result_does_not_fit(name: &str, result: Dtype, target: &Tensor) -> Error 
     .help(format!("write `{plain}` for a new tensor of {result}, or convert first: `x.to({result})`"))
 }
 
+/// The kind of the result of `x[i] op= value` is higher than that of `x`.
+pub fn update_does_not_fit(result: Dtype, target: &Tensor) -> Error {
+    Error::new(
+        &RESULT_DOES_NOT_FIT,
+        format!(
+            "the result of this update is {result} and would lose digits in a tensor of {}",
+            target.dtype()
+        ),
+    )
+    .operand(0, this_is(format!("{}, and keeps its dtype", target.describe())))
+    .help(format!("convert the tensor first, `x.to({result})`, or write `x[i] = ..` to convert the result"))
+}
+
 /// An unusable value of an argument; `message` gives the reason, `help` the correction.
 pub fn bad_value(index: usize, message: impl Into<String>, help: impl Into<String>) -> Error {
     Error::new(&BAD_VALUE, message).operand(index, "this value").help(help)

@@ -109,7 +109,8 @@ pub struct Places {
     /// Registers from this one on are dead after the instruction. It releases its operands among them, so
     /// that intermediate tensors are freed as soon as they have been used.
     pub dead_from: Vec<u16>,
-    /// Instructions that must not replace a tensor with a gradient: `w -= g` as an optimiser does; sorted.
+    /// Instructions of updates; sorted. Those that compute must not replace a tensor with a gradient: `w -= g` as an
+    /// optimiser does. Those that write, `x[i] += v`, must not lose what the dtype of the tensor does not hold.
     pub updates: Vec<u32>,
 }
 

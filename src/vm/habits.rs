@@ -29,6 +29,14 @@ pub(super) fn empty_operand(op: Binary, left: &Value, right: &Value) -> Option<u
     (is_arithmetic(op) && fits(left) && fits(right)).then_some(found)
 }
 
+/// Refuses to write the result of an update into elements of a lower kind, as in-place methods do.
+pub(super) fn keep_digits(target: &Tensor, value: &Tensor) -> Result<()> {
+    match value.dtype().kind() > target.dtype().kind() {
+        true => Err(crate::ops::error::update_does_not_fit(value.dtype(), target)),
+        false => Ok(()),
+    }
+}
+
 /// Refuses the left operand of `op=` if it is a leaf that has a gradient.
 pub(super) fn keep_parameter(rt: &mut Runtime, op: Binary, tensor: &Tensor) -> Result<()> {
     let trained = gradient::requires_gradient(rt, tensor) && gradient::is_leaf(rt, tensor);

@@ -108,6 +108,11 @@ impl<'a> Compiler<'_, '_, 'a> {
             if kept {
                 c.last().places.updates.push(at as u32);
             }
+            if matches!(target, Target::Index { .. }) {
+                // Storing the result begins with the instruction that writes it.
+                let at = c.last().code.len();
+                c.last().places.updates.push(at as u32);
+            }
             c.store(target, dst, value.span, temporaries)
         })
     }

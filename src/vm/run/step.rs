@@ -27,7 +27,7 @@ impl Vm {
         self.rt.enter(proto.places.span(at));
         let flow = match proto.places.updates.is_empty() {
             true => Ok(()),
-            false => self.keep_parameter(proto.code[at], base, at, proto),
+            false => self.check_update(proto.code[at], base, at, proto),
         };
         let flow = flow.and_then(|()| self.worked(STEP));
         let flow = flow.and_then(|()| self.instruction(proto.code[at], base, at, proto));
@@ -41,9 +41,20 @@ impl Vm {
         }
     }
 
-    /// Refuses `w -= g` where it would silently replace a parameter instead of writing into it.
-    fn keep_parameter(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<()> {
+    /// Refuses `w -= g` where it would silently replace a parameter instead of writing into it, and `x[i] += v` where the
+    /// result loses what the dtype of `x` does not hold.
+    fn check_update(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<()> {
+        if proto.places.updates.binary_search(&(at as u32)).is_err() {
+            return Ok(());
+        }
         let (left, op) = match op {
+            Op::SetIndex { a, src, .. } => {
+                let [target, value] = [a, src].map(|reg| &self.calls.stack[base + reg as usize]);
+                return match (target, value) {
+                    (Value::Tensor(target), Value::Tensor(value)) => habits::keep_digits(target, value),
+                    _ => Ok(()),
+                };
+            }
             Op::Add { a, .. } | Op::AddInt { a, .. } | Op::AddK { a, .. } => (a, Binary::Add),
             Op::Sub { a, .. } | Op::SubInt { a, .. } | Op::SubK { a, .. } => (a, Binary::Sub),
             Op::Mul { a, .. } | Op::MulK { a, .. } => (a, Binary::Mul),
@@ -54,9 +65,7 @@ impl Vm {
             _ => return Ok(()),
         };
         match &self.calls.stack[base + left as usize] {
-            Value::Tensor(tensor) if proto.places.updates.binary_search(&(at as u32)).is_ok() => {
-                habits::keep_parameter(&mut self.rt, op, tensor)
-            }
+            Value::Tensor(tensor) => habits::keep_parameter(&mut self.rt, op, tensor),
             _ => Ok(()),
         }
     }
