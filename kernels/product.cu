@@ -3,9 +3,9 @@
 //
 // p.w: 0 left, 1 right, 2 out, 3 m, 4 n, 5 k, 6 left's row stride, 7 column stride, 8 right's row stride, 9 column
 // stride, 10 out's row stride, 11 products, 12 distance between left matrices, 13 right ones, 14 results; strides and
-// distances in bytes; 15 number of the dtype, 16 bytes of an element.
+// distances in bytes; 15 number of the operands' dtype, 16 of the result's, 17 bytes of an element of the result.
 
-struct Params { u64 w[17]; };
+struct Params { u64 w[18]; };
 typedef @ACC@ Acc;
 #define TILE 64
 #define STEP 16

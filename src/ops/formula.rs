@@ -64,6 +64,14 @@ pub(super) fn formula(
     }
 }
 
+/// Applies an operation that gives a tensor and is in no table.
+pub(super) fn one(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
+    match apply(rt, op, Call::Plain(super::Args(args)))? {
+        Out::Tensor(tensor) => Ok(tensor),
+        _ => Err(error::wrong_argument(0, "an operation that gives a tensor")),
+    }
+}
+
 /// Applies an operation that gives several tensors and is in no table.
 pub(super) fn several(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Vec<Tensor>> {
     match apply(rt, op, Call::Plain(super::Args(args)))? {

@@ -3,12 +3,13 @@
 //! Composed of other operations.
 
 use super::composed::{apart, call, expand, ints, narrow, permute, reshape, t, to};
-use super::formula::formula;
+use super::formula::{formula, one};
 use super::gates::{floats, uniform};
 use super::gradient::Var;
-use super::params::{GENERATOR, X};
+use super::gradient::record::unrecorded;
+use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Op, Out, Run, error, known};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul};
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -225,7 +226,7 @@ pub static OPS: &[Op] = &[
         doc: "Gives `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
               `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
-              Halves round the scores to their dtype. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
+              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
               values, dimension -3, than of queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
         search: &["attention", "transformer", "softmax", "sdpa", "flash"],
         params: &[
@@ -395,6 +396,46 @@ fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor)
 }
 
+/// The products of queries and keys. Those of halves are `f32`.
+static SCORES: Op = Op {
+    name: "attention_scores",
+    params: &[X, Param::new("key", Kind::Tensor)],
+    run: Run::Primitive(|rt, args| {
+        let (a, b) = (args.tensor(0)?, args.tensor(1)?);
+        let dtype = if a.dtype().is_half() { a.dtype().accumulator() } else { a.dtype() };
+        matmul::product_in(rt, "scaled_dot_product_attention", ((0, a), (1, b)), dtype).map(Out::Tensor)
+    }),
+    gradient: Gradient::Rule(Keeps::OTHER, |b| {
+        b.to(0, || b.g().to(b.x(1).dtype()).matmul(&b.x(1).adjoint()));
+        b.to(1, || b.x(0).adjoint().matmul(&b.g().to(b.x(0).dtype())));
+    }),
+    ..Op::BASE
+};
+
+/// `softmax` over the last dimension, rounded to a dtype.
+static WEIGHTS: Op = Op {
+    name: "attention_weights",
+    params: &[X, DTYPE],
+    run: Run::Primitive(|rt, args| {
+        let (x, dtype) = (args.tensor(0)?, args.dtype(1));
+        let weights = unrecorded(rt, |rt| {
+            let wide = call(rt, "softmax", &[t(x), Arg::Int(-1)])?;
+            to(rt, &wide, dtype.unwrap_or(x.dtype()))
+        });
+        weights.map(Out::Tensor)
+    }),
+    gradient: Gradient::Rule(Keeps::RESULT, |b| {
+        b.to(0, || {
+            let y = b.y().wide();
+            let g = b.g().wide();
+            // Rounded weights do not sum to 1, and where one is nearly 1 the rest would be lost in the difference.
+            let mean = (&g * &y).sum(&[-1], true) / y.sum(&[-1], true);
+            y * (g - mean)
+        });
+    }),
+    ..Op::BASE
+};
+
 fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "scaled_dot_product_attention";
     let (query, key, value) = (floats(args, NAME)?, args.tensor(1)?, args.tensor(2)?);
@@ -428,8 +469,11 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let mask = causal_mask.as_ref().or(mask);
     let weights = formula(rt, |f| {
-        let scores = (f.var(query) * scale).matmul(&f.var(&key).mt());
-        let Some(mask) = mask else { return scores.call("softmax", &[Arg::Int(-1)]) };
+        // Scores may be large, and `exp` amplifies their errors.
+        let (turned, dtype) = (f.var(&key).mt(), Arg::Dtype(query.dtype()));
+        let scores = f.given(|rt| one(rt, &SCORES, &[t(query), turned.arg()])) * scale;
+        let softmax = |scores: Var<'_>| f.given(|rt| one(rt, &WEIGHTS, &[scores.arg(), dtype.clone()]));
+        let Some(mask) = mask else { return softmax(scores) };
         let mask = f.var(mask);
         let (scores, seen) = match mask.dtype() {
             Dtype::Bool => (f.select(&mask, &scores, f64::NEG_INFINITY), mask),
@@ -437,7 +481,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         };
         // A query that sees no key: its row has no softmax.
         let any = seen.call("any", &[Arg::Int(-1), Arg::Bool(true)]);
-        let weights = f.select(&any, scores, 0.0).call("softmax", &[Arg::Int(-1)]);
+        let weights = softmax(f.select(&any, scores, 0.0));
         f.select(&any, weights, 0.0)
     })?;
     let weights = match p > 0.0 {

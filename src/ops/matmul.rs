@@ -1,9 +1,7 @@
 //! Matrix products.
 //!
 //! Operands have the same dtype and device; transposed ones are passed by strides, without a copy. Floats
-//! accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an empty dimension is
-//! 0.
-//! empty dimension is 0.
+//! accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an empty dimension is 0.
 
 use super::arith::{ADD, MUL};
 use super::gradient::{Back, Var, rules};
@@ -210,11 +208,11 @@ fn outer(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 }
 
 fn addmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    added(rt, "addmm", args, |rt, a, b| ranked(rt, "addmm", (a, 2), (b, 2)))
+    added(rt, "addmm", args, |a, b| check_rank("addmm", a, 2).and_then(|()| check_rank("addmm", b, 2)))
 }
 
 fn baddbmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    added(rt, "baddbmm", args, |rt, a, b| batched(rt, "baddbmm", a, b))
+    added(rt, "baddbmm", args, |a, b| check_batches("baddbmm", a, b))
 }
 
 fn linear(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -253,35 +251,37 @@ fn factor<'a>(rt: &mut Runtime, args: &Args<'a>, index: usize, dtype: Dtype) -> 
     }
 }
 
-/// `beta * x + alpha * product`.
+/// `beta * x + alpha * product`, rounded once for halves; `check` checks the shapes of the factors.
 fn added(
     rt: &mut Runtime,
     name: &'static str,
     args: &Args<'_>,
-    multiply: impl Fn(&mut Runtime, Operand<'_>, Operand<'_>) -> Result<Tensor>,
+    check: impl Fn(Operand<'_>, Operand<'_>) -> Result<()>,
 ) -> Result<Out> {
     let (x, a, b) = (args.tensor(0)?, (1, args.tensor(1)?), (2, args.tensor(2)?));
     rt.common_device(name, [x, a.1, b.1])?;
     if x.dtype() != a.1.dtype() {
         return Err(error::dtypes_differ(name, (0, x), a));
     }
-    let product = multiply(rt, a, b)?;
+    check(a, b)?;
+    let dtype = x.dtype();
+    let product = product_in(rt, name, (a, b), if dtype.is_half() { dtype.accumulator() } else { dtype })?;
     if x.layout().broadcast_to(product.shape()).is_none() {
         let shape: Vec<i64> = product.shape().iter().map(|&n| n as i64).collect();
         return Err(error::cannot_expand(name, x, &shape));
     }
-    let dtype = product.dtype();
+    let compute = product.dtype();
     let (beta, alpha) = (factor(rt, args, 3, dtype)?, factor(rt, args, 4, dtype)?);
     if let MapArg::Number(zero) = beta
         && zero.as_f64() == 0.0
     {
         let operands = [MapArg::Tensor(&product), alpha];
         let (f, _) = complex::over(name, &MUL, dtype)?;
-        return rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor);
+        return rt.map(name, f, &operands, compute, dtype).map(Out::Tensor);
     }
     let operands = [MapArg::Tensor(x), MapArg::Tensor(&product), beta, alpha];
     let (f, _) = complex::over(name, &COMBINED, dtype)?;
-    rt.map(name, f, &operands, dtype, dtype).map(Out::Tensor)
+    rt.map(name, f, &operands, compute, dtype).map(Out::Tensor)
 }
 
 fn check_rank(name: &str, x: Operand<'_>, rank: usize) -> Result<()> {
@@ -310,6 +310,11 @@ fn ranked(
 
 fn batched(rt: &mut Runtime, name: &'static str, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
     rt.common_device(name, [a.1, b.1])?;
+    check_batches(name, a, b)?;
+    product(rt, name, a, b)
+}
+
+fn check_batches(name: &'static str, a: Operand<'_>, b: Operand<'_>) -> Result<()> {
     check_rank(name, a, 3)?;
     check_rank(name, b, 3)?;
     let (one, two) = (a.1.shape()[0], b.1.shape()[0]);
@@ -317,7 +322,7 @@ fn batched(rt: &mut Runtime, name: &'static str, a: Operand<'_>, b: Operand<'_>)
         let why = format!("the batches have {one} and {two} matrices");
         return Err(error::matmul_shapes(name, a, b, why, "`matmul`, or `@`, broadcasts batches"));
     }
-    product(rt, name, a, b)
+    Ok(())
 }
 
 /// The tensor with a new dimension of extent 1.
@@ -334,6 +339,16 @@ pub(super) fn product(
     name: &'static str,
     a: Operand<'_>,
     b: Operand<'_>,
+) -> Result<Tensor> {
+    product_in(rt, name, (a, b), a.1.dtype())
+}
+
+/// The same, of `out_dtype`: that of the operands, or `f32` for halves, whose sums are then not rounded.
+pub(super) fn product_in(
+    rt: &mut Runtime,
+    name: &'static str,
+    (a, b): (Operand<'_>, Operand<'_>),
+    out_dtype: Dtype,
 ) -> Result<Tensor> {
     let device = rt.common_device(name, [a.1, b.1]);
     // Errors refer to the operands by their argument indices.
@@ -386,12 +401,12 @@ pub(super) fn product(
             error::matmul_shapes(name, a, b, "the result has too many elements".into(), "multiply parts")
         })?;
     if shape.contains(&0) {
-        return rt.empty(&visible, dtype, device);
+        return rt.empty(&visible, out_dtype, device);
     }
     if k == 0 {
-        return make::filled(rt, &visible, dtype, device, Scalar::Int(0));
+        return make::filled(rt, &visible, out_dtype, device, Scalar::Int(0));
     }
-    let out = rt.fresh(&shape, dtype, device)?;
+    let out = rt.fresh(&shape, out_dtype, device)?;
     let batches: usize = batch.iter().product();
     // If all batches share the right operand, the rows of all batches form one matrix.
     let folds = right.rank() == 2 && left.rank() > 2;

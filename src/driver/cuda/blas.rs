@@ -191,6 +191,7 @@ impl Blas {
             |number| Operand { ptr: place(number), transposed: false, leading: WARM_UP as i64, step: 0 };
         self.multiply(&Product {
             dtype,
+            out_dtype: dtype,
             tf32: false,
             sizes: [WARM_UP; 3],
             batch: 1,
@@ -219,7 +220,7 @@ impl Blas {
             Dtype::F64 | Dtype::C128 => ((&raw const one_wide).cast(), (&raw const zero_wide).cast()),
             _ => ((&raw const one).cast(), (&raw const zero).cast()),
         };
-        let data = data_type(product.dtype);
+        let (data, out_data) = (data_type(product.dtype), data_type(product.out_dtype));
         let call = if addresses.is_some() { BATCHED } else { STRIDED_BATCHED };
         // `CUBLAS_OP_N` and `CUBLAS_OP_T`.
         let operation = |operand: &Operand| c_int::from(operand.transposed);
@@ -246,7 +247,7 @@ impl Blas {
                     left.leading as i32,
                     beta,
                     of(2) as *mut _,
-                    data,
+                    out_data,
                     n,
                     batch,
                     compute,
@@ -276,7 +277,7 @@ impl Blas {
                 left.step,
                 beta,
                 product.out as *mut _,
-                data,
+                out_data,
                 n,
                 product.out_step,
                 batch,

@@ -91,8 +91,10 @@ pub const MAX_WORDS: usize = 500;
 /// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out`
 /// is contiguous.
 pub struct Product {
-    /// The dtype of all three matrices.
+    /// The dtype of the operands.
     pub dtype: Dtype,
+    /// The dtype of the result: the same, or `f32` for halves.
+    pub out_dtype: Dtype,
     /// Allows TF32.
     pub tf32: bool,
     /// m, n, k.
@@ -136,13 +138,13 @@ impl Product {
     /// The batches, each as a product without outer dimensions.
     pub fn batches(&self) -> impl Iterator<Item = Product> + '_ {
         let count: usize = self.outer.iter().map(|outer| outer.extent).product();
-        let size = self.dtype.size() as i64;
+        let sizes = [self.dtype, self.dtype, self.out_dtype].map(|dtype| dtype.size() as i64);
         (0..count).map(move |mut rest| {
             let mut offsets = [0i64; 3];
             for outer in self.outer.iter().rev() {
                 let at = (rest % outer.extent) as i64;
                 rest /= outer.extent;
-                for (offset, step) in offsets.iter_mut().zip(outer.steps) {
+                for ((offset, step), size) in offsets.iter_mut().zip(outer.steps).zip(sizes) {
                     *offset += at * step * size;
                 }
             }
@@ -170,6 +172,7 @@ impl Product {
         let (left, right) = (operand(m, k, transposed[0]), operand(k, n, transposed[1]));
         Product {
             dtype,
+            out_dtype: dtype,
             tf32: false,
             sizes,
             batch: 3,

@@ -196,6 +196,31 @@ fn addmm_scales_and_adds() {
 }
 
 #[test]
+fn sums_of_halves_are_scaled_and_added_to_before_they_are_rounded() {
+    let mut lab = Lab::new();
+    // The sum is beyond f16, and its multiple is not.
+    let (a, b) = (lab.tensor(&[1, 4], &[256.0; 4], F16), lab.tensor(&[4, 1], &[256.0; 4], F16));
+    let x = lab.tensor(&[1], &[1.0], F16);
+    let args = [(&x).into(), (&a).into(), (&b).into()];
+    let out = lab.call_with("addmm", &args, &[("alpha", (1.0 / 1024.0).into())]);
+    assert_eq!(out.dtype(), F16);
+    lab.same(&out, &[1, 1], &[257.0]);
+    let out = lab.call_with("addmm", &args, &[("alpha", (1.0 / 1024.0).into()), ("beta", 0.into())]);
+    lab.same(&out, &[1, 1], &[256.0]);
+    // 257 is no number of bf16, and 257 - 256 is.
+    let (a, b) = (lab.tensor(&[1, 1, 2], &[1.0; 2], BF16), lab.tensor(&[1, 2, 1], &[256.0, 1.0], BF16));
+    let x = lab.tensor(&[1], &[-256.0], BF16);
+    let out = lab.call("baddbmm", &[(&x).into(), (&a).into(), (&b).into()]);
+    assert_eq!(out.dtype(), BF16);
+    lab.same(&out, &[1, 1, 1], &[1.0]);
+    // An empty sum is 0 in the dtype.
+    let (a, b) = (lab.tensor(&[1, 0], &[], F16), lab.tensor(&[0, 1], &[], F16));
+    let x = lab.tensor(&[1], &[3.0], F16);
+    let out = lab.call("addmm", &[(&x).into(), (&a).into(), (&b).into()]);
+    lab.same(&out, &[1, 1], &[3.0]);
+}
+
+#[test]
 fn layers_are_products_with_the_turned_weight() {
     let mut lab = Lab::new();
     let (x, w) = (lab.counted(&[2, 2, 3]), lab.counted(&[4, 3]));

@@ -34,16 +34,16 @@ impl Addresses {
             return Ok(None);
         }
         let place = take(3 * product.count() as u64 * size_of::<u64>() as u64)?;
-        let view = |number: usize, ptr: Ptr| {
-            View::new(ptr, product.dtype, dims().map(|(_, steps)| steps[number] as isize).collect())
+        let view = |number: usize, ptr: Ptr, dtype: Dtype| {
+            View::new(ptr, dtype, dims().map(|(_, steps)| steps[number] as isize).collect())
         };
         let launch = Launch::new(
             Arc::new(Program::new(&Addresses)),
             dims().map(|(extent, _)| extent).collect(),
             smallvec![
-                view(0, product.left.ptr),
-                view(1, product.right.ptr),
-                view(2, product.out),
+                view(0, product.left.ptr, product.dtype),
+                view(1, product.right.ptr, product.dtype),
+                view(2, product.out, product.out_dtype),
                 View::new(place, Dtype::I64, smallvec![]),
             ],
         );

@@ -61,22 +61,23 @@ pub(super) unsafe fn run(matmul: &Matmul, launch: &Launch) {
                 rest /= batch[d];
             }
             let ptr = view.ptr as usize as *mut u8;
-            let ptr = ptr.wrapping_offset(offset * matmul.dtype.size() as isize);
+            let ptr = ptr.wrapping_offset(offset * view.dtype.size() as isize);
             Operand { ptr, rs: view.strides[rank - 3], cs: view.strides[rank - 2] }
         };
         let threads = !share && work >= HEAVY;
         Product { m, n, k, left: operand(0), right: operand(1), out: operand(2), threads }
     };
+    let out = launch.views[2].dtype;
     let one = |number: usize| {
         let p = product(number);
         // SAFETY: guaranteed by the caller.
         unsafe {
             match matmul.dtype {
-                _ if k == 0 => clear(matmul.dtype, p),
+                _ if k == 0 => clear(out, p),
                 dtype => dispatch!(
                     dtype,
                     whole M => whole::<M>(p),
-                    half M => half::<M>(p),
+                    half M => half::<M>(p, out == Dtype::F32),
                     native M => float(p, M::default(), M::of(Scalar::Int(1)), false)
                 ),
             }
@@ -167,14 +168,15 @@ fn depth(side: usize, k: usize) -> usize {
     (WIDENED / side).clamp(k.min(SIDE), k)
 }
 
-/// Halves: widened, multiplied in `f32`, rounded once.
-unsafe fn half<M: Element<Lane = f32>>(p: Product) {
+/// Halves: widened, multiplied in `f32`, rounded once, or not at all if the result is `wide`.
+unsafe fn half<M: Element<Lane = f32>>(p: Product, wide: bool) {
     let (m, n, size) = (p.m, p.n, size_of::<M>());
     let depth = depth(m.max(n), p.k);
     let (mut left, mut right) = (vec![0f32; m * depth], vec![0f32; depth * n]);
-    let mut out = vec![0f32; m * n];
+    let mut rounded = vec![0f32; if wide { 0 } else { m * n }];
     let dense =
         |matrix: &mut [f32], w: usize| Operand { ptr: matrix.as_mut_ptr().cast(), rs: w as isize, cs: 1 };
+    let out = if wide { p.out } else { dense(&mut rounded, n) };
     let until = Until::now();
     for from in (0..p.k).step_by(depth) {
         if until.ended() {
@@ -187,11 +189,13 @@ unsafe fn half<M: Element<Lane = f32>>(p: Product) {
             element::load::<M>(a.ptr.cast(), a.tile(m, k), left.as_mut_ptr());
             element::load::<M>(b.ptr.cast(), b.tile(k, n), right.as_mut_ptr());
             let (left, right) = (dense(&mut left, k), dense(&mut right, n));
-            float(Product { k, left, right, out: dense(&mut out, n), ..p }, 0f32, 1f32, from > 0);
+            float(Product { k, left, right, out, ..p }, 0f32, 1f32, from > 0);
         }
     }
-    // SAFETY: guaranteed by the caller, and the buffer has the result's extents.
-    unsafe { element::store::<M>(out.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
+    if !wide {
+        // SAFETY: guaranteed by the caller, and the buffer has the result's extents.
+        unsafe { element::store::<M>(rounded.as_ptr(), p.out.tile(m, n), p.out.ptr.cast()) };
+    }
 }
 
 /// Integers: widened to `i64` and wrapped once at the end, which equals wrapping at each step. Some rows at a time, so that

@@ -31,10 +31,11 @@ pub use tiny::TinyProduct;
 ///
 /// Views: 0 left `[batch.., m, k]`, 1 right `[batch.., k, n]`, 2 out `[batch.., m, n]` (contiguous). Launch
 /// shape: `[batch.., m, n, k]`. Batch strides may be 0. Floats accumulate in `f32` (`f64` for `f64`), complex
-/// numbers in their own dtype. Integers accumulate in `i64` and wrap.
+/// numbers in their own dtype. Integers accumulate in `i64` and wrap. The result has the dtype of the operands; that of
+/// halves may be `f32`, the sums without rounding.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul {
-    /// The dtype of all three views.
+    /// The dtype of the operands.
     pub dtype: Dtype,
     /// Allows TF32 for `f32` and `c64` on CUDA (`cuda.matmul.allow_tf32`); off by default.
     pub tf32: bool,
@@ -146,7 +147,7 @@ fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
         let [row, column] = if operand.transposed { [1, line] } else { [line, 1] };
         View::new(operand.ptr, product.dtype, smallvec![step, row, column])
     };
-    let out = View::new(product.out, product.dtype, smallvec![product.out_step as isize, n as isize, 1]);
+    let out = View::new(product.out, product.out_dtype, smallvec![product.out_step as isize, n as isize, 1]);
     Launch::new(
         program.clone(),
         smallvec![product.batch, m, n, k],
@@ -156,7 +157,7 @@ fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
 
 /// A kernel of our own for some of the launches of a [`Matmul`], which ships compiled.
 pub trait OwnProduct: Identity + Debug + Send + Sync {
-    /// The dtype of the product's views.
+    /// The dtype of the product's operands.
     fn dtype(&self) -> Dtype;
     /// See [`Kind::source`].
     fn template(&self) -> CudaSource;
@@ -249,7 +250,7 @@ impl Kind for Matmul {
         let size = self.dtype.size() as u64;
         if k == 0 {
             let count = batch.iter().product::<usize>() * m * n;
-            return queue.clear(out.ptr, count as u64 * size);
+            return queue.clear(out.ptr, count as u64 * out.dtype.size() as u64);
         }
         if let Some(tiny) = TinyProduct::launch(self.dtype, launch) {
             return queue.launch(&tiny);
@@ -270,6 +271,7 @@ impl Kind for Matmul {
             };
             return queue.multiply(&Product {
                 dtype: self.dtype,
+                out_dtype: out.dtype,
                 tf32: self.tf32,
                 sizes: [m, n, k],
                 batch: count,

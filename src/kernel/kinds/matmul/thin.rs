@@ -147,7 +147,7 @@ impl ThinProduct {
         });
         let (_, program) = PROGRAMS.iter().find(|(dtype, _)| *dtype == product.dtype)?;
         let [m, n, _] = product.sizes;
-        if m.min(n) > COLUMNS[COLUMNS.len() - 1].vectors {
+        if product.out_dtype != product.dtype || m.min(n) > COLUMNS[COLUMNS.len() - 1].vectors {
             return None;
         }
         let launch = product_launch(program, product);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out `[batch, m, n]`. Launch shape: `[batch, m, n, k]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TiledProduct {
-    /// The dtype of all three views.
+    /// The dtype of the operands.
     pub dtype: Dtype,
 }
 
@@ -41,8 +41,8 @@ impl OwnProduct for TiledProduct {
             Class::F32 => [
                 any_dtype(class),
                 "load_any(address, (u32)p.w[15])".into(),
-                "store_any(address, (u32)p.w[15], value)".into(),
-                "p.w[16]".into(),
+                "store_any(address, (u32)p.w[16], value)".into(),
+                "p.w[17]".into(),
             ],
             _ => [
                 String::new(),
@@ -64,10 +64,9 @@ impl OwnProduct for TiledProduct {
     }
 
     fn queue(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<()> {
-        let size = self.dtype.size() as u64;
         let &[batch, m, n, k] = &launch.shape[..] else { return Ok(()) };
         let [left, right, out] = [0, 1, 2].map(|view| &launch.views[view]);
-        let step = |view: &View, d: usize| view.strides[d] as u64 * size;
+        let step = |view: &View, d: usize| view.strides[d] as u64 * view.dtype.size() as u64;
         let words = [
             left.ptr,
             right.ptr,
@@ -85,7 +84,8 @@ impl OwnProduct for TiledProduct {
             step(right, 0),
             step(out, 0),
             dtype_number(self.dtype),
-            size,
+            dtype_number(out.dtype),
+            out.dtype.size() as u64,
         ];
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
         queue.run_grid(0, (tiles as u32, batch.min(MOST_PRODUCTS) as u32, 1), 256, &words)

@@ -79,8 +79,8 @@ impl TinyProduct {
     /// Whether [`TinyProduct::launch`] has a launch for this one of a [`Matmul`].
     pub(super) fn takes(launch: &Launch) -> bool {
         let sizes = Sizes::of(launch);
-        let [left, right, ..] = &launch.views[..] else { return false };
-        fits(&sizes) && dimensions(&sizes.batch, left, right).len() <= RANK
+        let [left, right, out] = &launch.views[..] else { return false };
+        out.dtype == left.dtype && fits(&sizes) && dimensions(&sizes.batch, left, right).len() <= RANK
     }
 
     /// The launch that computes one of a [`Matmul`]; `None` for products that are the library's.
