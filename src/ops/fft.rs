@@ -247,6 +247,10 @@ type Axes = SmallVec<[Axis; 4]>;
 fn one(rt: &mut Runtime, name: &'static str, args: &Args<'_>, f: &Function) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim(name, x, 2, args.int(2)?)?;
+    if args.opt_int(1) == Some(-1) {
+        // As in PyTorch, -1 keeps a length in `s`, and is no `n`.
+        return Err(error::no_signal(name, dim, -1, true));
+    }
     let axes = lengths(name, x, &[dim], args.opt_int(1).map(|n| vec![n]).as_deref(), f)?;
     run(rt, name, x, &axes, args.text(3), f)
 }
@@ -293,15 +297,14 @@ fn named_dims(args: &Args<'_>, rank: usize, otherwise: Option<&[i64]>) -> Vec<i6
     }
 }
 
-/// The signal length along each dimension: the given one, or the tensor's extent.
+/// The signal length along each dimension: the given one, or with -1 or none the tensor's extent.
 fn lengths(name: &str, x: &Tensor, dims: &[usize], sizes: Option<&[i64]>, f: &Function) -> Result<Axes> {
     let mut axes = Axes::new();
     for (i, &dim) in dims.iter().enumerate() {
         let extent = x.shape()[dim] as i64;
         let halved = f.transform == Transform::ToReal && i + 1 == dims.len();
         let whole = if halved { extent.saturating_sub(1).saturating_mul(2) } else { extent };
-        // As in PyTorch, -1 keeps a length; for one dimension it is invalid.
-        let given = sizes.map(|sizes| sizes[i]).filter(|&n| n != -1 || dims.len() == 1);
+        let given = sizes.map(|sizes| sizes[i]).filter(|&n| n != -1);
         match usize::try_from(given.unwrap_or(whole)) {
             Ok(length) if length > 0 => axes.push((dim, length)),
             _ => return Err(error::no_signal(name, dim, given.unwrap_or(whole), given.is_some())),

@@ -215,8 +215,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "uniform_",
-        doc: "Sets the elements to numbers drawn uniformly from `from` .. `to`. Source: \
-              `torch.Tensor.uniform_`.",
+        doc: "Sets the elements to numbers drawn uniformly from `from` .. `to`, excluding `to`; of complex numbers both \
+              parts. Source: `torch.Tensor.uniform_`.",
         search: &["random", "in place", "initialise"],
         params: &[
             X,
@@ -232,8 +232,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "normal_",
-        doc: "Sets the elements to numbers drawn from the normal distribution. Source: \
-              `torch.Tensor.normal_`.",
+        doc: "Sets the elements to numbers drawn from the normal distribution; of complex numbers each part has the \
+              mean `mean` and half of the variance. Source: `torch.Tensor.normal_`.",
         search: &["random", "gaussian", "in place", "initialise"],
         params: &[
             X,
@@ -244,12 +244,17 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(2).normal_(5, 0)\nassert(equal(x, [5.0, 5.0]))",
         run: Run::Primitive(|rt, args| {
-            let target = float_target(args, "normal_")?;
+            let (target, parts) = float_parts(args, "normal_")?;
             let (mean, std) = (args.number(1)?, args.number(2)?);
             check_deviation(rt, "normal_", MapArg::Number(std))?;
-            let drawn = normals(rt, "normal_", target, args.generator(3))?;
+            let std = match target.dtype().is_complex() {
+                true => Scalar::Float(std.as_f64() * std::f64::consts::FRAC_1_SQRT_2),
+                false => std,
+            };
+            let drawn = normals(rt, "normal_", &parts, args.generator(3))?;
             let operands = [MapArg::Tensor(&drawn), MapArg::Number(std), MapArg::Number(mean)];
-            spread_into(rt, "normal_", target, &operands)
+            spread_into(rt, "normal_", &parts, &operands)?;
+            Ok(Out::Tensor(target.clone()))
         }),
         gradient: Gradient::Writes(None),
         ..Op::BASE
@@ -426,6 +431,15 @@ fn float_target<'a>(args: &Args<'a>, name: &str) -> Result<&'a Tensor> {
     if target.dtype().is_float() { Ok(target) } else { Err(error::floats_alone(name, 0, target)) }
 }
 
+/// A target of floats or of complex numbers, and the floats to write: the parts of complex numbers.
+fn float_parts<'a>(args: &Args<'a>, name: &str) -> Result<(&'a Tensor, Tensor)> {
+    let target = args.tensor(0)?;
+    match target.dtype().is_complex() {
+        true => Ok((target, complex::as_real(target, name)?)),
+        false => float_target(args, name).map(|target| (target, target.clone())),
+    }
+}
+
 /// Writes uniform numbers into a target; for a complex target, into both parts.
 fn uniform_into(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: Chosen<'_>) -> Result<Out> {
     if target.dtype().is_complex() {
@@ -471,9 +485,9 @@ fn spread_into(
 }
 
 fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let target = float_target(args, "uniform_")?;
+    let (target, parts) = float_parts(args, "uniform_")?;
     let (from, to) = (args.float(1)?, args.float(2)?);
-    let (dtype, most) = (target.dtype(), target.dtype().greatest());
+    let (dtype, most) = (parts.dtype(), parts.dtype().greatest());
     for (index, bound) in [(1, from), (2, to)] {
         if bound.is_nan() || bound.abs() > most {
             return Err(bounds::does_not_fit(index, &format!("{bound:?}"), dtype));
@@ -487,9 +501,16 @@ fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let message = format!("from `{from:?}` to `{to:?}` is more than {dtype} can hold");
         return Err(error::bad_value(2, message, format!("stay within a distance of {most:?}")));
     }
-    let numbers = uniforms(rt, "uniform_", target, args.generator(3))?;
+    let numbers = uniforms(rt, "uniform_", &parts, args.generator(3))?;
     let number = |value| MapArg::Number(Scalar::Float(value));
-    spread_into(rt, "uniform_", target, &[MapArg::Tensor(&numbers), number(to - from), number(from)])
+    let operands = [MapArg::Tensor(&numbers), number(to - from), number(from)];
+    let wide = if dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+    let spread = rt.map("uniform_", &SPREAD, &operands, wide, dtype)?;
+    // The largest numbers may round to `to`. PyTorch's CUDA kernels write `from` for them too.
+    let beyond = call(rt, "ge", &[t(&spread), Arg::Float(to)])?;
+    let drawn = call(rt, "where", &[t(&beyond), Arg::Float(from), t(&spread)])?;
+    rt.assign("uniform_", &parts, &drawn)?;
+    Ok(Out::Tensor(target.clone()))
 }
 
 fn exponential_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

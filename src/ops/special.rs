@@ -150,16 +150,26 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(ldexp([1.0, 3.0], [2, -1]), [4.0, 1.5]))",
         run: Run::Composed(|rt, args| {
-            // Whole exponents leave the dtype of floats.
+            // Whole exponents leave the dtype, and the power alone may be beyond it.
             let whole = args
                 .opt_tensor(1)
                 .is_none_or(|other| !other.dtype().is_float() && !other.dtype().is_complex());
-            let kept = args.opt_tensor(0).filter(|x| whole && x.dtype().is_float()).map(|x| x.dtype());
-            let found = formula(rt, |f| {
-                let power = f.op("pow", &[Arg::Float(2.0), args.get(1).clone()]);
-                match (args.get(0), kept) {
-                    (Arg::Tensor(x), Some(dtype)) => (f.var(x).wide() * power).to(dtype),
-                    (x, _) => f.op("mul", &[x.clone(), power.arg()]),
+            let kept =
+                args.opt_tensor(0).filter(|x| whole && (x.dtype().is_float() || x.dtype().is_complex()));
+            let found = formula(rt, |f| match (kept, args.get(1)) {
+                (Some(x), Arg::Tensor(other)) => {
+                    let wide = if x.dtype().is_complex() { Dtype::C128 } else { Dtype::F64 };
+                    let power =
+                        |exponent: &Var<'_>| f.op("pow", &[Arg::Float(2.0), exponent.to(Dtype::F64).arg()]);
+                    // In two steps, since 2 ** 1100 is no f64, and 1e-300 * 2 ** 1100 is one.
+                    let exponent = f.var(other).to(Dtype::I64);
+                    let half = exponent.call("floor_divide", &[Arg::Int(2)]);
+                    let rest = &exponent - &half;
+                    (f.var(x).to(wide) * power(&half) * power(&rest)).to(x.dtype())
+                }
+                (_, other) => {
+                    let power = f.op("pow", &[Arg::Float(2.0), other.clone()]);
+                    f.op("mul", &[args.get(0).clone(), power.arg()])
                 }
             });
             found.map(Out::Tensor)

@@ -45,6 +45,11 @@ DRAWN = {"alpha_dropout", "rand", "randn", "randint", "randperm", "rand_like", "
          "empty_like", "new_empty", "exponential_", "uniform_", "normal_", "random_", "bernoulli_"}
 
 
+def is_drawn(call):
+    """Whether the results of a call are drawn."""
+    return place(call.func)[1] in DRAWN or bool(call.kwargs.get("dropout_p"))
+
+
 # ---- The binary ----
 
 def add_binary(parser):
@@ -281,7 +286,7 @@ def difference(sample, outcome):
         return "raises", outcome.error
     if len(outcome.leaves) != len(sample.result):
         return "form", f"{len(outcome.leaves)} values for {len(sample.result)}"
-    drawn = place(sample.call.func)[1] in DRAWN
+    drawn = is_drawn(sample.call)
     for j, wanted in enumerate(sample.result):
         found = outcome.leaves[j]
         if isinstance(wanted, torch.Tensor):

@@ -15,7 +15,7 @@ import warnings
 import torch
 from torch.utils._pytree import tree_flatten
 
-from op_db import DRAWN, HERE, Differences, apart, compare, sample_options
+from op_db import Differences, HERE, apart, compare, is_drawn, sample_options
 from op_db_samples import NAMES, Generated, Surface, place
 
 warnings.filterwarnings("ignore")
@@ -162,7 +162,7 @@ def difference(pair, outcome, rtol):
 def pairs(generated, second):
     wanted = {full for full, op in generated.wanted_ops() if op.supports_autograd}
     for sample in generated.all():
-        if sample.error is not None or sample.op not in wanted or place(sample.call.func)[1] in DRAWN:
+        if sample.error is not None or sample.op not in wanted or is_drawn(sample.call):
             continue
         try:
             yield Pair(sample, Gradients(sample, second))

@@ -16,7 +16,7 @@ import warnings
 import torch
 from torch.utils._pytree import tree_flatten
 
-from op_db import DRAWN, HERE, Differences, compare, sample_options
+from op_db import Differences, HERE, compare, is_drawn, sample_options
 from op_db_samples import Generated, Snapshot, Surface, place
 
 warnings.filterwarnings("ignore")
@@ -117,7 +117,7 @@ def difference(pair, outcome, less):
 def pairs(generated):
     wanted = {full for full, op in generated.wanted_ops() if op.supports_autograd}
     for sample in generated.all():
-        if sample.error is not None or sample.in_place or sample.op not in wanted or place(sample.call.func)[1] in DRAWN:
+        if sample.error is not None or sample.in_place or sample.op not in wanted or is_drawn(sample.call):
             continue
         floats = [n for n, s in enumerate(sample.call.snapshots) if s.dtype[0] in "fbc" and s.dtype != "bool"]
         # All operands require gradients, or one does.
