@@ -17,14 +17,16 @@ pub static OPS: &[Op] = &[Op {
     name: "softmax_cross_entropy",
     doc: "Gives `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
           of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; where it \
-          is `ignore_index`, the loss is 0. Of halves, sums and `logsumexp` are `f32`. `nn.cross_entropy` has weights and means. \
-          Source: `torch.nn.functional.cross_entropy` with `reduction=\"none\"`.",
+          is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; with \
+          `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
+          `logsumexp` are `f32`. `nn.cross_entropy` has weights. Source: `torch.nn.functional.cross_entropy`.",
     search: &["loss", "classes", "negative log likelihood", "logits"],
     params: &[
         X,
         Param::new("target", Kind::Tensor),
         Param::or("dim", Kind::Int, Default::Int(-1)),
         Param::or("ignore_index", Kind::Int, Default::Int(-100)),
+        Param::or("reduction", Kind::Str, Default::Str("none")),
     ],
     form: Form::FUNCTION,
     example: "let x = tensor([[2.0, 0.0], [0.0, 1.0]])\n\
@@ -32,9 +34,12 @@ pub static OPS: &[Op] = &[Op {
               assert(allclose(found.loss, [0.1269280, 0.0]))\n\
               assert(allclose(found.logsumexp, logsumexp(x, 1)))",
     run: Run::Primitive(cross_entropy),
-    gradient: Gradient::Rule(Keeps { results: 0b10, ..Keeps::XY }, cross_entropy_back),
+    gradient: Gradient::Rule(Keeps { results: 0b110, ..Keeps::XY }, cross_entropy_back),
     ..Op::BASE
 }];
+
+/// What becomes of the losses of all rows.
+const REDUCTIONS: [&str; 3] = ["mean", "sum", "none"];
 
 fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "softmax_cross_entropy";
@@ -51,6 +56,10 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     if !target.dtype().is_int() {
         return Err(error::wrong_tensor(1, "integers", target, "classes are numbers from 0"));
+    }
+    let reduction = args.text(4).unwrap_or("none");
+    if !REDUCTIONS.contains(&reduction) {
+        return Err(error::not_one_of(4, "reduction", reduction, &REDUCTIONS));
     }
     let (dtype, wide) = (autocast::wide_result(rt, x), x.dtype().accumulator());
     let greatest = rt.reduce(x, Reduction::new(NAME, &MAX, &[dim], wide, wide).keepdim(true))?;
@@ -76,23 +85,46 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let loss = call(rt, "sub", &[t(&logsumexp), t(&picked)])?;
     let loss = call(rt, "where", &[t(&counts), t(&loss), Arg::Int(0)])?;
     let loss = to(rt, &loss, dtype)?;
-    Ok(Out::Record(&["loss", "logsumexp"], vec![loss, logsumexp]))
+    if reduction == "none" {
+        return Ok(Out::Record(&["loss", "logsumexp"], vec![loss, logsumexp]));
+    }
+    // Halves are summed in f32.
+    let loss = to(rt, &loss, dtype.accumulator())?;
+    let sum = call(rt, "sum", &[t(&loss)])?;
+    if reduction == "sum" {
+        return Ok(Out::Record(&["loss", "logsumexp"], vec![to(rt, &sum, dtype)?, logsumexp]));
+    }
+    let counts = to(rt, &counts, loss.dtype())?;
+    let count = call(rt, "sum", &[t(&counts)])?;
+    let mean = call(rt, "div", &[t(&sum), t(&count)])?;
+    Ok(Out::Record(&["loss", "logsumexp", "count"], vec![to(rt, &mean, dtype)?, logsumexp, count]))
 }
 
 /// `softmax(x)`, and 1 less at the class, times the gradient of the row's loss.
 fn cross_entropy_back(b: &Back<'_>) {
     b.to(0, || {
-        let (x, target) = (b.x(0), b.x(1));
+        let x = b.x(0);
         let dim = b.dim(2, x.rank());
         let wide = x.dtype().accumulator();
-        let mut shape = vec![1; x.rank()];
-        shape[dim as usize] = x.shape()[dim as usize];
-        let (count, device) = (Arg::Int(shape[dim as usize]), Arg::Device(b.form(0).device));
-        // Tensors of the target's shape are computed first, so that the rest is one kernel.
-        let classes = b.op("arange", &[count, Arg::None, Arg::Int(1), Arg::None, device]).reshape(&shape);
-        let g = b.select(&target.eq(b.arg(3)), 0.0, b.g()).to(wide).unsqueeze(dim);
+        // First, since it is of another shape than what follows.
+        let g = match b.args().text(4) {
+            Some("none") => b.g().unsqueeze(dim),
+            Some("mean") => (b.g().to(b.y_of(2).dtype()) / b.y_of(2)).to(b.result(0).dtype),
+            _ => b.g(),
+        };
+        let count = Arg::Int(x.shape()[dim as usize]);
+        let mut classes =
+            b.op("arange", &[count, Arg::None, Arg::Int(1), Arg::None, Arg::Device(b.form(0).device)]);
+        if dim + 1 < x.rank() as i64 {
+            let inner = vec![1; x.rank() - 1 - dim as usize];
+            classes = classes.reshape(&[&[-1], inner.as_slice()].concat());
+        }
+        // Over the shape of `x` from here on: one kernel. The classes are read first, since they are not computed yet.
+        let target = b.x(1).unsqueeze(dim).expand(&x.shape());
+        let is_class = classes.eq(&target);
+        let g = b.select(&target.eq(b.arg(3)), 0.0, g).to(wide);
         let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };
         let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
-        p * g_of_p - b.select(&classes.eq(target.unsqueeze(dim)), g, 0.0)
+        p * g_of_p - b.select(&is_class, g, 0.0)
     });
 }

@@ -471,13 +471,13 @@ fn added_back(b: &Back<'_>) {
         Arg::Tensor(_) => b.g() * b.x(param).conj(),
         number => b.g().call("mul", &[number]),
     };
-    b.to(0, || scaled(3));
+    b.to(0, || b.fitted(0, scaled(3)));
     b.to(1, || scaled(4).matmul(&b.x(2).adjoint()));
     b.to(2, || b.x(1).adjoint().matmul(&scaled(4)));
 }
 
 fn linear_back(b: &Back<'_>) {
-    b.to(2, || b.g());
+    b.to(2, || b.fitted(2, b.g()));
     let rank = |param: usize| if b.has_x(param) { b.x(param).rank() } else { b.form(param).shape.len() };
     if rank(1) == 1 {
         return product_back(b);
@@ -488,6 +488,9 @@ fn linear_back(b: &Back<'_>) {
 
 /// All but the last dimension as one.
 fn rows(x: Var<'_>) -> Var<'_> {
+    if x.rank() == 2 {
+        return x;
+    }
     let width = x.shape().last().copied().unwrap_or(1);
     let height = x.shape().iter().rev().skip(1).product();
     x.reshape(&[height, width])

@@ -182,7 +182,8 @@ static MORE: &[(&str, &str)] = &[
     ("logit", "logit(zeros(3), 0.3)"),
     (
         "softmax_cross_entropy",
-        "softmax_cross_entropy(zeros(3, 4), tensor([0, -100, 3])); softmax_cross_entropy(zeros(2, 4, 3), ones(2, 3).to(i64), 1); softmax_cross_entropy(zeros(4), tensor(2), 0, 1)",
+        "softmax_cross_entropy(zeros(3, 4), tensor([0, -100, 3])); softmax_cross_entropy(zeros(2, 4, 3), ones(2, 3).to(i64), 1); softmax_cross_entropy(zeros(4), tensor(2), 0, 1);
+         softmax_cross_entropy(zeros(3, 4), tensor([0, -100, 3]), reduction=\"mean\"); softmax_cross_entropy(zeros(2, 4, 3), ones(2, 3).to(i64), 1, reduction=\"sum\")",
     ),
     ("pow", "pow(zeros(2, 3), zeros(3)); zeros(3) ** -2; zeros(3) ** 0.5; zeros(3) ** 1.7"),
     ("atan2", "atan2(2.0, ones(3)); atan2(ones(3), 2.0)"),

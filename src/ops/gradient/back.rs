@@ -5,6 +5,7 @@
 //! formula compute nothing.
 
 use super::node::{Node, Varies};
+use super::pass::fitted;
 use super::shares::{Share, may_wait};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, Result};
@@ -283,6 +284,13 @@ impl<'a> Back<'a> {
             let value = formula().made();
             self.found.borrow_mut()[at] = value.map(Share::Whole);
         }
+    }
+
+    /// A gradient in the form of an operand, summed over dimensions that were broadcast. Every gradient becomes that
+    /// after its rule. In a rule whose next step is a product, the sum still joins the work that computes the gradient.
+    pub fn fitted<'s>(&'s self, param: usize, gradient: Var<'s>) -> Var<'s> {
+        let Some(tensor) = gradient.get().cloned() else { return gradient };
+        self.given(|rt| fitted(rt, tensor.clone(), self.form(param)))
     }
 
     /// States that the gradient of an operand is `a.t() @ b`, for factors of two dimensions. Products of several

@@ -767,7 +767,7 @@ fn zeros(rt: &mut Runtime, form: &Varies) -> Result<Tensor> {
 
 /// A gradient in the form of its operand: summed over dimensions that were broadcast, in the operand's dtype
 /// and on its device.
-fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
+pub(super) fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
     let mut gradient = gradient;
     let t = |x: Tensor| Arg::Tensor(x);
     if gradient.dtype().is_complex() && !form.dtype.is_complex() {

@@ -68,14 +68,16 @@ pub(crate) fn is_one_segment(results: usize, length: usize) -> bool {
     Cut::new(results as u64, length as u64).segments == 1
 }
 
-/// True when adjacent results are adjacent in memory for most bytes, and adjacent elements of a result are not.
+/// True when adjacent results are adjacent in memory for most bytes, and adjacent elements of a result are not. Views
+/// that repeat over all results, or over all elements of a result, are few bytes.
 fn is_columns(views: &[View], kept: &Axes, reduced: &Axes) -> bool {
     let (mut rows, mut columns) = (0, 0);
     for view in views {
         let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
-        if stride(reduced) == Some(1) {
+        let varies = |axes: &Axes| axes.iter().any(|&d| view.strides[d] != 0);
+        if stride(reduced) == Some(1) && varies(kept) {
             rows += view.dtype.size();
-        } else if stride(kept) == Some(1) {
+        } else if stride(kept) == Some(1) && varies(reduced) {
             columns += view.dtype.size();
         }
     }
@@ -585,4 +587,20 @@ impl Reduce {
 
 fn index_type(plan: &Plan) -> &'static str {
     if plan.wide { "u64" } else { "u32" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_that_repeat_do_not_choose_the_layout() {
+        let (kept, reduced) = (Axes::from_slice(&[0]), Axes::from_slice(&[1]));
+        let view = |dtype, strides: [isize; 2]| View::new(0, dtype, SmallVec::from_slice(&strides));
+        let matrix = view(Dtype::BF16, [1, 10]);
+        // Numbers of the rows of the matrix, and of its columns.
+        let (of_rows, of_columns) = (view(Dtype::I64, [0, 1]), view(Dtype::I64, [1, 0]));
+        assert!(is_columns(&[matrix.clone(), of_rows.clone(), of_columns.clone()], &kept, &reduced));
+        assert!(!is_columns(&[view(Dtype::BF16, [8, 1]), of_rows, of_columns], &kept, &reduced));
+    }
 }
