@@ -85,7 +85,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "let a = [1, 2, 1]\na.remove(1)\nassert(a == [2, 1])",
         run: |vm, args| {
             let at = position(vm, &args[0], &args[1])?;
-            let old = this(&args[0])?.change(|all| all.remove(at));
+            let list = this(&args[0])?;
+            vm.charge((list.len() - at) / 64)?;
+            let old = list.change(|all| all.remove(at));
             drop(old);
             Ok(Value::None)
         },

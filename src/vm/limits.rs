@@ -142,7 +142,7 @@ pub(super) struct EntryState {
     /// Progress of the devices at the start.
     began: Began,
     /// The heap account while it is not this thread's, and the account that this thread had before.
-    account: Account,
+    pub(super) account: Account,
     outer_account: Account,
     /// The stop request of this thread before the start.
     outer_stop: Option<Option<Stop>>,
@@ -374,6 +374,16 @@ impl Vm {
     pub fn walk(&self, count: usize) -> Result<()> {
         self.meter.owed.set(self.meter.owed.get().saturating_add(count as u64));
         self.worked(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Charges for the long texts among the arguments of a call: it reads them, also those that it only puts into an error.
+    #[inline]
+    pub(super) fn charge_texts(&self, args: &[Value]) -> Result<()> {
+        const LONG: usize = 4096;
+        const BYTES_PER_UNIT: usize = 64;
+        let long: usize =
+            args.iter().filter_map(Value::as_str).map(str::len).filter(|&bytes| bytes > LONG).sum();
+        if long == 0 { Ok(()) } else { self.walk(long / BYTES_PER_UNIT) }
     }
 
     /// Counts work towards the next check, without using fuel.

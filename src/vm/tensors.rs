@@ -323,6 +323,7 @@ impl Vm {
         sources: &Sources,
         in_place: bool,
     ) -> Result<Value> {
+        self.charge_texts(args)?;
         let near =
             sources.of.iter().map(|&at| usize::from(at)).chain(sources.rest.clone()).find_map(
                 |at| match args.get(at) {

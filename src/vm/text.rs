@@ -55,8 +55,7 @@ impl Chars {
     fn index(&self, text: &str) -> &Index {
         if self.0.get() == 0 || self.0.get() & 1 == 1 {
             let count = self.count(text);
-            let starts = text.char_indices().step_by(STEP).map(|(at, _)| at);
-            let index = Box::new(Index { count, offsets: starts.collect() });
+            let index = Box::new(Index { count, offsets: starts(text, count) });
             note(index.bytes());
             self.0.set(Box::into_raw(index).expose_provenance());
         }
@@ -81,6 +80,35 @@ impl Index {
     fn bytes(&self) -> isize {
         (size_of::<Index>() + size_of_val(&*self.offsets)) as isize
     }
+}
+
+/// The byte offsets of every [`STEP`]-th of a text's `count` characters. Counts the characters of eight bytes at once,
+/// because a text may have gigabytes.
+fn starts(text: &str, count: usize) -> Box<[usize]> {
+    // Of a character's bytes, all but the first are `10xxxxxx`.
+    let others = |word: u64| ((word >> 7) & !(word >> 6) & 0x0101_0101_0101_0101).count_ones() as usize;
+    let begins = |byte: &u8| (*byte as i8) >= -0x40;
+    let bytes = text.as_bytes();
+    let mut offsets = Vec::with_capacity(count.div_ceil(STEP));
+    // `passed` characters begin before `at`.
+    let (mut at, mut passed) = (0, 0);
+    while offsets.len() < count.div_ceil(STEP) {
+        let wanted = offsets.len() * STEP;
+        while let Some(word) = bytes[at..].first_chunk::<8>() {
+            let within = 8 - others(u64::from_ne_bytes(*word));
+            if passed + within > wanted {
+                break;
+            }
+            (at, passed) = (at + 8, passed + within);
+        }
+        let begun = |&(_, byte): &(usize, &u8)| begins(byte);
+        let Some((next, _)) = bytes[at..].iter().enumerate().filter(begun).nth(wanted - passed) else {
+            break;
+        };
+        (at, passed) = (at + next, wanted);
+        offsets.push(at);
+    }
+    offsets.into()
 }
 
 impl Text {

@@ -215,9 +215,11 @@ impl Vm {
         for (arg, param) in args[count..params.len()].iter_mut().zip(&params[count..]) {
             *arg = bind::default(param.default);
         }
-        let checked = bind::check_all(self, native, &mut args[..count]);
+        let read = self.charge_texts(&args[..count]);
+        let checked = read.and_then(|()| bind::check_all(self, native, &mut args[..count]));
         let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
-        let result = result.and_then(|value| self.worked(NATIVE).map(|()| value));
+        // A call that fails has worked as well.
+        let result = self.worked(NATIVE).and(result);
         result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }
 
@@ -347,8 +349,9 @@ impl Vm {
         match &native.run {
             Run::Static(run) => {
                 bind::native(self, native, &mut args, named)?;
-                let value = run(self, &mut args).map_err(|e| raced::label_values(e, &args))?;
-                self.worked(NATIVE).map(|()| value)
+                self.charge_texts(&args)?;
+                let result = run(self, &mut args).map_err(|e| raced::label_values(e, &args));
+                self.worked(NATIVE).and(result)
             }
             Run::Op(op) => self.call_op(op, native, args, named, false),
             Run::OpInPlace(op) => self.call_op(op, native, args, named, true),

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use super::super::function::Bound;
 use super::super::heap::{List, Range};
+use super::super::text::Text;
 use super::super::value::Value;
-use super::super::{Vm, charge_values, error};
+use super::super::{Vm, charge_text, charge_values, error};
 use crate::base::{Result, this_is};
 use crate::tensor::Tensor;
 
@@ -33,17 +34,10 @@ impl Vm {
             Value::Str(text) => match index {
                 Value::Range(range) => {
                     let (start, step, count) = range.slice(text.chars());
-                    if step == 1 || count == 0 {
-                        return Ok(Value::str(text.part(start, start + count)));
+                    match step == 1 || count == 0 {
+                        true => part_of(self, text.part(start, start + count)),
+                        false => every(self, text, start, step, count),
                     }
-                    // Only the part between the first and the last of them is walked.
-                    let last = (start as i64 + (count as i64 - 1) * step) as usize;
-                    let part = text.part(start.min(last), start.max(last) + 1).chars();
-                    let (skip, back) = (step.unsigned_abs() as usize, step < 0);
-                    Ok(Value::str(match back {
-                        true => part.rev().step_by(skip).collect::<String>(),
-                        false => part.step_by(skip).collect(),
-                    }))
                 }
                 _ => {
                     let from = text.offset(position("str", index, text.chars())?);
@@ -272,6 +266,48 @@ fn position(container: &str, index: &Value, length: usize) -> Result<usize> {
         Some(at) if at < length => Ok(at),
         _ => Err(error::index_range(container, index, length)),
     }
+}
+
+/// A copy of a part of a text.
+fn part_of(vm: &mut Vm, part: &str) -> Result<Value> {
+    /// Bytes that are copied without being counted.
+    const SHORT: usize = 256;
+    if part.len() <= SHORT {
+        return Ok(Value::str(part));
+    }
+    let mut copy = String::new();
+    vm.push_text(&mut copy, part)?;
+    Ok(Value::str(copy))
+}
+
+/// The characters of a text at `count` positions from `start` by `step`, at least one.
+fn every(vm: &mut Vm, text: &Text, start: usize, step: i64, count: usize) -> Result<Value> {
+    /// Characters between two that a walk passes faster than the text's index finds the next.
+    const NEAR: usize = 64;
+    /// Characters taken between two counts.
+    const SOME: usize = 256;
+    let skip = step.unsigned_abs() as usize;
+    let at = |nth: usize| (start as i64 + nth as i64 * step) as usize;
+    let mut taken = String::new();
+    let mut done = 0;
+    while done < count {
+        let some = SOME.min(count - done);
+        vm.charge(some * skip.min(NEAR) / 4)?;
+        charge_text(&mut taken, 4 * some)?;
+        if skip < NEAR {
+            let (first, last) = (at(done), at(done + some - 1));
+            let part = text.part(first.min(last), first.max(last) + 1).chars();
+            match step < 0 {
+                true => taken.extend(part.rev().step_by(skip)),
+                false => taken.extend(part.step_by(skip)),
+            }
+        } else {
+            let one = |nth: usize| text.as_str()[text.offset(at(nth))..].chars().next();
+            taken.extend((done..done + some).filter_map(one));
+        }
+        done += some;
+    }
+    Ok(Value::str(taken))
 }
 
 fn pick(vm: &mut Vm, items: &[Value], range: &Range) -> Result<Vec<Value>> {

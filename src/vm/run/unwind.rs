@@ -28,6 +28,7 @@ impl Vm {
         floor: usize,
         contexts: usize,
     ) -> Result<(usize, usize)> {
+        let error = self.counted(error);
         self.note_stop(&error);
         let mut error = self.locate(error, base, pc);
         loop {
@@ -70,6 +71,18 @@ impl Vm {
             let at = unsafe { frame.pc.offset_from(code) } as usize - 1;
             error = error.call(self.calls.span_at(base, at));
         }
+    }
+
+    /// The error, or the one of a limit: an error is made, located and caught in microseconds, and longer if its text or its
+    /// line is long.
+    fn counted(&self, error: Error) -> Error {
+        const RAISED: usize = 512;
+        const BYTES_PER_UNIT: usize = 64;
+        if error.kind() == ErrorKind::Interrupted || error::is_spent(&error) {
+            return error;
+        }
+        let units = RAISED + error.message().len() / BYTES_PER_UNIT;
+        self.worked(u32::try_from(units).unwrap_or(u32::MAX)).err().unwrap_or(error)
     }
 
     /// Adds source positions to an error of the instruction at `pc`.
