@@ -26,7 +26,7 @@ pub fn plan(cli: &Options, terminal: &Terminal, given: Vec<OsString>) -> Outcome
     let result = session.run(&program);
     let listing = session.engine.vm().rt.stop_listing();
     terminal.print(&kernels(&listing, ""));
-    session.finish(result)
+    session.exit(result)
 }
 
 /// The launches of a listing and their number, followed by `end`.

@@ -43,7 +43,7 @@ pub fn start(cli: &Options, terminal: &Terminal, program: &Program, args: Vec<St
     };
     let result = session.run(program);
     let written = watched.end(&mut session);
-    session.finish(result.and(written))
+    session.exit(result.and(written))
 }
 
 /// The recordings of `--profile` and `--timeline` during a run.
@@ -213,6 +213,13 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// [`Session::finish`] of the last session of the process, whose memory goes with the process.
+    pub fn exit(mut self, result: Result<()>) -> Outcome {
+        let outcome = self.finish(result);
+        self.engine.leave_heap();
+        outcome
     }
 
     /// Reports an error on standard error.

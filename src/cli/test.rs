@@ -82,7 +82,10 @@ fn is_done(session: &mut Session, result: crate::base::Result<()>) -> Result<boo
         session.report(error);
     }
     match session.finish(result) {
-        outcome @ Outcome::Interrupted(_) => Err(outcome),
+        outcome @ Outcome::Interrupted(_) => {
+            session.engine.leave_heap();
+            Err(outcome)
+        }
         outcome => Ok(outcome == Outcome::Done),
     }
 }

@@ -1,6 +1,6 @@
 //! The parts of an engine that only the command `runnel` uses, in addition to its public interface.
 
-use super::{Builder, Engine, InterruptHandle, checked};
+use super::{Builder, Engine, InterruptHandle, checked, held};
 use crate::base::Result;
 use crate::device::Config;
 use crate::syntax::ast::Block;
@@ -9,6 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 impl Engine {
+    /// Empties the engine of a process that is about to exit: see [`Vm::leave_heap`].
+    pub(crate) fn leave_heap(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.held, held::Holdings::new()));
+        self.vm.leave_heap();
+    }
+
     /// Parses and checks a source.
     pub(crate) fn checked(&mut self, name: &str, text: &str) -> Result<Block> {
         self.vm.within(|vm| checked(vm, name, text, false))

@@ -4,11 +4,14 @@
 
 use super::error;
 use crate::array::{Dtype, Element, Scalar};
+use crate::base::stop::PACE;
 use crate::base::{Error, Result, guard};
 use crate::driver::DeviceId;
+use crate::driver::error::{host_out_of_memory, paced};
 use crate::library::device::StreamObject;
 use crate::stream::Stream;
 use crate::tensor::Tensor;
+use crate::vm::search::cut;
 use crate::vm::{Dict, Held, Key, Value, Vm, charge};
 use num_complex::Complex;
 use std::collections::{BTreeMap, HashMap};
@@ -29,12 +32,11 @@ pub trait IntoValue: Sized + sealed::Into {
     #[doc(hidden)]
     fn all_into_value(all: Vec<Self>, vm: &mut Vm) -> Result<Value> {
         let _items = Held::new(all.len().saturating_mul(size_of::<Value>()))?;
-        let mut items = Vec::with_capacity(all.len());
-        for item in all {
+        let items = each(all.into_iter(), |item| {
             // The contents of the elements are charged separately.
             charge(0)?;
-            items.push(item.into_value(vm)?);
-        }
+            item.into_value(vm)
+        })?;
         Ok(Value::list(items))
     }
 }
@@ -111,8 +113,11 @@ pub(super) fn upload<T: Element>(
     device: DeviceId,
 ) -> Result<Tensor> {
     fits(data.len(), shape)?;
-    let mut bytes = Vec::with_capacity(size_of_val(data));
-    data.iter().for_each(|element| element.put(&mut bytes));
+    let mut bytes = room(size_of_val(data))?;
+    for some in data.chunks(SOME) {
+        paced(some.len())?;
+        some.iter().for_each(|element| element.put(&mut bytes));
+    }
     vm.rt.from_host(&bytes, shape, T::DTYPE, device)
 }
 
@@ -149,7 +154,45 @@ pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T
         false => vm.rt.convert(tensor, T::DTYPE)?,
     };
     let bytes = vm.rt.read(&tensor)?;
-    Ok(bytes.chunks_exact(T::DTYPE.size()).map(T::take).collect())
+    each(bytes.chunks_exact(T::DTYPE.size()), |element| Ok(T::take(element)))
+}
+
+/// Elements converted between two looks at whether the engine has been told to end.
+const SOME: usize = 1 << 12;
+
+/// An empty vector for `count` elements, as many as a script chooses.
+fn room<T>(count: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    let bytes = count.saturating_mul(size_of::<T>()) as u64;
+    all.try_reserve_exact(count).map_err(|_| host_out_of_memory(bytes, false))?;
+    Ok(all)
+}
+
+/// Converts many elements. Ends when the engine has been told to.
+fn each<A, B>(
+    items: impl ExactSizeIterator<Item = A>,
+    mut convert: impl FnMut(A) -> Result<B>,
+) -> Result<Vec<B>> {
+    let mut all = room(items.len())?;
+    for item in items {
+        paced(1)?;
+        all.push(convert(item)?);
+    }
+    Ok(all)
+}
+
+/// A copy of a text. Ends as [`each`] does.
+fn copied(text: &str) -> Result<String> {
+    const PIECE: usize = 1 << 20;
+    let mut copy = String::from_utf8(room(text.len())?).unwrap_or_default();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(cut(rest, PIECE));
+        paced(PACE)?;
+        copy.push_str(piece);
+        rest = behind;
+    }
+    Ok(copy)
 }
 
 fn describe(value: &Value) -> String {
@@ -249,7 +292,7 @@ impl sealed::Into for &str {}
 impl IntoValue for &str {
     fn into_value(self, _: &mut Vm) -> Result<Value> {
         charge(self.len())?;
-        Ok(Value::str(self))
+        Ok(Value::str(copied(self)?))
     }
 }
 
@@ -265,7 +308,7 @@ impl sealed::From for String {}
 impl FromValue for String {
     fn from_value(_: &mut Vm, value: Value) -> Result<String> {
         match value.as_str() {
-            Some(text) => Ok(text.to_string()),
+            Some(text) => copied(text),
             None => Err(error::wrong_type("a str", &describe(&value))),
         }
     }
@@ -385,17 +428,17 @@ impl<T> sealed::From for Vec<T> {}
 impl<T: FromValue> FromValue for Vec<T> {
     fn from_value(vm: &mut Vm, value: Value) -> Result<Vec<T>> {
         let items: Vec<Value> = match &value {
-            Value::List(list) => list.to_vec(),
-            Value::Tuple(tuple) => tuple.items().to_vec(),
+            Value::List(list) => each(list.borrow().iter(), |item| Ok(item.clone()))?,
+            Value::Tuple(tuple) => each(tuple.items().iter(), |item| Ok(item.clone()))?,
             Value::Tensor(tensor) if tensor.rank() == 1 => {
                 let bytes = vm.rt.read(tensor)?;
                 let dtype = tensor.dtype();
                 let elements = bytes.chunks_exact(dtype.size());
-                return elements.map(|b| T::of_scalar(vm, Scalar::decode(b, dtype))).collect();
+                return each(elements, |element| T::of_scalar(vm, Scalar::decode(element, dtype)));
             }
             other => return Err(error::wrong_type("a list", &describe(other))),
         };
-        items.into_iter().map(|item| T::from_value(vm, item)).collect()
+        each(items.into_iter(), |item| T::from_value(vm, item))
     }
 }
 
@@ -405,10 +448,15 @@ macro_rules! maps {
         /// A dict with the keys in order.
         impl<T: IntoValue> IntoValue for $map<String, T> {
             fn into_value(self, vm: &mut Vm) -> Result<Value> {
-                let mut entries: Vec<(String, T)> = self.into_iter().collect();
-                entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                // One call that sorts millions could not end early.
+                let mut entries = BTreeMap::new();
+                for (key, value) in self {
+                    paced(1)?;
+                    entries.insert(key, value);
+                }
                 let dict = Dict::empty();
                 for (key, value) in entries {
+                    paced(1)?;
                     charge(key.len())?;
                     let value = value.into_value(vm)?;
                     dict.insert(Key::new(&Value::str(&key))?, value)?;
@@ -426,12 +474,15 @@ macro_rules! maps {
                         record.fields().map(|(name, value)| (Value::str(&**name), value.clone())).collect()
                     }
                     Value::Dict(dict) => {
-                        let dict = dict.borrow();
-                        dict.iter().map(|(key, value)| (key.value().clone(), value.clone())).collect()
+                        let own = |(key, value): (&Key, &Value)| Ok((key.value().clone(), value.clone()));
+                        each(dict.borrow().iter(), own)?
                     }
                     other => return Err(error::wrong_type("a record or a dict", &describe(other))),
                 };
-                let one = |(key, value)| Ok((String::from_value(vm, key)?, T::from_value(vm, value)?));
+                let one = |(key, value)| {
+                    paced(1)?;
+                    Ok((String::from_value(vm, key)?, T::from_value(vm, value)?))
+                };
                 entries.into_iter().map(one).collect()
             }
         }

@@ -154,3 +154,29 @@ fn a_panic_of_the_host_is_an_error_of_the_script() {
         e.eval::<()>("for i in 0..5000 { }").unwrap();
     }
 }
+
+#[test]
+fn an_engine_whose_process_exits_drops_no_value() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Told;
+    impl Drop for Told {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let run = |exits: bool| {
+        let mut engine = engine();
+        engine.register_type::<Told>("Told");
+        engine.set("told", Shared::new(Told)).unwrap();
+        let script = "let all = [told]\nall.append(all)\nfn f() { all }\ntest \"x\" { f() }";
+        engine.eval::<()>(script).unwrap();
+        let tests = engine.take_tests();
+        if exits {
+            engine.leave_heap();
+        }
+        drop((engine, tests));
+        DROPPED.load(Ordering::Relaxed)
+    };
+    assert_eq!((run(true), run(false)), (0, 1));
+}

@@ -13,6 +13,7 @@ use super::error;
 use super::value::Value;
 use crate::base::reclaim::Need;
 use crate::base::{Result, reclaim, room, stop};
+use crate::driver::error::stopped;
 
 thread_local! {
     /// Live bytes of values.
@@ -139,7 +140,54 @@ fn grow(text: &mut String, more: usize) -> Result<()> {
         Ok(()) => wanted,
         Err(_) => charge(least.saturating_add(text.len())).map(|()| least)?,
     };
-    text.reserve_exact(size - text.len());
+    let mut bytes = std::mem::take(text).into_bytes();
+    let moved = widen(&mut bytes, size);
+    // SAFETY: these are the text's bytes.
+    *text = unsafe { String::from_utf8_unchecked(bytes) };
+    moved
+}
+
+/// Makes room for `more` values, as much again as there are at least: see [`widen`].
+#[inline]
+pub(super) fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
+    if values.capacity() - values.len() >= more {
+        return Ok(());
+    }
+    let least = values.len().saturating_add(more);
+    widen(values, least.max(values.capacity().saturating_mul(2)).max(4))
+}
+
+/// Moves values to a buffer for `capacity` of them. Many move in pieces, and after each the move may end: then they are
+/// where they were.
+///
+/// # Errors
+/// The machine has been told to end.
+#[cold]
+#[inline(never)]
+fn widen<T>(values: &mut Vec<T>, capacity: usize) -> Result<()> {
+    /// Bytes that move at once, and between two looks at whether to end.
+    const FEW: usize = 8 << 20;
+    const PIECE: usize = 1 << 20;
+    let count = values.len();
+    if count.saturating_mul(size_of::<T>()) <= FEW {
+        values.reserve_exact(capacity.saturating_sub(count));
+        return Ok(());
+    }
+    let mut wide: Vec<T> = Vec::with_capacity(capacity.max(count));
+    let each = PIECE / size_of::<T>().max(1);
+    for at in (0..count).step_by(each.max(1)) {
+        stopped()?;
+        let some = each.min(count - at);
+        // SAFETY: both buffers have room for `count` values and are distinct. `wide` owns none of the copies yet, so
+        // none is dropped twice if the move ends.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().add(at), wide.as_mut_ptr().add(at), some) };
+    }
+    // SAFETY: all values were copied, and from here only `wide` owns them.
+    unsafe {
+        values.set_len(0);
+        wide.set_len(count);
+    }
+    *values = wide;
     Ok(())
 }
 

@@ -12,11 +12,12 @@
 //! (registers, names, handles of a program, running natives) only keep more values alive.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::rc::{Rc, Weak};
 
 use foldhash::HashMap;
 
-use super::account::{drop_later, drop_vec_later};
+use super::account::drop_later;
 use super::heap::{Cell, Dict, List};
 use super::value::Value;
 use crate::base::stop;
@@ -136,37 +137,38 @@ pub(super) fn collect() -> usize {
     // The drops below may register other containers.
     let noted = SUSPECTS.with_borrow_mut(|own| std::mem::take(&mut own.noted));
     let mut graph = Graph::default();
-    let Some(garbage) = graph.garbage(&noted) else {
-        // When the machine is ending, garbage is collected later.
-        SUSPECTS.with_borrow_mut(|own| {
-            own.limit = (2 * noted.len()).max(own.limit);
-            let newer = std::mem::replace(&mut own.noted, noted);
-            own.noted.extend(newer);
-        });
-        drop_later(graph.nodes.into_iter().map(|node| node.value));
-        return 0;
-    };
-    drop(noted);
-    let nodes = graph.nodes;
+    let garbage = graph.garbage(&noted);
+    let visited = graph.nodes.len();
     let mut kept = Vec::new();
     // All values are taken out before any is dropped: a destructor must not see half of a cycle.
     let mut taken = Taken::default();
-    for (node, garbage) in nodes.iter().zip(&garbage) {
-        match garbage {
-            true => take_apart(&node.value, &mut taken),
-            false => kept.extend(Noted::of(&node.value)),
+    let sorted = garbage.as_ref().and_then(|garbage| {
+        for (node, &garbage) in graph.nodes.iter().zip(garbage) {
+            match garbage {
+                true => take_apart(&node.value, &mut taken),
+                false => kept.extend(Noted::of(&node.value)),
+            }
+            goes_on(1)?;
         }
-    }
-    SUSPECTS.with_borrow_mut(|own| {
-        // The next collection starts only after a proportional number of registrations.
-        own.limit = (2 * kept.len()).max(nodes.len()).max(FEW);
-        own.visited = nodes.len();
-        own.noted.append(&mut kept);
+        Some(garbage.iter().filter(|garbage| **garbage).count())
     });
-    drop_later(nodes.into_iter().map(|node| node.value));
-    taken.parts.into_iter().for_each(drop_vec_later);
-    drop_vec_later(taken.single);
-    garbage.into_iter().filter(|garbage| *garbage).count()
+    SUSPECTS.with_borrow_mut(|own| {
+        if sorted.is_some() {
+            // The next collection starts only after a proportional number of registrations.
+            own.limit = (2 * kept.len()).max(visited).max(FEW);
+            own.visited = visited;
+            own.noted.append(&mut kept);
+        } else {
+            // When the machine is ending, the rest is collected later.
+            own.limit = (2 * noted.len()).max(own.limit);
+            let newer = std::mem::take(&mut own.noted);
+            own.noted = noted;
+            own.noted.extend(newer);
+        }
+    });
+    let values = graph.nodes.into_iter().map(|node| node.value);
+    drop_later(values.chain(taken.parts.into_iter().flatten()).chain(taken.single));
+    sorted.unwrap_or(0)
 }
 
 /// A visited value, and the number of references to it that were found.
@@ -175,22 +177,90 @@ struct Node {
     met: usize,
 }
 
+/// Visited values, in parts: an array of millions of them would move at once when it grows.
+#[derive(Default)]
+struct Nodes(Vec<Vec<Node>>);
+
+impl Nodes {
+    /// The length of every part but the last.
+    const PART: usize = 1 << 14;
+
+    fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * Nodes::PART + last.len())
+    }
+
+    fn push(&mut self, node: Node) {
+        match self.0.last_mut() {
+            Some(last) if last.len() < Nodes::PART => last.push(node),
+            _ => self.0.push(vec![node]),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.0.iter().flatten()
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = Node> {
+        self.0.into_iter().flatten()
+    }
+}
+
+impl std::ops::Index<usize> for Nodes {
+    type Output = Node;
+
+    fn index(&self, at: usize) -> &Node {
+        &self.0[at / Nodes::PART][at % Nodes::PART]
+    }
+}
+
+/// The positions of visited values by address, in parts: a table of millions would move at once when it grows.
+struct Places([HashMap<*const (), usize>; Places::PARTS]);
+
+impl Default for Places {
+    fn default() -> Places {
+        Places(std::array::from_fn(|_| HashMap::default()))
+    }
+}
+
+impl Places {
+    const PARTS: usize = 64;
+
+    fn part(address: *const ()) -> usize {
+        // Neighbours go to different parts. Source: Knuth's multiplicative hashing.
+        (address.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 32 & (Places::PARTS - 1)
+    }
+
+    fn get(&self, address: *const ()) -> Option<usize> {
+        self.0[Places::part(address)].get(&address).copied()
+    }
+
+    fn of(&mut self, address: *const ()) -> Entry<'_, *const (), usize> {
+        self.0[Places::part(address)].entry(address)
+    }
+}
+
 /// Everything reachable from the registered containers.
 #[derive(Default)]
 struct Graph {
-    nodes: Vec<Node>,
-    /// By address.
-    index: HashMap<*const (), usize>,
+    nodes: Nodes,
+    places: Places,
 }
 
 impl Graph {
     /// The node of a value, if its kind can be part of a cycle.
     fn add(&mut self, value: &Value) -> Option<usize> {
         let (address, _) = identity(value)?;
-        Some(*self.index.entry(address).or_insert_with(|| {
+        Some(*self.places.of(address).or_insert_with(|| {
             self.nodes.push(Node { value: value.clone(), met: 0 });
             self.nodes.len() - 1
         }))
+    }
+
+    /// Counts a reference to a value.
+    fn meet(&mut self, value: &Value) {
+        if let Some(at) = self.add(value) {
+            self.nodes.0[at / Nodes::PART][at % Nodes::PART].met += 1;
+        }
     }
 
     /// Which of all that is reachable from the registered containers is unreachable from outside; `None` when the machine
@@ -205,25 +275,21 @@ impl Graph {
         let mut at = 0;
         while at < self.nodes.len() {
             let value = self.nodes[at].value.clone();
-            each(&value, &mut |held| {
-                if let Some(index) = self.add(held) {
-                    self.nodes[index].met += 1;
-                }
-            })?;
+            each(&value, &mut |held| self.meet(held))?;
             at += 1;
         }
         // The graph itself holds one reference to each.
         let is_garbage = |node: &Node| identity(&node.value).is_none_or(|(_, count)| count <= node.met + 1);
         let mut garbage = Vec::with_capacity(self.nodes.len());
-        for some in self.nodes.chunks(SOME) {
-            garbage.extend(some.iter().map(is_garbage));
-            goes_on(some.len())?;
+        for part in &self.nodes.0 {
+            garbage.extend(part.iter().map(is_garbage));
+            goes_on(part.len())?;
         }
         let mut open: Vec<usize> = (0..garbage.len()).filter(|&n| !garbage[n]).collect();
         while let Some(at) = open.pop() {
             each(&self.nodes[at].value, &mut |held| {
-                let index = identity(held).and_then(|(address, _)| self.index.get(&address));
-                if let Some(&index) = index
+                let index = identity(held).and_then(|(address, _)| self.places.get(address));
+                if let Some(index) = index
                     && std::mem::take(&mut garbage[index])
                 {
                     open.push(index);

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::account::{charge, charge_values, drop_later, drop_vec_later, note};
+use super::account::{charge, charge_values, drop_later, drop_vec_later, note, reserve};
 use super::cycles::{self, Mark};
 use super::key::{Key, check_key};
 use super::table::Table;
@@ -128,8 +128,9 @@ impl List {
         if items.len() == items.capacity() {
             charge_values(items.len().max(4) * 2)?;
             let before = items.capacity();
-            items.push(value);
+            reserve(&mut items, 1)?;
             note(bytes(items.capacity() - before));
+            items.push(value);
         } else {
             items.push(value);
         }
@@ -139,6 +140,7 @@ impl List {
     /// Appends all items.
     pub fn extend(self: &Rc<Self>, items: Vec<Value>) -> Result<()> {
         charge_values(items.len())?;
+        self.change(|all| reserve(all, items.len()))?;
         items.iter().for_each(|item| self.given(item));
         self.change(|all| all.extend(items));
         Ok(())
@@ -147,6 +149,7 @@ impl List {
     /// Inserts a value before the n-th element, or at the end.
     pub fn insert(self: &Rc<Self>, index: usize, value: Value) -> Result<()> {
         charge_values(1)?;
+        self.change(|all| reserve(all, 1))?;
         self.given(&value);
         self.change(|all| all.insert(index.min(all.len()), value));
         Ok(())
@@ -155,6 +158,7 @@ impl List {
     /// Replaces a range of values and returns the old ones.
     pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Vec<Value>) -> Result<Vec<Value>> {
         charge_values(items.len())?;
+        self.change(|all| reserve(all, items.len().saturating_sub(range.len())))?;
         items.iter().for_each(|item| self.given(item));
         Ok(self.change(|all| all.splice(range, items).collect()))
     }
@@ -666,6 +670,37 @@ mod tests {
         assert!(live_bytes() >= before + 16_000);
         drop(list);
         assert_eq!(live_bytes(), before);
+    }
+
+    #[test]
+    fn a_list_or_text_that_ends_while_it_grows_is_as_it_was() {
+        use super::super::account::charge_text;
+        use crate::base::stop::{Stop, under};
+        let asked = || Stop { flag: std::sync::Arc::new(true.into()), deadline: None };
+        let count = if cfg!(miri) { 1000 } else { 2_000_000 };
+        let before = live_bytes();
+        let list = Rc::new(List::new(vec![]));
+        let mut ended = 0;
+        for i in 0..count {
+            let is_full = list.len() == list.borrow().capacity();
+            let pushed =
+                if is_full { under(asked(), || list.push(Value::Int(i))) } else { list.push(Value::Int(i)) };
+            if pushed.is_err() {
+                ended += 1;
+                assert_eq!(list.len() as i64, i);
+                list.push(Value::Int(i)).unwrap();
+            }
+        }
+        assert!(ended > 0 || cfg!(miri));
+        assert!(list.borrow().iter().zip(0..).all(|(value, i)| value.as_int() == Some(i)));
+        drop(list);
+        assert_eq!(live_bytes(), before);
+        let mut text = "é".repeat(count as usize * 3);
+        let long = text.clone();
+        assert!(under(asked(), || charge_text(&mut text, 1)).is_err() || cfg!(miri));
+        assert_eq!(text, long);
+        charge_text(&mut text, 1).unwrap();
+        assert!(text == long && text.capacity() > text.len());
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Modules {
     pub(super) fn clear(&mut self) {
         self.states.clear();
     }
+
+    /// Forgets them all without dropping what they hold.
+    pub(super) fn leave(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.states));
+    }
 }
 
 impl Vm {

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::mem::size_of;
 use std::rc::Rc;
 
+use super::account::reserve;
 use super::key::{Key, hash_key, same_key, seed, whole};
 use super::text::Text;
 use super::value::Value;
@@ -189,6 +190,8 @@ impl Table {
         if let Some(slot) = self.get_mut(key.value()) {
             return Ok(Some(std::mem::replace(slot, value)));
         }
+        reserve(&mut self.keys, 1)?;
+        reserve(&mut self.values, 1)?;
         self.keys.push(key);
         self.values.push(value);
         if !self.enter() && !self.rebuild(true) {

@@ -130,6 +130,7 @@ fn edit(repl: Repl) -> Outcome {
         }
     };
     terminal.flush();
+    repl.borrow_mut().session.engine.leave_heap();
     outcome
 }
 

@@ -2,7 +2,8 @@
 
 use super::data::Numbers;
 use crate::array::Dtype;
-use crate::base::Result;
+use crate::base::{Result, stop};
+use crate::driver::error::stopped;
 use crate::vm::{charge, error};
 
 /// Red, green and blue of each pixel, row by row from the top.
@@ -101,14 +102,16 @@ impl Picture {
             let value = numbers.values[channel * plane + i];
             if value.is_nan() { 0.0 } else { level(value) }
         };
-        let rgb = (0..plane).map(|i| match channels {
+        let rgb = stop::until(0..plane).map(|i| match channels {
             1 if numbers.values[i].is_nan() => [0; 3],
             1 => map.color(level(numbers.values[i])),
             // Transparent pixels show a white background.
             4 => [0, 1, 2].map(|c| byte(at(c, i) * at(3, i) + 1.0 - at(3, i))),
             _ => [0, 1, 2].map(|c| byte(at(c, i))),
         });
-        Ok(Picture { width, height, rgb: rgb.collect() })
+        let rgb = rgb.collect();
+        stopped()?;
+        Ok(Picture { width, height, rgb })
     }
 
     /// The colour of a pixel.
