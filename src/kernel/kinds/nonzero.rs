@@ -6,7 +6,7 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::Element;
 use crate::kernel::host::positions::element;
-use crate::kernel::host::tasks::{self, PARALLEL, Until};
+use crate::kernel::host::tasks::{self, Until};
 use crate::kernel::{Kind, Launch};
 use rayon::prelude::*;
 
@@ -111,8 +111,10 @@ where
     };
     let blocks = count.div_ceil(BLOCK);
     let until = Until::now();
-    let total = if count < PARALLEL {
-        (0..blocks).fold(0, write)
+    let total = if tasks::threads(count) == 1 {
+        let next = |place, number| (!until.ended()).then(|| write(place, number));
+        let Some(total) = (0..blocks).try_fold(0, next) else { return };
+        total
     } else {
         let count_of = |number: usize| match until.ended() {
             true => 0,

@@ -141,7 +141,7 @@ unsafe fn float<T: Copy + Sync + 'static>(p: Product, zero: T, one: T, add: bool
 
 /// A product without early end; `add` adds it to the previous contents.
 unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
-    let parallelism = match p.threads {
+    let parallelism = match p.threads && tasks::workers() > 1 {
         true => gemm::Parallelism::Rayon(0),
         false => gemm::Parallelism::None,
     };

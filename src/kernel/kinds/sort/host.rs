@@ -72,7 +72,7 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
         return;
     }
     tasks::each(count, shared, |number| {
-        let threads = if count == 1 && length >= LONG { rayon::current_num_threads() } else { 1 };
+        let threads = if count == 1 && length >= LONG { tasks::workers() } else { 1 };
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe { row(number).sort(length, threads) };
     });
@@ -95,7 +95,7 @@ unsafe fn tops<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
     }
     let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
     tasks::each(count, shared, |number| {
-        let threads = if count == 1 && length >= LONG { rayon::current_num_threads() } else { 1 };
+        let threads = if count == 1 && length >= LONG { tasks::workers() } else { 1 };
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe { Row::<M>::of(sort, launch, &place_of_row(launch, number)).top(length, kept, threads) };
     });

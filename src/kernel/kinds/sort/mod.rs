@@ -15,7 +15,7 @@ use crate::kernel::cuda::operand::{copy, packed, row_stride};
 use crate::kernel::cuda::order::{SORTABLE_ANY, order, sortable};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, fill};
-use crate::kernel::host::FaultSlot;
+use crate::kernel::host::{FaultSlot, tasks};
 use crate::kernel::{Kind, Launch};
 
 /// Sorts rows (the last dimension). Stable; nan is greatest.
@@ -66,7 +66,7 @@ impl Kind for Sort {
     fn scratch(&self, launch: &Launch) -> u64 {
         let length = launch.shape.last().map_or(1, |&n| n as u64);
         let rows = launch.shape.iter().skip(1).fold(1u64, |all, &n| all.saturating_mul(n as u64));
-        let at_once = rows.min(rayon::current_num_threads() as u64).max(1);
+        let at_once = rows.min(tasks::workers() as u64).max(1);
         length.saturating_mul(at_once).saturating_mul(48)
     }
 
