@@ -3,10 +3,14 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
 #[path = "../fuzz/targets/mod.rs"]
 mod targets;
 
-use std::path::Path;
+use draw::Draw;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 #[test]
 fn every_seed_and_every_finding_passes() {
@@ -23,6 +27,77 @@ fn every_seed_and_every_finding_passes() {
         }
     }
     assert!(replayed >= 2 * targets::TARGETS.len(), "{replayed} files");
+}
+
+/// An input with a few changes: bits, bytes, numbers at their ends, parts that are cut, repeated or taken from another.
+fn changed(draw: &mut Draw, input: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    for _ in 0..1 + draw.below(4) {
+        let at = draw.below(bytes.len() + 1);
+        let to = bytes.len().min(at + 1 + draw.below(16));
+        match draw.below(8) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << draw.below(8),
+            1 if at < bytes.len() => bytes[at] = draw.bits() as u8,
+            2 => bytes.insert(at, draw.bits() as u8),
+            3 => drop(bytes.drain(at..to)),
+            4 => {
+                let part = bytes[at..to].to_vec();
+                bytes.splice(at..at, part);
+            }
+            5 => bytes.truncate(at),
+            6 => {
+                let number =
+                    draw.of(&[0, 1, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 32, i64::MAX as u64, u64::MAX]);
+                let width = 1 << draw.below(4);
+                let part = number.to_le_bytes()[..width].to_vec();
+                let part = if draw.once_in(2) { part.into_iter().rev().collect() } else { part };
+                let end = bytes.len().min(at + width);
+                bytes.splice(at..end, part);
+            }
+            _ if !other.is_empty() => {
+                let from = draw.below(other.len());
+                let part = other[from..other.len().min(from + 1 + draw.below(64))].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// Without a fuzzer: changed seeds. `RUNNEL_FUZZ_SECONDS=600` gives each target as many seconds, `RUNNEL_FUZZ_TARGET`
+/// names one target, `RUNNEL_FUZZ_SEED` chooses other changes. An input that breaks a promise is left in the folder of
+/// temporary files.
+#[test]
+fn changed_seeds_pass() {
+    let set = |name: &str| std::env::var(name).ok();
+    let number = |name: &str| set(name).and_then(|text| text.parse::<u64>().ok());
+    let (seconds, only) = (number("RUNNEL_FUZZ_SECONDS"), set("RUNNEL_FUZZ_TARGET"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    for (name, play) in targets::TARGETS {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let mut paths: Vec<PathBuf> =
+            std::fs::read_dir(root.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+        let mut draw = Draw(number("RUNNEL_FUZZ_SEED").unwrap_or(11));
+        let (start, mut runs) = (Instant::now(), 0_u64);
+        let few = if name.starts_with("file_") { 500 } else { 20 };
+        while seconds.map_or(runs < few, |seconds| start.elapsed() < Duration::from_secs(seconds)) {
+            let (one, other) = (draw.below(seeds.len()), draw.below(seeds.len()));
+            let input = changed(&mut draw, &seeds[one], &seeds[other]);
+            let kept = std::env::temp_dir().join(format!("runnel_fuzz_{name}_{}", std::process::id()));
+            let outcome = std::panic::catch_unwind(|| play(&input));
+            if outcome.is_err() {
+                std::fs::write(&kept, &input).unwrap();
+                panic!("{name}: the input is in {}", kept.display());
+            }
+            runs += 1;
+        }
+        println!("{name}: {runs} inputs");
+    }
 }
 
 #[test]

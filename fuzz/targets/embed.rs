@@ -4,10 +4,10 @@
 
 use super::{is_sound, settings};
 use runnel::{
-    Array, DeviceId, Dlpack, Dtype, Engine, Error, Function, InterruptHandle, Program, RawTensor, Result,
-    Shared, Tensor,
+    Array, Complex, DeviceId, Dlpack, Dtype, Engine, Error, Function, InterruptHandle, Program, RawTensor,
+    Result, Shared, SourceMap, Tensor,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -56,7 +56,19 @@ const SCRIPTS: &[&str] = &[
     "checkpoint(|x| x.sin(), x).sum()",
     "grad(|x| (x ** 3).sum())(x)",
     "x.to(cuda:1).sum()",
+    "{ok: [1, 2], \"n\": x}",
+    "complex([1.0, 2.0], [3.0, 4.0])",
+    "x.index_add(0, [0], [1.0])",
+    "foreach(|a, b| a + b, [(x, 1), (x, 2)])",
+    "x.scatter_reduce(0, [0, 0], [1.0, 2.0], \"prod\")",
+    "autocast(|| x @ x.T)",
+    "match x { [a, ..rest] => rest, _ => none }",
+    "let t = \"aé\" * 1000\nt[.. by -7]",
+    "print([x, x, x])",
 ];
+
+/// The numbers of calls from here are those of [`World::later`].
+const LATER: u8 = 216;
 
 /// The state of a host object.
 struct Counter {
@@ -198,7 +210,11 @@ fn code<T>(outcome: Result<T>) -> Option<&'static str> {
 impl World {
     fn step(&mut self, choices: &mut Choices<'_>) {
         let at = choices.below(2);
-        match choices.below(24) {
+        let kind = choices.byte();
+        if kind >= LATER {
+            return self.later(at, kind - LATER, choices);
+        }
+        match kind % 24 {
             0 | 1 => self.eval(at, choices),
             2 => {
                 let name = choices.name();
@@ -320,6 +336,59 @@ impl World {
                     self.on_tensors.iter_mut().filter(|(e, _)| *e == at).for_each(|(e, _)| *e = usize::MAX);
                 }
             },
+        }
+    }
+
+    /// Calls that were added later, so that older inputs still mean what they meant.
+    fn later(&mut self, at: usize, kind: u8, choices: &mut Choices<'_>) {
+        let engine = &mut self.engines[at];
+        match kind % 8 {
+            0 => {
+                let value = engine.eval::<HashMap<String, i64>>(choices.script());
+                judge(engine, value);
+            }
+            1 => {
+                let value = engine.eval::<BTreeMap<String, Vec<String>>>(choices.script());
+                judge(engine, value);
+            }
+            2 => {
+                let value = engine.eval::<Vec<Complex<f32>>>(choices.script());
+                judge(engine, value);
+            }
+            3 => {
+                let entries = (0..choices.below(20)).map(|i| (choices.text().to_string(), i as u64));
+                let entries: HashMap<String, u64> = entries.collect();
+                let set = engine.set("x", entries);
+                judge(engine, set);
+            }
+            4 => {
+                let numbers = vec![Complex::new(choices.byte() as f64, 1.0); choices.below(5)];
+                let set = engine.set("x", numbers);
+                judge(engine, set);
+            }
+            5 => {
+                let (name, script) = (choices.name(), choices.script());
+                let help = engine.help(name);
+                judge(engine, help);
+                let mut sources = SourceMap::default();
+                let found = runnel::engine::diagnose(&mut sources, "fuzzed", script);
+                for error in found.errors.iter().chain(&found.warnings) {
+                    assert!(!engine.report(error).is_empty());
+                }
+            }
+            6 => {
+                let path = choices.of(&["/", "/dev/null", "/dev/zero", "nowhere.rnl", ""]);
+                let ran = engine.run_file(path);
+                judge(engine, ran);
+            }
+            _ => {
+                // SAFETY: 0 is every device's default stream.
+                let stream = unsafe { engine.external_stream(choices.device(), 0) };
+                if let Some(stream) = judge(engine, stream) {
+                    let set = engine.set("s", stream);
+                    judge(engine, set);
+                }
+            }
         }
     }
 

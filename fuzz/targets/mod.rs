@@ -23,6 +23,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("file_csv", |data| files::read("csv", data)),
     ("file_png", |data| files::read("png", data)),
     ("file_ppm", |data| files::read("ppm", data)),
+    ("file_idx", |data| files::read("idx", data)),
 ];
 
 /// The function of the target with this name.
