@@ -227,7 +227,7 @@ impl Places {
 
     fn part(address: *const ()) -> usize {
         // Neighbours go to different parts. Source: Knuth's multiplicative hashing.
-        (address.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 32 & (Places::PARTS - 1)
+        ((address.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % Places::PARTS
     }
 
     fn get(&self, address: *const ()) -> Option<usize> {
