@@ -7,6 +7,7 @@ use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::syntax::ast::Binary;
 use crate::vm::{Held, NativeDef, Quick, Value, Vm, arith, charge_values, compare, error};
+use smallvec::SmallVec;
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -153,8 +154,13 @@ pub static TABLE: &[NativeDef] = &[
             let mut results = Vec::with_capacity(count);
             for i in 0..count {
                 vm.charge(1)?;
-                let row: Vec<Value> = sequences.iter().map(|s| s[i].clone()).collect();
-                results.push(vm.callback(&args[0], &row)?);
+                results.push(match &sequences[..] {
+                    [only] => vm.callback(&args[0], std::slice::from_ref(&only[i]))?,
+                    _ => {
+                        let row: SmallVec<[Value; 4]> = sequences.iter().map(|s| s[i].clone()).collect();
+                        vm.callback(&args[0], &row)?
+                    }
+                });
             }
             Ok(Value::list(results))
         },

@@ -5,6 +5,7 @@ use super::{any, takes};
 use crate::base::Result;
 use crate::ops::signature::{Kind, Param};
 use crate::vm::{Dict, Key, NativeDef, Record, Value, Vm, charge_values, error};
+use smallvec::SmallVec;
 use std::rc::Rc;
 
 /// Maximum depth of a tree.
@@ -48,7 +49,7 @@ pub static TABLE: &[NativeDef] = &[
                 &tree,
                 &mut |vm, leaf| {
                     let others = columns.iter_mut().map(|column| column.next().unwrap_or_default());
-                    let row: Vec<Value> = std::iter::once(leaf.clone()).chain(others).collect();
+                    let row: SmallVec<[Value; 4]> = std::iter::once(leaf.clone()).chain(others).collect();
                     vm.callback(&f, &row)
                 },
                 0,

@@ -368,7 +368,25 @@ impl Vm {
 
     /// Calls a function value from a native.
     pub fn callback(&mut self, function: &Value, args: &[Value]) -> Result<Value> {
-        self.call_from_rust(function, args.to_vec(), Vec::new())
+        let count = u8::try_from(args.len()).map(u16::from);
+        let Value::Fn(closure) = function else {
+            return self.call_from_rust(function, args.to_vec(), Vec::new());
+        };
+        if count != Ok(closure.proto.plain) {
+            return self.call_from_rust(function, args.to_vec(), Vec::new());
+        }
+        // Fast path: the function takes these arguments as they are.
+        self.check_callback()?;
+        let index = self.calls.top;
+        let needed = index + closure.proto.registers as usize;
+        if needed > self.calls.stack.len() {
+            self.calls.grow_stack(needed);
+        }
+        self.calls.stack[index] = function.clone();
+        for (register, arg) in self.calls.stack[index + 1..].iter_mut().zip(args) {
+            *register = arg.clone();
+        }
+        self.run_window(index)
     }
 
     pub(in crate::vm) fn call_from_rust(
@@ -382,9 +400,14 @@ impl Vm {
         if index >= self.calls.stack.len() {
             self.calls.grow_stack(index + 1);
         }
-        if let Some(value) = self.begin(index, function.clone(), args.into(), named.into())? {
-            return Ok(value);
+        match self.begin(index, function.clone(), args.into(), named.into())? {
+            Some(value) => Ok(value),
+            None => self.run_window(index),
         }
+    }
+
+    /// Runs the call from Rust whose window at `index` is bound.
+    fn run_window(&mut self, index: usize) -> Result<Value> {
         if self.calls.frames.len() >= self.calls.depth_limit {
             return Err(self.too_deep());
         }
