@@ -264,6 +264,22 @@ impl Generator {
         (float(f), format!("{f:?}"))
     }
 
+    /// A number to store, sometimes beyond the dtype: it wraps to the value.
+    pub(super) fn stored(&mut self, dtype: Dtype) -> (Val, String) {
+        let (value, text) = self.number(dtype);
+        let turn: i64 = match dtype {
+            Dtype::U8 | Dtype::I8 => 1 << 8,
+            Dtype::I16 => 1 << 16,
+            Dtype::I32 => 1 << 32,
+            _ => return (value, text),
+        };
+        match self.draw.below(6) {
+            0 => (value, (value[0].i() + turn).to_string()),
+            1 => (value, (value[0].i() - 2 * turn).to_string()),
+            _ => (value, text),
+        }
+    }
+
     fn shape(&mut self) -> Vec<usize> {
         let rank = *self.draw.of(&[0, 1, 1, 1, 2, 2, 2, 3]);
         let empty = self.draw.once_in(8);
@@ -293,7 +309,7 @@ impl Generator {
         let list = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let (size, ends) = (list(&shape), if shape.len() == 1 { "," } else { "" });
         let args = format!("dtype={}, device={device}", dtype.name());
-        let (value, number) = self.number(dtype);
+        let (value, number) = self.stored(dtype);
         let (text, elements) = match self.draw.below(5) {
             0 => (format!("full(({size}{ends}), {number}, {args})"), vec![value; count]),
             1 => (

@@ -315,7 +315,7 @@ impl Generator {
                     (name, all(y.into_iter().map(|y| converted(from, dtype, y)))?, Some(view))
                 }
                 None => {
-                    let (value, text) = self.number(dtype);
+                    let (value, text) = if copies { self.stored(dtype) } else { self.number(dtype) };
                     (text, vec![value; x.len()], None)
                 }
             };
@@ -336,7 +336,7 @@ impl Generator {
             }
             return Some(());
         }
-        let (value, number) = self.number(dtype);
+        let (value, number) = self.stored(dtype);
         let text = text + &index.unwrap_or_default();
         if kind < 7 {
             let (mask_name, mask) = self.partner(&target, Dtype::Bool, &shape)?;
