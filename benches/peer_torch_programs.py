@@ -585,7 +585,7 @@ def results(f):
     return [s.item() for s in (y.mean(), y.abs().mean(), (y * uniform(9, len(y))).mean())]
 
 
-# How far results may be apart, in parts of the mean of absolute values: of bf16, of draws, of choices between near ties.
+# Tolerances relative to the mean of absolute values: for bf16, draws, and choices between near ties.
 TOLERANCES = {"W1 gpt2": 0.01, "W9 decode": 0.01, "W6 monte carlo": 0.03, "N5 beam search": 0.01, "N9 classify": 0.01}
 given = {}
 if options.compare:

@@ -7,7 +7,7 @@ use runnel::{Backend, Engine};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator; counts what each thread asks for.
+/// The system's allocator; counts the allocations of each thread.
 struct Counting;
 
 #[global_allocator]
@@ -18,7 +18,7 @@ thread_local! {
 }
 
 fn count() {
-    // At the end of a thread there is nothing to count with.
+    // The thread-local counter may be gone at the end of a thread.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -42,8 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often memory is taken while `round` runs 10,000 times, in a function that `setup` stands before in; it ran
-/// before as often.
+/// The number of allocations while `round` runs 10,000 times in a function after `setup`. It has run as often before.
 fn taken(setup: &str, round: &str) -> i64 {
     let mut engine = Engine::builder().backend(Backend::Emu).devices(1).build().unwrap();
     engine.register_fn("taken", || COUNT.get());
@@ -113,7 +112,7 @@ fn scalar_work_takes_no_memory() {
 }
 
 #[test]
-fn what_takes_memory_is_counted() {
+fn allocations_are_counted() {
     for round in
         ["let a = [i]", "let s = \"a text that is too long to stand in itself, {i}\"", "let f = || i"]
     {

@@ -1,4 +1,4 @@
-//! The benchmarks run, at small sizes and on emulated devices, and whole programs give what PyTorch gives.
+//! Runs the benchmarks at small sizes on emulated devices, and compares results of whole programs with PyTorch's.
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -27,10 +27,10 @@ fn rows(text: &str) -> Vec<(String, Vec<f64>)> {
     text.lines().map(row).collect()
 }
 
-/// How far a result may be from PyTorch's, in parts of the mean of absolute values.
+/// Tolerance relative to the mean of absolute values.
 fn tolerance(program: &str) -> f64 {
     match program {
-        // Both draw, but other numbers.
+        // Both draw, but different numbers.
         "W6 monte carlo" => 0.03,
         // They compute in bf16.
         "W1 gpt2" | "W9 decode" | "N9 classify" => 0.01,
@@ -39,7 +39,7 @@ fn tolerance(program: &str) -> f64 {
 }
 
 #[test]
-fn whole_programs_give_what_pytorch_gives() {
+fn whole_programs_match_pytorch() {
     // peer_torch_programs.py --quick --device cpu --check
     let wanted = rows(include_str!("../benches/programs.tsv"));
     assert!(wanted.len() >= 20);

@@ -18,8 +18,8 @@ fn scripts(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a script. A module of the library may have several files: its whole text stands for its first file,
-/// and nothing for the others.
+/// The text of a script. A module of the library may have several files: its whole text is returned for its first file,
+/// and an empty one for the others.
 fn text_of(path: &Path) -> String {
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("stdlib");
     let Ok(inside) = path.strip_prefix(&library) else { return std::fs::read_to_string(path).unwrap() };
@@ -35,7 +35,7 @@ fn scripts_that_run_pass_the_check() {
     let mut wrong = Vec::new();
     for path in found {
         let text = text_of(&path);
-        // Scripts that say where they fail are wrong on purpose.
+        // Scripts with marked errors are wrong on purpose.
         if text.contains("# error: ") {
             continue;
         }
@@ -64,12 +64,12 @@ fn scripts_that_run_give_no_wrong_warnings() {
         for warning in runnel::engine::diagnose(&mut sources, &name, &text).warnings {
             let at = sources.place(warning.span()).to_string();
             let line: usize = at.rsplit(':').nth(1).unwrap().parse().unwrap();
-            // A line that says where it fails is wrong on purpose, and what follows it is never reached.
+            // A line with a marked error is wrong on purpose, and lines after it are never reached.
             let is_habit = name == "tests/lang/habits.rnl" && matches!(warning.code().id, "W0206" | "W0207");
             let on_purpose = is_habit
                 || lines[line - 1].contains("# error: ")
                 || (warning.code().id == "W0202" && text.contains("# error: "));
-            // Tests bind names to hold memory, or to see that they can.
+            // Tests bind names to hold memory, or to check that they can be bound.
             let is_unused = warning.code().id == "W0201"
                 && name.starts_with("tests/")
                 && (warning.message().starts_with("the module") || goes_without(&text, &sources, &warning));
@@ -78,13 +78,12 @@ fn scripts_that_run_give_no_wrong_warnings() {
             }
         }
     }
-    // That nothing runs behind a `throw` is what this line is about.
+    // This line tests that nothing runs after a `throw`.
     wrong.retain(|w| !w.starts_with("tests/lang/scopes.rnl:22:"));
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Whether nothing of a script knows the name of a binding: with another name in its place, no name is
-/// unknown.
+/// Whether a binding's name is unused in a script: after renaming it, no name is unknown.
 fn goes_without(text: &str, sources: &SourceMap, warning: &runnel::Error) -> bool {
     let span = warning.span();
     let base = sources.base(sources.find(span).unwrap());
@@ -156,7 +155,7 @@ fn shapes_that_clash_are_found_where_they_are_constant() {
     for (text, wanted) in table {
         assert_eq!(warnings(text), wanted, "{text}");
     }
-    // Nothing is said of what may be otherwise.
+    // No warning if the problem is not certain.
     let silent = [
         "let n = 2\nn = 3\nprint(zeros(n) + zeros(3))",
         "fn f(n) { zeros(n) + zeros(3) }\nprint(f(3))",
@@ -205,7 +204,7 @@ fn side_streams_are_waited_for() {
         ("let y = with stream(s) { x.sum() }\nlet all = []\nall.append(y)\nprint(len(all))", never),
         ("with stream(s) { x.add_(1) }", never),
         ("with stream(s) { x[0] = 1 }\nprint(1)", never),
-        // Somebody waits, or may.
+        // Something waits, or may wait.
         ("let y = with stream(s) { x.sum() }\ncuda.current_stream().wait_stream(s)\nprint(y)", ""),
         ("let y = with stream(s) { x.sum() }\ns.synchronize()\nprint(y)", ""),
         ("let y = with stream(s) { x.sum() }\ncuda.synchronize()\nprint(y)", ""),
@@ -259,7 +258,7 @@ fn side_streams_are_waited_for_in_functions_too() {
         (side("x.sum()", "y"), never),
         (side("x.sum()", "let all = []; all.append(y); all"), never),
         (side("x.add_(1); 1", "x"), never),
-        // Somebody waits, or may.
+        // Something waits, or may wait.
         (side("x.sum()", "cuda.current_stream().wait_stream(s); y + 1"), ""),
         (side("x.sum()", "s.synchronize(); y + 1"), ""),
         (side("x.sum()", "cuda.synchronize(); y + 1"), ""),
@@ -277,7 +276,7 @@ fn side_streams_are_waited_for_in_functions_too() {
         (side("x.sum()", "y + 1") + "\nfn sync() { cuda.synchronize() }", ""),
         (side("x.sum()", "y") + "\ncuda.synchronize()", ""),
         (side("x.sum()", "y + 1") + "\ncuda.synchronize()", used),
-        // Streams of others.
+        // Streams passed by a caller.
         ("fn f(x, s) {\nlet y = with stream(s) { x.sum() }\ny + 1\n}\nf(ones(2), Stream())".into(), ""),
         (
             "let s = Stream()\nfn f(x) {\nwith stream(s) { x.add_(1) }\n}\nf(ones(2))\ns.synchronize()".into(),
@@ -293,7 +292,7 @@ fn side_streams_are_waited_for_in_functions_too() {
                 .into(),
             "",
         ),
-        // A value that is nobody's name.
+        // A value without a name.
         (
             "fn f(x) {\nlet s = Stream()\nwith stream(s) { x.sum() }\n}\nprint(f(ones(2)))".into(),
             never,
@@ -306,7 +305,7 @@ fn side_streams_are_waited_for_in_functions_too() {
             "let f = |x| {\nlet s = Stream()\nwith stream(s) { x.sum() }\n}\nprint(f(ones(2)))".into(),
             never,
         ),
-        // Functions that wait are no reason to be silent about other streams.
+        // Functions that wait do not suppress warnings about other streams.
         (
             "let x = ones(2)\nlet s = Stream()\nwith stream(s) { x.add_(1) }\nfn g(x) { let t = Stream()\n\
              let y = with stream(t) { x.sum() }\nt.synchronize()\ny }\nprint(g(x))"
@@ -368,7 +367,7 @@ fn unused_names_and_unreachable_code_are_found() {
 }
 
 #[test]
-fn names_of_pytorch_lead_to_what_there_is() {
+fn pytorch_names_suggest_runnel_names() {
     let table = [
         ("cross_entropy(ones(2, 2), [0, 1])", "write `import nn`, and `nn.cross_entropy`"),
         ("data.loader(1)", "write `import data` first"),

@@ -46,7 +46,7 @@ impl Program {
         let mut command = self.command(args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // A program that reads nothing may be gone already.
+        // A program that reads nothing may have ended already.
         child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
         ended(child.wait_with_output().unwrap())
     }
@@ -89,14 +89,14 @@ fn a_check_knows_the_names_of_imported_files() {
 }
 
 #[test]
-fn a_run_knows_what_is_wrong_with_imported_files_before_anything_runs() {
+fn errors_in_imported_files_are_reported_before_the_run() {
     let program = Program::new();
     program.file("deep/most.rnl", "fn outer() { fn inner() { undefined_here + 1 }\n inner() }\n");
     program.file("deep/half.rnl", "fn go(x) { import \"most.rnl\" as m\n m.outer() + x }\n");
     program.file("syntax.rnl", "let x = = 1\n");
     program.file("util.rnl", "fn step(x, by = 1) { x + by }\nlet rate = 0.5\n");
     program.file("writes.rnl", "fn all() { write(\"log.txt\", \"\") }\n");
-    // What is found before the first line runs; `check` says the same.
+    // Errors found before the first line runs; `check` reports the same ones.
     let refused = [
         ("print(1)\nimport \"deep/most.rnl\" as m\n", "`undefined_here`", "deep/most.rnl:1:"),
         ("import \"deep/half.rnl\" as h\nprint(1)\nh.go(1)", "`undefined_here`", "deep/most.rnl:1:"),
@@ -131,7 +131,7 @@ fn a_run_knows_what_is_wrong_with_imported_files_before_anything_runs() {
     program.file("main.rnl", refused[0].0);
     let both = program.run(&["check", "main.rnl", "deep/most.rnl"]);
     assert_eq!(both.err.matches("`undefined_here`").count(), 1, "{}", both.err);
-    // What runs as it did: nothing is refused that a program may take or never meets.
+    // Programs that must still run: code that may succeed, or that never runs, is not rejected.
     let run = [
         ("if false { import \"nowhere.rnl\" as n }\nprint(1)", "1\n"),
         ("try { import \"deep/most.rnl\" as m\n m.outer() } catch e { print(e.kind) }", "Name\n"),
@@ -164,7 +164,7 @@ fn a_run_knows_what_is_wrong_with_imported_files_before_anything_runs() {
         let run = program.run(&["main.rnl"]);
         assert_eq!((run.status, run.out.as_str()), (0, printed), "{text}\n{}", run.err);
     }
-    // Files that import each other are told of where that happens, and each is read once.
+    // Circular imports are reported at the import, and each file is read once.
     program.file("a.rnl", "import \"b.rnl\" as b\nfn f() { b.g() }");
     program.file("b.rnl", "fn g() { import \"a.rnl\" as a\n 7 }");
     program.file("main.rnl", "import \"a.rnl\" as a\nprint(a.f())");
@@ -343,7 +343,7 @@ fn devices_are_listed() {
 }
 
 #[test]
-fn explanations_and_documentation_are_there() {
+fn explain_and_doc_print_pages() {
     let program = Program::new();
     let all = program.run(&["explain"]);
     assert!(all.out.lines().count() > 80 && all.status == 0, "{}", all.out);
@@ -358,7 +358,7 @@ fn explanations_and_documentation_are_there() {
     assert!(page.starts_with("parallel.parallel_apply(functions, inputs, devices=none)\n\nRuns"), "{page}");
     assert!(page.contains("Example:\n    > import parallel"), "{page}");
     assert!(program.run(&["doc", "parallel"]).out.contains("parallel.replicate"));
-    // As PyTorch writes the names, and by the type.
+    // PyTorch's names, and names with a type.
     for (asked, found) in [
         ("torch.cuda.memory_stats", "cuda.memory_stats("),
         ("torch.cuda.Stream.wait_event", "stream.wait_event("),
@@ -436,7 +436,7 @@ fn races_that_are_let_through_are_told_with_both_lines() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_told_with_the_line_where_the_capture_began() {
+fn capture_errors_show_the_line_where_the_capture_began() {
     let program = Program::new();
     let text = "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    print(y)\n}\n";
     program.file("read.rnl", text);
@@ -587,13 +587,13 @@ fn bash_completes_commands_options_values_and_files() {
     assert_eq!(complete("runnel expl"), "explain");
     assert_eq!(complete("runnel --no-"), "--no-fuse");
     assert_eq!(complete("runnel --backend c"), "cuda");
-    // With nothing to say, bash completes names of files.
+    // Without candidates, bash completes file names.
     assert_eq!(complete("runnel check tr"), "");
     assert_eq!(complete("runnel tr"), "");
 }
 
 #[test]
-fn progress_is_silent_where_nobody_watches() {
+fn progress_is_silent_without_a_terminal() {
     let program = Program::new();
     let ended = program.run(&["-e", "for x in progress(0..3, \"loop\") { print(x) }"]);
     assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (0, "0\n1\n2\n", ""));
@@ -613,10 +613,10 @@ fn exit_ends_a_script_in_good_order_with_its_status() {
     let ended = program.run(&["-e", "exit(256)"]);
     assert_eq!(ended.status, 1);
     assert!(ended.err.contains("an exit status goes from 0 to 255, not 256"), "{}", ended.err);
-    // A module ends the whole program, and a failing `defer` is told.
+    // `exit` in a module ends the whole program, and a failing `defer` is reported.
     program.file("stops.rnl", "exit(4)");
     assert_eq!(program.run(&["-e", "try { import \"stops.rnl\" as s } catch e { }"]).status, 4);
-    // Tests: a file that ends itself in good order keeps its tests; a test that does has failed.
+    // Tests: after a file calls `exit(0)`, its tests still count; a test that calls it has failed.
     program.file("t.rnl", "test \"ends\" { exit(0) }\ntest \"holds\" { assert(true) }\nexit()\n");
     let ended = program.run(&["test", "t.rnl"]);
     assert_eq!(ended.status, 1, "{}", ended.out);
@@ -628,7 +628,7 @@ fn exit_ends_a_script_in_good_order_with_its_status() {
     assert!(ended.err.contains("the script ended with status 0"), "{}", ended.err);
 }
 
-/// Sends Ctrl-C to a program once it has written the file `going`, and gives how it ended.
+/// Sends Ctrl-C to a program once it has written the file `going`; returns how it ended.
 #[cfg(unix)]
 fn interrupted(program: &Program, args: &[&str]) -> Ended {
     let mut command = program.command(args);
@@ -646,7 +646,7 @@ fn interrupted(program: &Program, args: &[&str]) -> Ended {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_runs_what_was_deferred_in_tests_too() {
+fn an_interrupted_test_runs_its_deferred_code() {
     let program = Program::new();
     let endless = "defer print(\"closed\")\n    write(\"going\", \"\")\n    let end = clock() + 60\n    while clock() < end { }";
     let tests = format!("test \"first\" {{\n    {endless}\n}}\ntest \"second\" {{ print(\"never\") }}\n");
@@ -678,7 +678,7 @@ fn the_cache_of_kernels_is_shown_limited_and_cleared() {
     let shown = run(&["cache"], &[]);
     assert_eq!(field(&shown, "path"), kernels.display().to_string());
     assert_eq!((field(&shown, "entries"), field(&shown, "limit")), ("0".into(), "1.00 GiB".into()));
-    // Entries of a size each, used one after the other, and a file of somebody else.
+    // Entries of equal size, used in order, and another program's file.
     std::fs::create_dir_all(&kernels).unwrap();
     for number in 0..10u64 {
         let path = kernels.join(format!("{number:032x}"));
@@ -720,14 +720,14 @@ fn a_loader_without_devices_warns_once_that_nothing_is_page_locked() {
     assert!(ended.err.contains("<-e>:2:") && !ended.err.contains("<data>"), "{}", ended.err);
     let ended = program.run(&["--devices", "1", "-e", code]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    // A device that is not there is refused at the loader's line.
+    // A missing device is an error at the loader's line.
     let code = "import data\nlet x = arange(4, device=cpu)\nlet loader = data.loader(x, device=\"foo:0\")";
     let ended = program.run(&["-e", code]);
     assert!(ended.err.contains("E0501") && ended.err.contains("<-e>:3:"), "{}", ended.err);
 }
 
 #[test]
-fn the_time_between_events_of_two_devices_is_refused_with_what_to_do() {
+fn the_time_between_events_of_two_devices_is_an_error_with_help() {
     let code = "let (a, b) = (Event(timing=true), Event(timing=true))\na.record()\nwith device(1) { b.record() }\ncuda.synchronize()\ncuda.synchronize(1)\na.elapsed_time(b)";
     let ended = Program::new().run(&["-e", code]);
     assert_eq!(ended.status, 1);

@@ -60,7 +60,7 @@ fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// What went wrong, or `None`.
+/// The failure, or `None`.
 fn run(case: &Script) -> Option<String> {
     let on_memory = ["MEM-", "ALC-", "POOL-", "PIN-"].iter().any(|group| case.id.starts_with(group));
     let grown = if case.plain { None } else { run_with(case, "expandable_segments:true") };

@@ -64,7 +64,7 @@ fn random_loop(seed: u64, length: usize) -> String {
 }
 
 #[test]
-fn a_loop_asks_for_no_new_program_after_its_first_rounds() {
+fn a_loop_requests_no_new_program_after_its_first_rounds() {
     for seed in 0..36 {
         let length = [1, 2, 3, 5, 7, 10, 13, 20, 31, 45, 64, 90][seed as usize % 12];
         let script = random_loop(seed, length);
@@ -72,7 +72,7 @@ fn a_loop_asks_for_no_new_program_after_its_first_rounds() {
         assert!(all.len() > 6, "{script}");
         let half = all.len() / 3;
         let known: HashSet<&String> = all[..half].iter().collect();
-        // The last two may be what remains of the loop, and what follows it.
+        // The last two may be the rest of the loop, and the code after it.
         let is_new = |at: &usize| !known.contains(&all[*at]);
         let new: Vec<usize> = (half..all.len() - 2).filter(is_new).collect();
         assert!(new.is_empty(), "{new:?} of {} launches\n{script}", all.len());
@@ -109,7 +109,7 @@ fn random_training(seed: u64, length: usize) -> String {
 }
 
 #[test]
-fn a_training_loop_asks_for_no_new_program_after_its_first_rounds() {
+fn a_training_loop_requests_no_new_program_after_its_first_rounds() {
     for seed in 0..12 {
         let length = [1, 2, 3, 5, 8, 13, 20, 31, 45, 64, 7, 10][seed as usize];
         let script = random_training(seed, length);
@@ -131,7 +131,7 @@ fn a_script_launches_the_same_programs_each_time() {
 }
 
 #[test]
-fn a_copy_computes_only_what_no_slice_write_replaces() {
+fn a_copy_skips_elements_that_slice_writes_replace() {
     let n = 2200;
     let all = launches(&format!(
         "let u = rand({n}, {n})\n\
@@ -147,15 +147,15 @@ fn a_copy_computes_only_what_no_slice_write_replaces() {
 }
 
 #[test]
-fn work_over_another_shape_that_reads_nothing_of_a_group_does_not_end_it() {
+fn independent_work_of_another_shape_does_not_end_a_group() {
     // Smaller groups wait in batches, if they can.
     let n = 1 << 23;
     let all = launched(&format!(
         "let (a, b) = (ones({n}), ones(32))\nlet c = a + 1\nlet d = b * 2\nlet e = c * 3\nlet f = d - 1\nlet g = e.exp()"
     ));
-    // The ones, then two groups.
+    // `ones`, then two groups.
     assert_eq!(all.len(), 3);
-    // What reads the group comes after it: the group, what does not read `d`, and what does.
+    // Readers of the group run after it: the group, work that does not read `d`, and work that does.
     let all = launched(&format!(
         "let a = ones({n})\nlet c = a + 1\nlet d = c[0..32] * 2\nlet e = c * 3\nlet f = d - 1"
     ));

@@ -17,7 +17,7 @@ fn builder() -> Builder {
 /// A tensor of four megabytes.
 const BIG: &str = "zeros(1 << 20)";
 
-/// Ways to close a cycle that holds a tensor `x`, each within one turn of a loop.
+/// Ways to close a cycle that holds a tensor `x`, each within one iteration of a loop.
 const CYCLES: &[&str] = &[
     "let a = [x]\na.append(a)",
     "let a = [x, 0]\na[1] = a",
@@ -36,7 +36,7 @@ const CYCLES: &[&str] = &[
     "let (a, b) = ([x], [])\na.append(b)\nb.append((own = a))",
 ];
 
-/// A script that makes a cycle in each turn.
+/// A script that makes a cycle in each iteration.
 fn turns(cycle: &str, count: usize) -> String {
     let body = format!("let x = {BIG}\n{cycle}").replace('\n', "\n    ");
     format!("fn turn() {{\n    {body}\n    none\n}}\nfor i in 0..{count} {{ turn() }}\n")
@@ -71,7 +71,7 @@ fn cycles_of_host_values_stay_within_the_limit_on_host_memory() {
 }
 
 #[test]
-fn limits_on_tensors_and_events_count_what_is_in_use() {
+fn limits_on_tensors_and_events_count_live_objects() {
     let mut engine = builder().tensors(20).events(20).build().unwrap();
     engine.eval::<()>("for i in 0..200 {\n    let a = [zeros(1)]\n    a.append(a)\n}").unwrap();
     engine.eval::<()>("for i in 0..200 {\n    let a = [Event()]\n    a.append(a)\n}").unwrap();
@@ -87,7 +87,7 @@ fn a_session_takes_its_cycles_with_it() {
     for cycle in CYCLES {
         vm.eval("<test>", &turns(cycle, 1), Mode::Input).unwrap();
     }
-    // One that a name, a test and a function of the session refer to.
+    // A cycle that a name, a test and a function of the session refer to.
     let held = format!("let held = [{BIG}]\nheld.append(held)\nfn f() {{ held }}\ntest \"t\" {{ held }}");
     vm.eval("<test>", &held, Mode::Input).unwrap();
     drop(vm);
@@ -99,7 +99,7 @@ const PRESSURE: &str =
     "for i in 0..40 {\n    let a = [zeros(1 << 20)]\n    a.append(a)\n}\ncuda.empty_cache()\n";
 
 #[test]
-fn what_is_in_use_stays_whoever_holds_it() {
+fn values_in_use_are_not_collected() {
     let mut engine = builder().build().unwrap();
     let script = format!(
         r#"
@@ -180,8 +180,8 @@ fn two_sessions_of_one_thread_keep_their_own() {
     assert_eq!(one.eval::<f64>("a[1][0].sum().item()").unwrap(), 50.0);
 }
 
-/// A loop as people train: a state of closures and records that refer to each other, with tensors in it, made anew in
-/// each turn.
+/// A typical training loop: a state of closures and records that refer to each other and hold tensors, created in each
+/// iteration.
 const TRAINING: &str = "fn turn(size) {
     let state = dict((weights = [zeros(size), zeros(size)], step = 0))
     let layers = []
@@ -197,7 +197,7 @@ const TRAINING: &str = "fn turn(size) {
 
 #[test]
 fn a_training_loop_holds_little_more_than_it_uses() {
-    // Each turn makes tensors of a megabyte each, to which only the turn's cycle refers.
+    // Each iteration makes tensors of a megabyte, which only its cycle refers to.
     let mut engine = builder().device_memory(1 << 30).build().unwrap();
     let script = format!("{TRAINING}for i in 0..300 {{ turn(1 << 18) }}\ncuda.max_memory_allocated()");
     let high: i64 = engine.eval(&script).unwrap();
@@ -209,7 +209,7 @@ fn a_training_loop_holds_little_more_than_it_uses() {
     );
     let high: i64 = engine.eval(&script).unwrap();
     assert!(high < 64 << 20, "{} MiB are page-locked at most", high >> 20);
-    // The host has no figures of its own: a limit stands in for them.
+    // The host has no memory statistics; a limit is used instead.
     let mut engine = builder().host_memory(64 << 20).build().unwrap();
     let host = TRAINING.replace("zeros(size)", "zeros(size, device=cpu)");
     engine.eval::<()>(&format!("{host}for i in 0..300 {{ turn(1 << 18) }}")).unwrap();

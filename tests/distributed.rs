@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process printed on both outputs, and its status.
+/// The outputs of a process, and its status.
 #[derive(Debug)]
 struct Ended {
     status: Option<i32>,
@@ -17,7 +17,7 @@ struct Ended {
     err: String,
 }
 
-/// A port that nobody listens at.
+/// An unused port.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
@@ -49,7 +49,7 @@ fn program(args: &[&str], variables: &[(&str, String)]) -> Command {
     command
 }
 
-/// What `torchrun` sets.
+/// The variables that `torchrun` sets.
 fn torchrun(rank: usize, size: usize, port: u16) -> Vec<(&'static str, String)> {
     vec![
         ("RANK", rank.to_string()),
@@ -80,14 +80,14 @@ fn ended(mut child: Child) -> Ended {
     Ended { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Runs a script in so many processes.
+/// Runs a script in `size` processes.
 fn group(size: usize, script: &str) -> Vec<Ended> {
     let port = free_port();
     let children: Vec<Child> = (0..size).map(|rank| start(script, &torchrun(rank, size, port))).collect();
     children.into_iter().map(ended).collect()
 }
 
-/// The same, which must succeed: what each printed.
+/// The same, which must succeed; returns what each printed.
 fn printed(size: usize, script: &str) -> Vec<String> {
     let check = |e: Ended| {
         assert_eq!((e.status, e.err.as_str()), (Some(0), ""), "{script}\n{}", e.out);
@@ -96,7 +96,7 @@ fn printed(size: usize, script: &str) -> Vec<String> {
     group(size, script).into_iter().map(check).collect()
 }
 
-/// A report without the breaks of its lines.
+/// A report without line breaks.
 fn joined(report: &str) -> String {
     report.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
@@ -182,7 +182,7 @@ fn four_processes_and_much_data() {
 }
 
 #[test]
-fn a_script_runs_unchanged_alone() {
+fn a_script_runs_unchanged_as_a_single_process() {
     let script = r#"
         dist.init()
         assert((dist.rank(), dist.world_size(), dist.local_rank()) == (0, 1, 0))
@@ -198,7 +198,7 @@ fn a_script_runs_unchanged_alone() {
 }
 
 #[test]
-fn processes_that_do_not_do_the_same_are_told_what_each_does_and_go_on() {
+fn mismatched_calls_are_reported_and_the_group_continues() {
     let script = r#"
         dist.init(timeout=50)
         let r = dist.rank()
@@ -248,7 +248,7 @@ fn an_error_of_one_process_ends_the_others_with_its_name() {
 }
 
 #[test]
-fn whoever_only_computes_hears_of_a_failure_at_the_next_wait_and_once() {
+fn a_computing_process_learns_of_a_failure_once_at_its_next_wait() {
     let script = "dist.init(timeout=50)\nif dist.rank() == 1 { zeros(2) + zeros(3) }\n\
                   let x = ones(2, device=if dist.rank() == 2 { cpu } else { cuda })\n\n\
                   try { for _ in 0..1_000_000 { x = (x + 1) / 2\nx.sum().item() } } catch e { print(e.code, e.line) }\n\
@@ -269,7 +269,7 @@ fn a_process_that_is_killed_ends_the_others() {
                       dist.destroy()";
         let script = script.replace("flush()\n", "");
         let mut children: Vec<Child> = (0..3).map(|rank| start(&script, &torchrun(rank, 3, port))).collect();
-        // Output may wait for the end: what shows that the group has met is that the port is free again.
+        // Output may be buffered, so wait until the port is free again, which shows that the group has met.
         wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
         wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_err());
         children[victim].kill().unwrap();
@@ -291,7 +291,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_takes_too_long_names_who_is_missing() {
+fn a_timeout_names_the_missing_ranks() {
     let script =
         "dist.init(timeout=1.5)\nif dist.rank() != 1 { dist.all_reduce(ones(2)) } else { sleep(20) }";
     let port = free_port();
@@ -308,7 +308,7 @@ fn what_takes_too_long_names_who_is_missing() {
 }
 
 #[test]
-fn a_process_that_does_not_come_is_named() {
+fn a_missing_process_is_named() {
     let (script, port) = ("dist.init(timeout=1)", free_port());
     let report = joined(&ended(start(script, &torchrun(0, 3, port))).err);
     assert!(report.contains("E0533: ranks 1 and 2 did not connect within 1 s"), "{report}");
@@ -356,7 +356,7 @@ fn processes_that_do_not_fit_together_are_refused() {
     assert!(report.contains("E0534: rank 1 found at `127.0.0.1:"), "{report}");
     assert!(report.contains("another group uses this address"), "{report}");
     let mut twice: Vec<Child> = (0..2).map(|_| start(script, &torchrun(1, 3, port))).collect();
-    // One of them has the seat, and the other goes.
+    // One of them takes the rank, and the other ends.
     wait_until(|| twice.iter_mut().any(|child| child.try_wait().unwrap().is_some()));
     let last = start(script, &torchrun(2, 3, port));
     let twice: Vec<Ended> = twice.into_iter().map(ended).collect();
@@ -369,7 +369,7 @@ fn processes_that_do_not_fit_together_are_refused() {
     assert_eq!((ended(first).status, ended(last).status), (Some(0), Some(0)));
 }
 
-/// Listens, and answers every connection in this way; gives the port.
+/// Listens, and sends this answer to every connection; returns the port.
 fn stranger(answer: &'static [u8]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -420,7 +420,7 @@ fn strangers_that_connect_do_not_disturb_the_meeting() {
 
 #[test]
 fn under_an_agent_that_has_the_port_the_next_free_one_serves() {
-    // The agent's store is at the port, and a program at the one behind it.
+    // The agent's store is at the port, and another program at the next one.
     let (port, _agent, _next) = loop {
         let agent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = agent.local_addr().unwrap().port();
@@ -503,8 +503,8 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
-fn a_session_of_another_program_joins_nobody_unless_it_may() {
-    // Without a launcher there is nothing to allow.
+fn an_embedded_session_joins_a_group_only_if_allowed() {
+    // Without a launcher, no permission is needed.
     let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build().unwrap();
     assert_eq!(engine.eval::<i64>("dist.init()\ndist.world_size()").unwrap(), 1);
     assert_eq!(engine.eval::<()>("dist.init()").unwrap_err().code().id, "E0532");
@@ -542,15 +542,15 @@ fn scripts_for_any_number_of_processes_pass() {
     }
 }
 
-/// Three layers, whose gradients are buckets of their own if a bucket has 300 bytes.
+/// Three layers, each with its own bucket if buckets have 300 bytes.
 const LAYERS: &str = "import nn\nimport parallel\ndist.init(timeout=50)\nlet x = ones(4, 8, requires_grad=true)\n\
     let made = || nn.sequential(nn.linear(8, 8), tanh, nn.linear(8, 8), tanh, nn.linear(8, 8))\n";
 
 #[test]
-fn a_bucket_of_gradients_leaves_while_the_pass_goes_on() {
+fn buckets_are_sent_during_the_backward_pass() {
     let folder = tempfile::tempdir().unwrap();
     let trace = |rank: usize| folder.path().join(format!("{rank}.json"));
-    // What a process does in a pass, in order: the names of kernels and copies.
+    // The kernels and copies of a process in a pass, in order.
     let names = |cap: &str| -> Vec<String> {
         let script = format!(
             "{LAYERS}let net = parallel.distributed(made(), bucket_cap_mb={cap})\n\
@@ -593,7 +593,7 @@ fn a_process_that_is_lost_in_a_backward_pass_is_named() {
     let left = ended(children.remove(0));
     assert_eq!(left.out, "E0535 rank 1 failed: its process ended\n32.0\n", "{}", left.err);
     ended(children.remove(0));
-    // One that fails in a hook, with the first buckets under way.
+    // A process that fails in a hook, with the first buckets in flight.
     let fails = LAYERS.to_string()
         + "fn watched(h) {\n h.register_hook(|g| { if dist.rank() == 1 { throw \"no more\" } })\n h\n}\n\
            let net = nn.sequential(nn.linear(8, 8), tanh, watched, nn.linear(8, 8), nn.linear(8, 8))\n\

@@ -47,7 +47,7 @@ fn the_words_of_the_grammar_are_the_lexer_s() {
 }
 
 #[test]
-fn the_extension_names_files_that_are_there() {
+fn the_extension_refers_to_existing_files() {
     let package = json("editors/vscode/package.json");
     for path in [
         &package["contributes"]["languages"][0]["configuration"],
@@ -99,7 +99,7 @@ fn compare(grammar: &Grammar, name: &str, text: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// What the pieces of a class are coloured as.
+/// The scopes of tokens of a class.
 fn scope_of(class: Class) -> Option<&'static [&'static str]> {
     Some(match class {
         Class::Keyword => &["keyword.control", "storage.type", "constant.language", "keyword.other.test"],
@@ -116,8 +116,8 @@ fn scope_of(class: Class) -> Option<&'static [&'static str]> {
     })
 }
 
-/// A reader of TextMate grammars, as far as this one goes: each line by itself, the first match wins, of
-/// several the rule that stands first.
+/// An interpreter for the subset of TextMate grammars that this one uses: line by line, the earliest match wins, then
+/// the first rule.
 struct Grammar {
     top: Vec<usize>,
     rules: Vec<Rule>,

@@ -10,7 +10,7 @@ use runnel::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// The examples, compiled in: the tests run what a reader would.
+// The examples, compiled in, so that the tests run them unchanged.
 #[path = "../examples/embed_async.rs"]
 mod embed_async;
 #[path = "../examples/embed_dlpack.rs"]
@@ -127,7 +127,7 @@ fn functions_are_checked_when_they_are_fetched() {
     assert!(wrong.help_text().unwrap().contains("f(x, y=...)"), "{wrong:?}");
     assert!(program.function::<fn(i64, i64, i64) -> i64>(&mut e, "f").is_err());
     assert_eq!(program.get::<i64>(&mut e, "n").unwrap(), 5);
-    // What comes out is converted, or refused.
+    // Results are converted, or rejected.
     let f: Function<fn(i64) -> String> = program.function(&mut e, "f").unwrap();
     assert_eq!(f.call(&mut e, (1,)).unwrap_err().code().id, "E0961");
     assert!(e.function::<fn(f64) -> f64>("sqrt").is_ok());
@@ -151,7 +151,7 @@ fn records_and_dicts_are_maps_with_texts_as_keys() {
 }
 
 #[test]
-fn programs_run_often_and_keep_their_names_apart() {
+fn programs_run_repeatedly_with_separate_names() {
     let mut e = engine();
     e.eval::<()>("let n = 100").unwrap();
     let counter = e.compile("counter", "let n = 0\nfn next() { n = n + 1; n }\nnext()").unwrap();
@@ -164,7 +164,7 @@ fn programs_run_often_and_keep_their_names_apart() {
     assert_eq!(error.kind(), ErrorKind::Name);
     assert!(e.report(&error).contains("bad:1"), "{}", e.report(&error));
     assert!(e.compile("bad", "let = 3").is_err());
-    // A program that fails can be run again, once what it lacked is there.
+    // A failed program can be run again once the missing name exists.
     assert!(e.compile("early", "assert(is_on())\n7").is_err());
     let switch = Shared::new(false);
     let own = switch.clone();
@@ -176,7 +176,7 @@ fn programs_run_often_and_keep_their_names_apart() {
 }
 
 #[test]
-fn what_belongs_to_another_engine_is_refused() {
+fn values_of_another_engine_are_rejected() {
     let (mut a, mut b) = (engine(), engine());
     a.eval::<()>("fn f(x) { x }").unwrap();
     let f = a.function::<fn(i64) -> i64>("f").unwrap();
@@ -203,7 +203,7 @@ fn registered_functions_are_checked_and_seen_by_modules() {
     assert!(e.eval::<String>("help(double)").unwrap().contains("Twice."));
     let error = e.eval::<()>("print(1)\ndouble(1, 2)").unwrap_err();
     assert_eq!(error.code().id, "E0207");
-    // A script's own name comes first; a new registration is what new code sees.
+    // A script's own name takes precedence; new code sees a new registration.
     e.register_fn("double", |x: i64| 20 * x);
     assert_eq!(e.eval::<i64>("double(4)").unwrap(), 80);
     assert!(e.register_module("no name", |_| {}).is_err());
@@ -232,7 +232,7 @@ fn native_types_behave_like_the_languages_own() {
     assert!(e.report(&error).contains("moved"), "{}", e.report(&error));
     assert!(e.eval::<()>("p.x = 3").is_err());
     assert!(e.eval::<i64>("p.boom()").unwrap_err().message().contains("no points today"));
-    // The panic left nothing locked.
+    // The panic poisoned no lock.
     assert_eq!(p.with(|p| p.0).unwrap(), 1.0);
     e.register_fn("norm", |p: Shared<Point>| p.with(|p| p.0.hypot(p.1)));
     assert_eq!(e.eval::<f64>("norm(p.moved(2, 2))").unwrap(), 5.0);
@@ -310,8 +310,8 @@ fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
     assert_eq!(other.read::<i64>(&y).unwrap(), [2, 3]);
 }
 
-/// The tensor `x` of a script on a seeded schedule, lent to a stream. The borrower is the same engine, through a tensor
-/// of its own: the race checker does not know that both share memory.
+/// The tensor `x` of a script on a seeded schedule, lent to a stream. The borrower is the same engine with a separate
+/// tensor; the race checker does not know that both share memory.
 fn lend_in_an_order(seed: u64, script: &str) -> Engine {
     let mut e = Engine::builder().backend(Backend::Emu).devices(2).schedule(seed).build().unwrap();
     let consumer: Arc<Stream> =
@@ -334,7 +334,7 @@ fn dlpack_orders_the_consumer_after_all_work_on_the_memory() {
         "let x = full([64], 2.0, device=cuda:1).to(cuda:0)",
         "let x = full([64], 2.0, device=cpu)",
     ];
-    // A borrower may write as well: work that reads the memory comes first.
+    // A borrower may also write, so work that reads the memory must come first.
     let reads = "let x = ones(64) + 1\ncuda.synchronize()\nlet y = with stream(s) { x * 3 }";
     for seed in 0..24 {
         for script in writes {
@@ -348,7 +348,7 @@ fn dlpack_orders_the_consumer_after_all_work_on_the_memory() {
     }
 }
 
-/// Streams of another device use the memory, and only they: the stream that it was allocated on does not wait for them.
+/// Only streams of another device use the memory, and the stream that it was allocated on does not wait for them.
 #[test]
 fn dlpack_orders_the_consumer_after_streams_of_other_devices() {
     let streams =
@@ -397,7 +397,7 @@ fn dlpack_without_a_stream_waits_for_copies_to_page_locked_memory() {
 }
 
 #[test]
-fn dlpack_refuses_what_it_cannot_order() {
+fn dlpack_rejects_streams_it_cannot_order() {
     let mut e = engine();
     let x: Tensor = e.eval("let x = ones(4)\nx").unwrap();
     let foreign: Arc<Stream> = engine().eval("Stream()").unwrap();
@@ -445,7 +445,7 @@ fn dlpack_deleters_may_unwind() {
     assert_eq!(e.eval::<i64>("1").unwrap(), 1);
 }
 
-/// A value of the program around that tells of its drop.
+/// A value of the host program that reports its drop.
 struct Token(Arc<AtomicUsize>);
 
 impl Drop for Token {
@@ -575,7 +575,7 @@ fn vectors_of_complex_numbers_cross_both_ways() {
 }
 
 #[test]
-fn a_script_that_ends_itself_is_an_error_with_its_status_and_the_engine_goes_on() {
+fn exit_is_an_error_with_its_status_and_the_engine_continues() {
     let mut engine = Engine::builder().backend(Backend::Emu).build().unwrap();
     let error = engine.eval::<()>("let n = 1\ntry { exit(7) } catch e { n = 2 }").unwrap_err();
     assert_eq!((error.kind(), error.exit_status()), (ErrorKind::Exit, Some(7)));
@@ -607,7 +607,7 @@ fn an_error_of_another_engine_is_shown_over_its_own_text() {
     let caught =
         outer.eval::<String>(&format!("{own}try {{ run(code) }} catch e {{ \"{{e.code}} {{e.line}}\" }}"));
     assert_eq!(caught.unwrap(), "E0315 3");
-    // The text of a syntax error, and of an error that the host keeps, is its own as well.
+    // A syntax error, and an error that the host keeps, also own their source text.
     let error = outer.eval::<()>("run(\"let = 1\")").unwrap_err();
     assert!(outer.report(&error).contains("let = 1"), "{}", outer.report(&error));
     let mut first = engine();
@@ -694,7 +694,7 @@ fn names_of_variables_are_names() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_is_no_program_and_is_not_waited_for() {
+fn a_pipe_is_rejected_as_a_program_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe.rnl");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -717,7 +717,7 @@ fn a_pipe_is_no_program_and_is_not_waited_for() {
 }
 
 #[test]
-fn reports_are_short_whatever_the_program_is() {
+fn reports_are_short_for_every_program() {
     let mut e = engine();
     let long = "a".repeat(1 << 19);
     let line = format!("print({}) + ", "1, ".repeat(1 << 15));

@@ -1,4 +1,4 @@
-//! Gradients through the embedding API: what an embedder sees is what a script sees.
+//! Gradients through the embedding API match those that a script sees.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -24,7 +24,7 @@ fn gradient(engine: &mut Engine, tensor: &Tensor) -> Option<Vec<f32>> {
 }
 
 #[test]
-fn scripts_compute_and_rust_goes_backward() {
+fn rust_runs_backward_over_script_computations() {
     let mut e = engine();
     e.eval::<()>("fn loss(w, x) { ((w * x) ** 2).sum() }").unwrap();
     let loss = e.function::<fn(Tensor, Tensor) -> Tensor>("loss").unwrap();
@@ -39,7 +39,7 @@ fn scripts_compute_and_rust_goes_backward() {
         assert_eq!(gradient(&mut e, &w).unwrap(), sum, "gradients add up");
         assert_eq!(gradient(&mut e, &x), None);
     }
-    // The script sees the same gradient, and the embedder what the script sets.
+    // The script sees the same gradient, and the embedder sees the gradient that the script sets.
     e.set("w", &w).unwrap();
     assert_eq!(e.eval::<Vec<f32>>("w.grad").unwrap(), [36.0, 8.0]);
     e.eval::<()>("w.grad = zeros(2)").unwrap();
@@ -147,7 +147,7 @@ fn detached_tensors_share_memory_and_have_no_record() {
 }
 
 #[test]
-fn recording_goes_on_after_code_that_panics_or_nests() {
+fn recording_continues_after_panics_and_nested_calls() {
     let mut e = engine();
     let w = leaf(&mut e, &[1.0, 2.0]);
     let inside: Tensor = e.no_grad(|e| {
@@ -177,7 +177,7 @@ fn records_move_with_their_engine_and_are_dropped_anywhere() {
     .join()
     .unwrap();
     assert!((gradient(&mut e, &w).unwrap()[0] - 1f32.exp()).abs() < 1e-5);
-    // A long record is dropped by a thread that never saw the engine, after the engine.
+    // A long record outlives the engine, and is dropped by another thread.
     let mut y = w;
     for _ in 0..2000 {
         y = e.call("sin", (&y,)).unwrap();

@@ -1,5 +1,5 @@
-//! Limits and interrupts take effect soon, whatever a script calls: every native function, method, attribute,
-//! operation, operator and function of a module, as listed in the tables, with large arguments.
+//! Limits and interrupts take effect soon in every call: every native function, method, attribute, operation, operator
+//! and function of a module, as listed in the tables, with large arguments.
 //!
 //! A call that finishes within the limit cannot show anything. Soon means within `RUNNEL_LIMIT_MS`
 //! milliseconds, by default 5,000, because debug builds on busy machines are slow. `docs/reliability.md` has
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// The large values: names and what makes them.
+/// The large values: names, and code that makes them.
 const VALUES: &[(&str, &str)] = &[
     ("numbers", "list(0..300000)"),
     ("texts", "map(str, 0..60000)"),
@@ -45,7 +45,7 @@ const VALUES: &[(&str, &str)] = &[
     ("complexes", "complex(ones(1, device=cpu), ones(1, device=cpu)).expand(SIZE)"),
 ];
 
-/// The elements of large tensors, and the rows of matrices: fewer where some of the calls are made.
+/// Scales the elements of large tensors and the rows of matrices, which are smaller unless all calls are made.
 fn sized(text: &str) -> String {
     let (size, side) = if is_whole() { ("50000000", "4000") } else { ("3000000", "1000") };
     text.replace("SIZE", size).replace("SIDE", side)
@@ -56,12 +56,12 @@ fn is_whole() -> bool {
     std::env::var("RUNNEL_EVERYWHERE").is_ok_and(|all| all == "all")
 }
 
-/// What stands for parameters of any kind, and of tensors.
+/// Arguments for parameters of any kind, and for tensors.
 const ANY: &[&str] =
     &["numbers", "texts", "text", "table", "fields", "pairs", "span", "shared", "deep", "vector", "host"];
 const TENSORS: &[&str] = &["vector", "host", "matrix", "square", "places", "flags", "complexes"];
 
-/// Natives that wait as long as they are told, or end the script.
+/// Natives that wait on purpose, or end the script.
 const ON_PURPOSE: &[&str] = &["sleep", "exit", "input"];
 
 /// A value of each type that has methods.
@@ -97,7 +97,7 @@ fn receiver(of: &str) -> &'static [&'static str] {
     }
 }
 
-/// An argument for a parameter, where `any` and `tensor` are what stands for those kinds.
+/// An argument for a parameter; `any` and `tensor` are used for those kinds.
 fn argument(param: &Param, any: &str, tensor: &str) -> String {
     match param.kind {
         Kind::Tensor | Kind::TensorOrNumber => tensor.into(),
@@ -133,7 +133,7 @@ fn arguments(params: &[Param], any: &str, tensor: &str) -> String {
     all.join(", ")
 }
 
-/// All calls of a native, by the values that stand for any value and for tensors.
+/// All calls of a native, with each value for `any` and for tensors.
 fn calls(out: &mut Vec<Vec<String>>, name: &str, receiver_of: &str, signature: &Signature) {
     if ON_PURPOSE.contains(&name) {
         return;
@@ -155,7 +155,7 @@ fn calls(out: &mut Vec<Vec<String>>, name: &str, receiver_of: &str, signature: &
     out.push(all.into_iter().collect());
 }
 
-/// Every call, grouped by what is called.
+/// Every call, grouped by function.
 fn everything() -> Vec<Vec<String>> {
     let mut out = Vec::new();
     for (_, natives) in NATIVES.iter().copied().chain(device::tables()) {
@@ -200,7 +200,7 @@ fn everything() -> Vec<Vec<String>> {
             out.push(TENSORS.iter().chain(&["numbers", "texts"]).map(|value| of(value)).collect());
         }
     }
-    // What the language itself does with large values.
+    // Language constructs with large values.
     let forms: &[&[&str]] = &[
         &["\"{numbers}\"", "\"{text}{texts}\"", "\"{shared}\"", "\"{text:>1000}\"", "\"{table}\""],
         &[
@@ -301,14 +301,14 @@ impl Lab {
         self.vm.eval(&format!("<{}>", self.number), text, Mode::Input).map(drop)
     }
 
-    /// Makes the values, those again that a call has changed.
+    /// Makes the values, and makes those again that a call has changed.
     fn values(&mut self) {
         for (name, make) in VALUES {
             self.eval(&format!("let {name} = {}", sized(make))).unwrap();
         }
     }
 
-    /// True while the machine works as ever, and holds the values.
+    /// True while the machine works normally and holds the values.
     fn is_sound(&mut self) -> bool {
         let check = "assert(sum(map(|x| x + 1, [1, 2])) == 5 and tensor([1, 2, 3]).sum().item() == 6)\n\
                      assert(ones(2, device=cpu).sum().item() == 2)\n\
@@ -320,7 +320,7 @@ impl Lab {
     }
 }
 
-/// What a call with large arguments must meet.
+/// A bound that a call with large arguments must respect.
 #[derive(Clone, Copy, PartialEq)]
 enum Bound {
     Time,
@@ -336,13 +336,13 @@ fn allowed() -> Duration {
     Duration::from_millis(set.unwrap_or(5000))
 }
 
-/// Makes every call under a bound. Those that took effect too late are listed.
+/// Makes every call under a bound, and lists those that it stopped too late.
 fn hold(bound: Bound) {
     const LIMIT: Duration = Duration::from_millis(10);
     let all = is_whole();
     let mut lab = Lab::new();
     let mut took: Vec<(Duration, String)> = Vec::new();
-    // Interrupts some time after it is told to, and says when.
+    // A thread that interrupts some time after a request, and records when.
     let flag: Arc<Mutex<Arc<AtomicBool>>> = Arc::new(Mutex::new(lab.vm.interrupt_flag()));
     let (go, begin) = mpsc::channel::<()>();
     let (done, fired) = mpsc::channel();
@@ -356,7 +356,7 @@ fn hold(bound: Bound) {
         }
     });
     for (group, calls) in everything().into_iter().enumerate() {
-        // Without `all`, every fourth group, others under each bound, and one call of each.
+        // Without `all`: one call of every fourth group, different groups for each bound.
         if !all && group % 4 != bound as usize % 4 {
             continue;
         }
@@ -366,7 +366,7 @@ fn hold(bound: Bound) {
             let default = runnel::vm::Limits::default();
             lab.vm.limits.time = (bound == Bound::Time).then_some(LIMIT);
             lab.vm.limits.fuel = (bound == Bound::Fuel).then_some(5_000);
-            // A call that takes memory without end fails, and not the machine.
+            // A call that allocates without end must fail, not the machine.
             lab.vm.limits.host_bytes = 4 << 30;
             if bound == Bound::Memory {
                 lab.vm.limits.host_bytes = 256 << 20;
@@ -396,13 +396,13 @@ fn hold(bound: Bound) {
             let files = FileAccess::Folders(vec![lab.folder.path().to_path_buf()]);
             lab.vm.limits = runnel::vm::Limits { files, ..default };
             if interrupted {
-                // It may have come too late to end anything.
+                // The interrupt may have come too late.
                 flag.lock().unwrap().store(false, Ordering::Relaxed);
             }
             if let Err(error) = &result {
                 assert!(error.code().id != "E0963", "{call}: {error}");
                 let ends = matches!(error.kind(), ErrorKind::Limit | ErrorKind::Interrupted);
-                // Time, fuel and memory have a code each.
+                // The codes of time, fuel and memory limits.
                 let own = ["E1002", "E1008", "E1003", "E0704", "E1004", "E0803", "E1005"];
                 assert!(!ends || own.contains(&error.code().id), "{call}: {error}");
             }
@@ -430,22 +430,22 @@ fn hold(bound: Bound) {
 }
 
 #[test]
-fn the_limit_on_time_holds_whatever_is_called() {
+fn the_limit_on_time_holds_for_every_call() {
     hold(Bound::Time);
 }
 
 #[test]
-fn the_limit_on_fuel_holds_whatever_is_called() {
+fn the_limit_on_fuel_holds_for_every_call() {
     hold(Bound::Fuel);
 }
 
 #[test]
-fn the_limit_on_host_memory_holds_whatever_is_called() {
+fn the_limit_on_host_memory_holds_for_every_call() {
     hold(Bound::Memory);
 }
 
 #[test]
-fn an_interrupt_ends_whatever_is_called() {
+fn an_interrupt_ends_every_call() {
     hold(Bound::Interrupt);
 }
 

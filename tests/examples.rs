@@ -14,7 +14,7 @@ fn run(script: &str) -> Result<(), Error> {
 }
 
 #[test]
-fn every_operation_does_what_its_example_shows() {
+fn every_operation_example_passes() {
     let failures: Vec<String> = table::all()
         .filter_map(|op| run(op.example).err().map(|e| format!("`{}`: {e:?}\n{}", op.name, op.example)))
         .collect();
@@ -22,7 +22,7 @@ fn every_operation_does_what_its_example_shows() {
 }
 
 #[test]
-fn every_error_of_an_operation_is_what_its_example_ends_in() {
+fn every_operation_error_has_an_example_that_ends_in_it() {
     let codes = error::CODES.iter().chain(error::SHAPE_CODES).chain(runnel::plan::error::CODES);
     let codes = codes.filter(|code: &&&Code| !code.example.is_empty());
     let failures: Vec<String> = codes

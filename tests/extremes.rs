@@ -1,5 +1,5 @@
-//! Settings of the embedding program at their ends: nothing, one, and the most that their type holds. Whatever a script
-//! does, the outcome is a value or an error with a code, and the engine goes on.
+//! Settings of the embedding program at their ends: nothing, one, and the most that their type holds. Every script ends
+//! with a value or an error with a code, and the engine stays usable.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -83,7 +83,7 @@ fn settings_at_their_ends_give_values_or_errors() {
         handle.interrupt();
         let _ = engine.eval::<()>("while true { }");
         handle.clear();
-        // What the engine made outlives it.
+        // Values of the engine outlive it.
         drop(engine);
         handle.interrupt();
         drop(tensor);

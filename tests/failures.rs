@@ -18,7 +18,7 @@ use runnel::vm::{Mode, Vm};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Scripts for what has no example.
+/// Scripts for code without an example.
 const OTHERS: &[(&str, &str)] = &[
     (
         "read, write",
@@ -57,7 +57,7 @@ const OTHERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What examples write with an operator or a call.
+/// Operations that examples write as an operator or a call.
 const OPERATORS: &[(&str, &str)] = &[
     ("bitwise_and", " & "),
     ("bitwise_or", " | "),
@@ -82,13 +82,13 @@ const OPERATORS: &[(&str, &str)] = &[
     ("gradient_function.call", "g("),
 ];
 
-/// What no script here runs, and why.
+/// Names that no script here uses, with the reason.
 const LEFT_OUT: &[&str] = &[
     // It waits for a line of the terminal.
     "input",
 ];
 
-/// The example of everything that is documented: operations, functions, methods, attributes, modules.
+/// The examples of all documented operations, functions, methods, attributes and modules.
 fn scripts() -> Vec<(String, String)> {
     let entries = runnel::library::docs::entries().iter().map(|e| (e.name.clone(), e.example.to_string()));
     let others = OTHERS.iter().map(|(name, script)| (name.to_string(), script.to_string()));
@@ -103,7 +103,7 @@ fn everything_that_is_documented_is_run() {
         .map(|entry| entry.name.clone())
         .filter(|name| !LEFT_OUT.contains(&&**name))
         .filter(|name| {
-            // An example must use what it is an example of: by its name, in place too, or by its operator.
+            // An example must use its subject: by name, in place, or as an operator.
             let last = name.rsplit('.').next().unwrap_or(name);
             let operator =
                 OPERATORS.iter().find(|(of, _)| *of == last || of == name).map(|(_, operator)| *operator);
@@ -119,7 +119,7 @@ fn everything_that_is_documented_is_run() {
     assert!(missing.is_empty(), "without a script: {missing:?}");
 }
 
-/// The statements of a script, each as a source of its own.
+/// The statements of a script, each as a separate source.
 fn statements(script: &str) -> Vec<String> {
     let parsed = runnel::syntax::parse(0, script);
     assert!(parsed.errors.is_empty(), "{script}");
@@ -134,9 +134,8 @@ fn run(vm: &mut Vm, script: &str) -> Result<(), (usize, Error)> {
     Ok(())
 }
 
-/// What is wrong with the places of an error that statement `at` has ended in: it must point there, or into a function
-/// that was running, of a module or an earlier statement; what it shows besides was launched by this statement or
-/// before.
+/// Checks the positions of an error of statement `at`: it must point there, or into a running function of a module or
+/// an earlier statement. Other positions are launches of this statement or of an earlier one.
 fn misplaced(vm: &Vm, script: &str, at: usize, error: &Error) -> Option<String> {
     let places = error.labels().iter().map(|label| match label.place {
         Place::Span(span) => vm.sources.find(span).map(|id| vm.sources.name(id).to_string()),
@@ -180,11 +179,11 @@ check_x = none
 check_y = none
 "#;
 
-/// What is wrong with a session after a script has ended with `outcome`.
+/// Checks a session after a script has ended with `outcome`.
 fn unsound(vm: &mut Vm, machine: &Machine, outcome: Result<(), Error>, fired: bool) -> Option<String> {
     match &outcome {
         Err(_) if !fired => return Some(format!("{:?}, and nothing had failed", outcome.err())),
-        // An assertion sees a failure that the script itself has caught, or one while it looked at times.
+        // An assertion may see a failure that the script has caught, or one in a time measurement.
         Err(e) if e.kind() == ErrorKind::Name || e.kind() == ErrorKind::Syntax => {
             return Some(format!("{e:?}"));
         }
@@ -193,7 +192,7 @@ fn unsound(vm: &mut Vm, machine: &Machine, outcome: Result<(), Error>, fired: bo
     if let Err(error) = vm.eval("<check>", CHECK, Mode::Input) {
         return Some(format!("after {:?} the check fails: {error:?}", outcome.err()));
     }
-    // Names, and what they hold, go; so does all memory.
+    // Removing the names must free all memory.
     let names: Vec<String> = vm.globals().iter().map(|(name, _)| name.to_string()).collect();
     for name in names {
         vm.set_global(&name, runnel::vm::Value::None);
@@ -228,7 +227,7 @@ fn unsound(vm: &mut Vm, machine: &Machine, outcome: Result<(), Error>, fired: bo
     None
 }
 
-/// Runs `work` for each script, on two threads, and collects what it complains of.
+/// Runs `work` for each script, on two threads, and collects the complaints.
 fn for_each_script(work: impl Fn(&str, &str) -> Option<String> + Sync) {
     let scripts = scripts();
     assert!(scripts.len() > 600, "{}", scripts.len());
@@ -249,14 +248,14 @@ fn for_each_script(work: impl Fn(&str, &str) -> Option<String> + Sync) {
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Runs each script with another call of a kind failing, until no call is left.
+/// Runs each script once for each call of a kind, which fails.
 fn fail_each(kind: Option<&'static str>) {
     let all = std::env::var("RUNNEL_FAILURES").is_ok_and(|all| all == "all");
     for_each_script(|_, script| {
         let mut next = 1;
         loop {
             let nth = next;
-            // Early calls each, later ones ever further apart.
+            // Each of the early calls; later ones at growing distances.
             next += 1 + if all { 0 } else { nth / 20 };
             let failure = Failure::new(kind, nth);
             let (mut vm, machine) = session(Some(failure.clone()), 1 << 30);
@@ -293,7 +292,7 @@ fn every_allocation_on_the_host_fails_once() {
 fn memory_is_short_and_then_less_so() {
     for_each_script(|_, script| {
         let mut passed = false;
-        // From less than one segment up; the last is enough for all examples.
+        // From less than one segment upwards; the last size is enough for all examples.
         for memory in [1 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 22 << 20, 24 << 20, 64 << 20, 1 << 30] {
             let (mut vm, machine) = session(None, memory);
             let outcome = vm.eval("<example>", script, Mode::Script).map(drop);
@@ -312,7 +311,7 @@ fn memory_is_short_and_then_less_so() {
 }
 
 #[test]
-fn after_running_out_of_memory_a_script_goes_on() {
+fn a_script_continues_after_running_out_of_memory() {
     let (mut vm, machine) = session(None, 64 << 20);
     let script = r#"
 let kept = []

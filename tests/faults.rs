@@ -23,7 +23,7 @@ fn run(fault: &str, options: &[&str], code: &str) -> Run {
     Run { out: text(done.stdout), err: text(done.stderr), status: done.status.code() }
 }
 
-/// The number of the driver call whose failure makes the report say that.
+/// The number of the driver call whose failure gives this report.
 fn call_that_says(options: &[&str], code: &str, said: &str) -> usize {
     let found = (1..80).find(|n| run(&n.to_string(), options, code).err.contains(said));
     found.unwrap_or_else(|| panic!("no failing call says {said}"))
@@ -48,7 +48,7 @@ print((x @ x).item() > 0)
 cuda.empty_cache()";
 
 #[test]
-fn whichever_call_fails_the_script_ends_with_a_report() {
+fn a_script_reports_every_failing_call() {
     let good = run("100000", &[], MANY);
     assert_eq!((good.status, good.out.as_str()), (Some(0), "128.0 [1.0, 1.0] true\ntrue\n"), "{}", good.err);
     for sticky in ["", ":sticky"] {
@@ -99,7 +99,7 @@ fn launch_blocking_narrows_it_to_one() {
 }
 
 #[test]
-fn only_what_was_in_flight_is_lost() {
+fn only_results_in_flight_are_lost() {
     let code = "\
 let x = ones(4)
 cuda.synchronize()

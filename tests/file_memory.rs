@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both may be there while what is in them moves.
+        // Both buffers may exist while the contents are copied.
         note(size);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
@@ -46,12 +46,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that loading took beside what was there: on the heap, and of the device, which emulated
-/// devices and large host tensors have elsewhere.
+/// The peak of additional memory during loading: on the heap and on the device, since emulated devices and large host
+/// tensors are not on the heap.
 fn peak(path: &Path, device: &str) -> usize {
     let mut engine =
         Engine::builder().backend(Backend::Emu).devices(1).device_memory(1 << 30).build().unwrap();
-    // What the first use of a device takes is not the file's.
+    // Memory for the first use of a device does not count.
     engine
         .eval::<()>("let x = ones(4).cpu()\nx = none\ncuda.empty_cache()\ncuda.reset_peak_memory_stats()")
         .unwrap();
@@ -79,7 +79,7 @@ fn no_format_takes_more_than_it_promises() {
         engine.eval::<()>(&script.replace("{}", &format!("{:?}", path.to_str().unwrap()))).unwrap();
         path
     };
-    // Bytes that nobody can compress.
+    // Incompressible bytes.
     engine.eval::<()>("let x = randint(0, 256, (12 << 20,), dtype=u8)").unwrap();
     let files = [
         (make(&mut engine, "a.npy", "save({}, x)"), 2.0),
@@ -88,9 +88,9 @@ fn no_format_takes_more_than_it_promises() {
         (make(&mut engine, "a.ppm", "save({}, x.view(3, 2048, 2048))"), 2.0),
         (make(&mut engine, "a.png", "save({}, x[..3_145_728].view(3, 1024, 1024))"), 2.0),
         (make(&mut engine, "a.raw", "save({}, x)"), 2.0),
-        // Numbers of many digits become shorter.
+        // Numbers with many digits take less memory than their text.
         (make(&mut engine, "a.csv", "save({}, randn(1 << 16, 4))"), 2.0),
-        // The worst there is: a digit and a comma become an i64, of which one more copy is held in columns.
+        // The worst case: a digit and a comma become an i64, with a second copy in columns.
         (make(&mut engine, "ones.csv", "save({}, ones(1 << 14, 16, dtype=i64))"), 4.0),
         (
             make(
@@ -104,8 +104,8 @@ fn no_format_takes_more_than_it_promises() {
     drop(engine);
     for (path, factor) in &files {
         let size = std::fs::metadata(path).unwrap().len() as f64;
-        // Beside the elements: a few buffers; to a device four page-locked pieces of 4 MiB on the way, and
-        // segments whose size is no multiple of a file's.
+        // In addition to the elements: a few buffers; for a device, four page-locked pieces of 4 MiB, and segments
+        // larger than the file.
         for (device, slack) in [("cpu", 1 << 20), ("cuda", 20 << 20)] {
             let taken = peak(path, device);
             println!("{} on {device}: {:.2} of {size}", path.display(), taken as f64 / size);

@@ -15,7 +15,7 @@ fn builder() -> Builder {
     Engine::builder().backend(Backend::Emu).devices(1).device_memory(64 << 20)
 }
 
-/// Every function that takes a path, with a call of it: `{}` stands for the path as a text.
+/// Every function that takes a path, with a call; `{}` is the path as a text.
 const CALLS: &[(&str, &str)] = &[
     ("read", "read({})"),
     ("write", "write({}, \"text\")"),
@@ -36,7 +36,7 @@ const CALLS: &[(&str, &str)] = &[
     ("import", "import {} as m"),
 ];
 
-/// Functions that have a parameter of such a name, and that use no file.
+/// Functions with a parameter of such a name that use no file.
 const NO_FILES: &[&str] = &[];
 
 #[test]
@@ -65,7 +65,7 @@ fn code(engine: &mut Engine, call: &str, path: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
+fn special_files_are_rejected_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     rustix::fs::mknodat(rustix::fs::CWD, at("pipe.png"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
@@ -83,7 +83,7 @@ fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
     {
         for (name, call) in CALLS {
             let found = code(&mut engine, call, path);
-            // Devices may be written to; a link to nothing makes a file there where links may be followed.
+            // Devices may be written to; writing to a dangling link creates its target if links may be followed.
             let device = path.starts_with("/dev") || path.ends_with("link to zero.png");
             let writes = matches!(*name, "write" | "profile" | "cuda.memory_snapshot");
             let lists = *name == "files.list" && path.ends_with("folder.png");
@@ -91,7 +91,7 @@ fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
             let expected: &[&str] = match *name {
                 _ if free => &["none"],
                 "import" => &["E0903"],
-                // It has no ending that says what to draw.
+                // Its extension selects no image format.
                 _ if name.starts_with("plot") && path.extension().is_none() => &["E0325"],
                 _ => &["E0907", "E0920", "E0921"],
             };
@@ -103,7 +103,7 @@ fn what_is_no_ordinary_file_is_refused_and_not_waited_for() {
             assert!(["E0907", "E0920"].contains(&&*found), "{links} of {}: {found}", path.display());
         }
     }
-    // The folder is as it was: nothing was replaced, and no part of a file is left.
+    // The folder is unchanged: nothing was replaced, and no partial file is left.
     let mut names: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
@@ -129,7 +129,7 @@ fn links_are_followed_when_the_call_says_so() {
 #[test]
 fn folders_hold_for_every_function() {
     let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // The names as they are, so that the paths below differ in what they test alone.
+    // Canonical names, so that the paths below differ only in the tested property.
     let (inside, outside) = (inside.path().canonicalize().unwrap(), outside.path().canonicalize().unwrap());
     std::fs::write(outside.join("secret.png"), "let secret = 1").unwrap();
     std::fs::write(inside.join("own.png"), "let own = 1").unwrap();
@@ -166,7 +166,7 @@ fn folders_hold_for_every_function() {
     }
     let new = inside.join("deeper/../new.npy");
     assert_eq!(code(&mut engine, "save({}, [1, 2])\nassert(load({}).tolist() == [1, 2])", &new), "none");
-    // A new folder of the session lies where scripts may go.
+    // A new folder of the session is inside the allowed folders.
     let folder: String = engine.eval("files.temp_folder()").unwrap();
     assert!(Path::new(&folder).starts_with(&inside), "{folder}");
 }
@@ -187,7 +187,7 @@ fn files_that_are_switched_off_are_off_for_every_function() {
 
 #[test]
 fn nothing_starts_processes_or_reaches_a_network() {
-    // What a script can name is what the tables have.
+    // Scripts can only use names in the tables.
     let words = ["spawn", "exec", "shell", "command", "socket", "connect", "listen", "http", "url"];
     for entry in runnel::library::docs::entries() {
         let name = entry.name.to_lowercase();
@@ -206,7 +206,7 @@ fn a_file_that_holds_more_than_a_limit_meets_it() {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (1073741824,), }");
     std::io::Write::write_all(&mut &file, &[b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes()].concat())
         .unwrap();
-    // Nothing but its length is there.
+    // A sparse file: only its length is stored.
     file.set_len((1 << 30) + 128).unwrap();
     let mut engine = builder().host_memory(16 << 20).pinned_limit(16 << 20).build().unwrap();
     for (call, expected) in [
@@ -281,6 +281,6 @@ fn an_interrupted_save_leaves_the_old_file() {
         engine.eval::<()>(&save(new)).unwrap();
         assert!(std::fs::read(&path).unwrap() != before, "{name} was not written");
     }
-    // Nothing is left beside them.
+    // No other files are left.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 8);
 }

@@ -1,4 +1,4 @@
-//! The submission queue: what it saves, and that fusion never changes a bit.
+//! The submission queue: the launches and memory that it saves. Fusion never changes a bit.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -19,7 +19,7 @@ fn open() -> Arc<Machine> {
     Machine::open(&Config { backend: Backend::Emu, devices: Some(2), ..Config::default() }).unwrap()
 }
 
-/// A runtime on the machine that the tests share: what it counts per device includes the others' work.
+/// A runtime on the machine that the tests share; counts per device include work of other tests.
 fn runtime(fuse: bool) -> Runtime {
     static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
     Runtime::new(MACHINE.get_or_init(open).clone(), Settings { fuse, ..Settings::default() })
@@ -60,14 +60,14 @@ fn a_chain_is_few_launches_and_dead_temporaries_take_no_memory() {
         x = call(&mut rt, "add", &[Arg::Tensor(x), Arg::Tensor(b.clone()), Arg::Int(1)]);
     }
     rt.flush().unwrap();
-    // Every eighth operation may find that the others have waited for long enough.
+    // Every eighth operation may flush the queue.
     assert!(rt.launches() - launches <= 50 / 8 + 1, "{} launches", rt.launches() - launches);
     assert_eq!(rt.device(DeviceId::Cuda(0)).unwrap().memory_allocated(), before + 4096);
     assert_eq!(floats(&mut rt, &x), [26.0; 1024]);
 }
 
 #[test]
-fn work_that_nobody_wants_is_never_launched() {
+fn dead_work_is_never_launched() {
     let mut rt = runtime(true);
     let a = tensor(&mut rt, &[1.0, 2.0], &[2], DeviceId::Cuda(0));
     let launches = rt.launches();
@@ -165,7 +165,7 @@ fn a_stencil_by_rolls_is_one_launch_a_step() {
             for _ in 0..3 {
                 let mut sum = u.clone();
                 for &[down, right] in shifts {
-                    // A loop of a script: the same positions again and again.
+                    // A loop of a script: the same source positions repeatedly.
                     rt.span = Span::new(1, 9);
                     // The roll of a roll reads the original.
                     let row = if apart { rolled(&mut rt, &u, [down, 0]) } else { u.clone() };
@@ -187,7 +187,7 @@ fn a_stencil_by_rolls_is_one_launch_a_step() {
 }
 
 #[test]
-fn rolls_read_what_was_there_when_they_were_called() {
+fn rolls_read_the_values_at_the_time_of_the_call() {
     for place in PLACES {
         for fuse in [true, false] {
             let mut rt = runtime(fuse);
@@ -195,7 +195,7 @@ fn rolls_read_what_was_there_when_they_were_called() {
                 apply(rt, op("add"), Call::InPlace(Args(&[Arg::Tensor(x.clone()), y, Arg::Int(1)]))).unwrap();
             };
             let u = tensor(&mut rt, &[1.0, 2.0, 3.0, 4.0], &[2, 2], place);
-            // In place over what the roll reads.
+            // A write in place to the roll's operand.
             let rows = rolled(&mut rt, &u, [1, 0]);
             add(&mut rt, &u, Arg::Tensor(rows));
             assert_eq!(floats(&mut rt, &u), [4.0, 6.0, 4.0, 6.0], "{place}");
@@ -211,7 +211,7 @@ fn rolls_read_what_was_there_when_they_were_called() {
             assert_eq!(floats(&mut rt, &before), [4.0, 6.0, 4.0, 6.0], "{place}");
             assert_eq!(floats(&mut rt, &after), [5.0, 7.0, 5.0, 7.0], "{place}");
             assert_eq!(floats(&mut rt, &turned), [13.0, 9.0, 13.0, 9.0], "{place}");
-            // A copy whose original is written before the copy is rolled.
+            // The original is written after a copy, and before the copy is rolled.
             let copy = call(&mut rt, "clone", &[Arg::Tensor(u.clone())]);
             add(&mut rt, &u, Arg::Int(1));
             let old = rolled(&mut rt, &copy, [0, 1]);
@@ -236,8 +236,8 @@ fn rolls_read_what_was_there_when_they_were_called() {
     }
 }
 
-/// Runs a random program of elementwise operations, in-place writes through views and reductions,
-/// and gives the bytes of every tensor it ends with.
+/// Runs a random program of elementwise operations, in-place writes through views and reductions; returns the bytes of
+/// all final tensors.
 fn random_program(seed: u64, fuse: bool, place: DeviceId) -> Vec<Vec<u8>> {
     let mut rt = runtime(fuse);
     let mut dice = Draw(seed);
@@ -327,7 +327,7 @@ fn fusion_never_changes_a_bit() {
     }
 }
 
-/// What a script ends with: the code of its error, or its value as a text.
+/// The outcome of a script: the code of its error, or its value as a text.
 fn ends(code: &str, fuse: bool) -> String {
     let builder =
         runnel::Engine::builder().backend(Backend::Emu).devices(2).device_memory(48 << 20).fuse(fuse);
@@ -337,14 +337,14 @@ fn ends(code: &str, fuse: bool) -> String {
     }
 }
 
-/// Which scripts are accepted does not depend on fusion, which drops work that nobody asks for. The one difference is
-/// memory: work that is dropped, and values between the steps of one kernel, take none.
+/// Which scripts are accepted does not depend on fusion, which drops dead work. The only difference is memory: dropped
+/// work, and intermediate values of a kernel, take none.
 #[test]
 fn scripts_are_accepted_alike_with_and_without_fusion() {
     const OK: &str = "ok";
     let side = |end: &str| format!("let s = Stream()\nlet x = ones(1000)\n{end}\n\"ok\"");
     let alike = [
-        // Memory that dead work has used before: the stream waits for it by itself, if there was any.
+        // Memory that dead work has used before: the stream waits implicitly.
         (side("x = none\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }"), OK),
         (side("x + 1\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }"), OK),
         (
@@ -363,7 +363,7 @@ fn scripts_are_accepted_alike_with_and_without_fusion() {
             side("x + 1\nlet b = empty(1000)\nwith stream(s) { b.fill_(1) }\nassert((b + 0).sum() == 1000)"),
             "E0601",
         ),
-        // Races are found when work is submitted, whether anybody wants its result or not.
+        // Races are found at submission, also of dead work.
         (side("with stream(s) { x + 1 }"), "E0601"),
         (side("x + 1\nwith stream(s) { x.add_(1) }"), "E0601"),
         (side("cuda.synchronize()\nwith stream(s) { x + 1 }\nx.add_(1)"), "E0601"),
@@ -374,7 +374,7 @@ fn scripts_are_accepted_alike_with_and_without_fusion() {
             "E0601",
         ),
         (side("let d = (ones(9) on cpu).pin_memory()\nd.to(cuda, non_blocking=true)\nd.add_(1)"), "E0601"),
-        // What can fail while it runs is no elementwise work, and always runs.
+        // Work that can fail while it runs is not elementwise, and always runs.
         (side("x[[5000]]\ncuda.synchronize()"), "E0802"),
         (side("embedding([7], ones(2, 2))\ncuda.synchronize()"), "E0802"),
         (side("one_hot(tensor([9]), 3)\ncuda.synchronize()"), "E0802"),
@@ -399,7 +399,7 @@ fn scripts_are_accepted_alike_with_and_without_fusion() {
     let memory = [
         // Never computed.
         side("ones(1).expand(64 * 1024 * 1024) + 1\ncuda.synchronize()"),
-        // Between the steps of one kernel.
+        // Intermediate values of a kernel.
         side("let x = ones(4 * 1024 * 1024, dtype=u8)\n(x.to(f64) * 2 + 1).to(u8).sum().item()"),
     ];
     for code in &memory {

@@ -8,11 +8,11 @@ use runnel::ops::signature::{Default, Kind, Param};
 use runnel::{Backend, Engine};
 use std::time::Duration;
 
-/// Functions whose results have no gradients, and why.
+/// Functions whose results have no gradients, with the reason.
 const CUTS: &[(&str, &str)] =
     &[("requires_grad_", "its purpose"), ("jvp", "zeros where there is no dependence")];
 
-/// Expressions whose results have none, as in PyTorch, and why.
+/// Expressions whose results have none, as in PyTorch, with the reason.
 const CUT_EXPRESSIONS: &[(&str, &str)] = &[
     ("w.detach()", "its purpose"),
     ("with no_grad() { w * 2 }", "its purpose"),
@@ -21,7 +21,7 @@ const CUT_EXPRESSIONS: &[(&str, &str)] = &[
     ("w.grad", "a gradient, which is not recorded without `create_graph`"),
 ];
 
-/// Expressions that are no calls of natives.
+/// Expressions other than calls of natives.
 const EXPRESSIONS: &[&str] = &[
     "w[0]",
     "w[1..]",
@@ -152,7 +152,7 @@ const SET_UP: &str = "
     let z = complex(w, w)
     dist.init()";
 
-/// The tensors of a value that have elements with gradients, and require none.
+/// The floating tensors of a value that do not require gradients.
 const CUT_OFF: &str = "
     fn cut_off(value) {
         fn is_cut(x) {
@@ -188,7 +188,7 @@ fn is_cut(engine: &mut Engine, call: &str) -> Option<bool> {
 
 #[test]
 fn no_native_loses_a_gradient_in_silence() {
-    // What ends, waits, or is about something else.
+    // Functions that end the script, wait, or have nothing to do with tensors.
     let apart = ["exit", "input", "sleep", "read", "write", "dist.init", "dist.destroy"];
     let mut engine = engine();
     let (mut failures, mut ran) = (Vec::new(), 0);

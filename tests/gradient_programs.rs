@@ -52,7 +52,7 @@ fn run(seed: u64, way: Way) -> Result<String, String> {
     if let Err(error) = engine.eval::<()>(&text) {
         return Err(engine.report(&error));
     }
-    // The end of a pass releases what records no longer refer to.
+    // The end of a pass releases values that records no longer refer to.
     let rest = "grad(|x| x)(ones(1) on cpu)\ncuda.synchronize(0)\ncuda.synchronize(1)\n(cuda.memory_allocated(0), cuda.memory_allocated(1))";
     match engine.eval::<(i64, i64)>(rest) {
         Ok((0, 0)) => Ok(printed.lock().unwrap().clone()),
@@ -61,7 +61,7 @@ fn run(seed: u64, way: Way) -> Result<String, String> {
     }
 }
 
-/// What is wrong with a program; `Ok(true)` if it ended with gradients.
+/// Checks a program; `Ok(true)` if it ended with gradients.
 fn check(seed: u64) -> Result<bool, String> {
     let plain = Way { fuse: true, seed: None, ranked: None, poison: None, place: Place::Devices };
     let first = run(seed, plain);
@@ -81,7 +81,7 @@ fn check(seed: u64) -> Result<bool, String> {
         Way { fuse: false, ranked: Some(seed), ..plain },
         Way { place: Place::Host, ..plain },
     ] {
-        // On the host, sums are in another order.
+        // On the host, sums have another order.
         if way.place == Place::Host && dtype(seed) != "f64" {
             continue;
         }
@@ -99,7 +99,7 @@ fn check(seed: u64) -> Result<bool, String> {
     Ok(first.is_ok())
 }
 
-/// True if two texts have the same numbers, but for roundings.
+/// True if two texts have the same numbers up to rounding.
 fn near(one: &str, other: &str) -> bool {
     let numbers = |text: &str| -> Vec<String> {
         text.split(|c: char| "[](), \n".contains(c))

@@ -9,7 +9,7 @@ use runnel::{Backend, Engine, Function, Shared};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The system's allocator; counts what is alive.
+/// The system's allocator; counts live bytes.
 struct Counting;
 
 #[global_allocator]
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What may lie around between two looks: some sources and names, and room that tables have in reserve.
+/// Allowed difference between two measurements: some sources and names, and spare capacity of tables.
 const SLACK: i64 = 1 << 20;
 
 fn stays(name: &str, rounds: usize, mut round: impl FnMut(&mut Engine, usize)) {
@@ -56,9 +56,9 @@ fn stays(name: &str, rounds: usize, mut round: impl FnMut(&mut Engine, usize)) {
     assert!(grown < SLACK, "{name}: {grown} bytes in {rounds} rounds: {live:?}");
 }
 
-/// One test, so that nothing else of this process takes memory meanwhile.
+/// A single test, so that nothing else in this process allocates meanwhile.
 #[test]
-fn engines_do_not_grow_with_what_they_have_run() {
+fn engines_do_not_grow_with_the_code_they_have_run() {
     let long = "# a comment that makes the text longer than it needs to be\n".repeat(10);
     stays("values", 6660, |engine, i| {
         assert_eq!(engine.eval::<i64>(&format!("{i} + 1")).unwrap(), i as i64 + 1);
@@ -78,7 +78,7 @@ fn engines_do_not_grow_with_what_they_have_run() {
             assert_eq!(program.run::<i64>(engine).unwrap(), i as i64 + 2);
         }
     });
-    // One function stays in use until the next program is there.
+    // One function stays in use until the next program exists.
     type Held = Function<fn(i64) -> i64>;
     let mut last: Option<Held> = None;
     stays("functions of programs", 1000, |engine, i| {
@@ -147,7 +147,7 @@ fn engines_do_not_grow_with_what_they_have_run() {
     });
 }
 
-/// What something still refers to stays.
+/// Referenced objects are kept.
 #[test]
 fn texts_that_functions_errors_and_tensors_refer_to_stay() {
     let mut engine = Engine::builder().backend(Backend::Emu).devices(1).build().unwrap();

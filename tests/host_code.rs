@@ -18,7 +18,7 @@ impl Drop for Bomb {
     }
 }
 
-/// An error whose text cannot be made.
+/// An error whose formatting panics.
 struct Mute;
 
 impl fmt::Display for Mute {
@@ -56,7 +56,7 @@ fn panicked(error: &Error, text: &str) {
     assert!(error.message().ends_with(text) && error.message().contains("panicked"), "{error:?}");
 }
 
-/// The script fails with the panic of this text, `try` takes it, and the engine is sound each time.
+/// The script fails with this panic, `try` catches it, and the engine is sound each time.
 fn fails(mut engine: Engine, code: &str, text: &str) {
     for _ in 0..2 {
         panicked(&engine.eval::<()>(&inside(code)).unwrap_err(), text);
@@ -73,7 +73,7 @@ fn with(register: impl FnOnce(&mut Engine)) -> Engine {
     engine
 }
 
-/// Only once, since a closure may fail on each call of the checks as well.
+/// Panics only once, because the checks call the closure too.
 fn once(what: &'static str, armed: &Arc<AtomicBool>) -> impl Fn() + Send + 'static {
     let armed = Arc::clone(armed);
     move || assert!(!armed.load(Ordering::Relaxed), "{what}")
@@ -81,7 +81,7 @@ fn once(what: &'static str, armed: &Arc<AtomicBool>) -> impl Fn() + Send + 'stat
 
 type Case = (&'static str, fn());
 
-/// The places of the API that take host code, by the files and functions that do, and what holds each to the promise.
+/// The functions of the API that take host code, by file, each with its test.
 const CASES: &[Case] = &[
     ("builder.rs output", || {
         let engine =
@@ -119,7 +119,7 @@ const CASES: &[Case] = &[
         fails(with(|e| drop(e.register_fn("f", || Err::<(), _>(Mute)))), "f()", "no text");
         let odd = |_: i64| -> i64 { std::panic::panic_any(Bomb) };
         fails(with(|e| drop(e.register_fn("f", odd))), "f(1)", "no reason given");
-        // What a call has converted already is dropped where another argument does not fit.
+        // Arguments that were already converted are dropped if another one does not convert.
         let two = |_: Shared<Bomb>, _: i64| ();
         fails(
             with(|e| {
@@ -186,7 +186,7 @@ const CASES: &[Case] = &[
         is_sound(&mut engine);
         engine.set("b", Shared::new(Bomb)).unwrap();
         drop(engine);
-        // The value is dropped beside the error about the name.
+        // The value is dropped when the name is rejected.
         let error = with(|_| ()).set("a b", Shared::new(Bomb)).unwrap_err();
         panicked(error.others().first().unwrap_or(&error), "a bomb");
     }),
@@ -199,7 +199,7 @@ const CASES: &[Case] = &[
             // SAFETY: the data live through the test, and nobody writes them.
             let tensor = unsafe { engine.tensor_from_raw(raw, || panic!("in the owner")).unwrap() };
             engine.set("x", tensor).unwrap();
-            // It is dropped here, or by the thread that waits for the stream, where nobody can be told.
+            // It is dropped here, or on the thread that waits for the stream, where the panic cannot be reported.
             match engine.eval::<f64>("let total = x.sum().item()\nx = none\ntotal") {
                 Ok(total) => assert_eq!(total, 3.0),
                 Err(error) => panicked(&error, "in the owner"),
@@ -233,7 +233,7 @@ const CASES: &[Case] = &[
         let _ = std::future::Future::poll(ready.as_mut(), &mut std::task::Context::from_waker(&waker));
         assert_eq!(engine.read::<f32>(&tensor).unwrap()[0], 1000.0);
         is_sound(&mut engine);
-        // Whoever waits for the stream after it hears of it all the same.
+        // Later waiters of the stream are still notified.
         let another: runnel::Tensor = engine.eval("ones(2) + 1").unwrap();
         let mut ready = Box::pin(another.ready());
         let noop = std::task::Waker::noop();
@@ -270,7 +270,7 @@ const CASES: &[Case] = &[
 
 #[test]
 fn a_panic_of_the_host_program_is_an_error_of_the_script() {
-    // The panics are meant; a message for each would drop_later a real one.
+    // The panics are intended; their messages would bury a real one.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let failed: Vec<String> = CASES
@@ -286,7 +286,7 @@ fn a_panic_of_the_host_program_is_an_error_of_the_script() {
     engine.eval::<()>("f()").unwrap();
 }
 
-/// Whoever adds a closure to the API adds a case.
+/// Every closure parameter of the API needs a case.
 #[test]
 fn every_place_that_takes_host_code_has_a_case() {
     let mut found = Vec::new();
@@ -312,7 +312,7 @@ fn every_place_that_takes_host_code_has_a_case() {
         }
     }
     let known = |place: &String| CASES.iter().any(|(name, _)| name == place);
-    // They run their closure for their caller, and nothing is in between.
+    // They run their closure for their caller, with no other code in between.
     let direct = ["native_type.rs with", "gradient.rs no_grad"];
     let missing: Vec<&String> =
         found.iter().filter(|place| !known(place) && !direct.contains(&place.as_str())).collect();

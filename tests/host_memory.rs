@@ -15,7 +15,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// The system's allocator; counts what each thread holds, and the most of it.
+/// The system's allocator; counts the live bytes of each thread, and their peak.
 struct Counting;
 
 #[global_allocator]
@@ -27,7 +27,7 @@ thread_local! {
 }
 
 fn note(bytes: isize) {
-    // At the end of a thread there is nothing to count with.
+    // The thread-local counter may be gone at the end of a thread.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
         PEAK.set(PEAK.get().max(live.get()));
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both may be there while what is in them moves.
+        // Both buffers may exist while the contents are copied.
         note(size as isize);
         note(-(layout.size() as isize));
         // SAFETY: the caller's promise.
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 const MIB: usize = 1 << 20;
 /// The limit of the engines here.
 const LIMIT: usize = 12 * MIB;
-/// What may be taken beside it: what moves is there twice, and the engine works.
+/// The allowed peak: a moved buffer counts twice, and the engine needs some memory.
 const MOST: usize = 2 * LIMIT + 4 * MIB;
 
 fn builder() -> Builder {
@@ -74,7 +74,7 @@ fn builder() -> Builder {
         .output(|_| {})
 }
 
-/// An engine with large values: each alone fits the limit several times.
+/// An engine with large values, each a small part of the limit.
 fn engine() -> Engine {
     let mut engine = builder().build().unwrap();
     engine
@@ -95,7 +95,7 @@ fn engine() -> Engine {
     engine
 }
 
-/// The most memory that a script takes beside what is there, and what became of it.
+/// The peak of additional memory during a script, and the outcome.
 fn peak(engine: &mut Engine, script: &str) -> (usize, Result<(), String>) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -120,7 +120,7 @@ fn candidates(param: &Param) -> &'static [&'static str] {
     }
 }
 
-/// Calls of a function with all of these arguments, as many as one sixteenth of a hundred and more.
+/// A sample of the calls of a function with all of these arguments.
 fn calls(receiver: &str, name: &str, params: &[Param]) -> Vec<String> {
     let (own, rest) = match receiver {
         "" => (String::new(), params),
@@ -152,7 +152,7 @@ fn calls(receiver: &str, name: &str, params: &[Param]) -> Vec<String> {
 
 #[test]
 fn no_native_takes_more_than_the_limit() {
-    // What ends, waits, or reads what is not there.
+    // Functions that end the script, wait, or read missing input.
     let apart = ["exit", "input", "sleep", "read", "write", "env", "args", "exists"];
     let mut engine = engine();
     let (mut failures, mut refused, mut ran) = (Vec::new(), 0, 0);
@@ -276,7 +276,7 @@ fn lists_in_cycles_are_collected_before_they_hold_much() {
 #[test]
 fn a_limit_of_the_system_is_an_error_of_the_script() {
     use std::process::Command;
-    // The program itself, with its threads and its allocator, takes some 100 MiB of addresses.
+    // The program itself, with its threads and its allocator, takes about 100 MiB of address space.
     for (limit, script) in [
         (1_200_000, "let a = []\nwhile true { a.append(1) }"),
         (1_200_000, "let a = []\nwhile true { a.append((1, 2, 3)) }"),
@@ -303,7 +303,7 @@ fn a_limit_of_the_system_is_an_error_of_the_script() {
     }
 }
 
-/// An interlaced image of zeros: it has to be unpacked as a whole.
+/// An interlaced image of zeros, which must be unpacked as a whole.
 fn interlaced(side: usize) -> Vec<u8> {
     use std::io::Write;
     // First column and row, and the steps between columns and rows, of each pass.
@@ -378,7 +378,7 @@ fn reading_files_takes_no_more_than_the_limit() {
     }
 }
 
-/// The stack that the process begins with, whose limits the system sets.
+/// The initial stack of the process, whose limits the system sets.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stack_that_is_too_small_for_a_script_is_an_error() {
@@ -397,7 +397,7 @@ fn a_stack_that_is_too_small_for_a_script_is_an_error() {
     assert_eq!(status, Some(1), "{told}");
     assert!(left.is_some_and(|left: u32| (150..310).contains(&left)), "{told}");
     assert_eq!(run(4096), (Some(0), "1\n".into()));
-    // Above the limit from which the C library is asked, where the system allows it.
+    // Above the limit from which the C library is called, if the system allows it.
     let (status, told) = run(128 << 10);
     assert!(told == "1\n" || told.contains("ulimit"), "{status:?} {told}");
 }

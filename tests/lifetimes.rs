@@ -24,7 +24,7 @@ fn record() { (a = big(), b = big()) }
 fn same(x) { x }
 ";
 
-/// Evaluates the inputs one after the other; the last gives the result.
+/// Evaluates the inputs in order; the result is that of the last.
 fn eval(inputs: &[&str], mode: Mode) -> Value {
     let mut vm = machine();
     vm.eval("<base>", BASE, Mode::Input).unwrap();
@@ -126,7 +126,7 @@ fn a_parameter_ends_where_the_body_takes_its_name() {
 }
 
 #[test]
-fn no_register_keeps_what_a_part_was_taken_of() {
+fn no_register_keeps_the_container_of_a_part() {
     check(&[
         ("let a = pair()[0]; held()", 1),
         ("let a = list()[0]; held()", 1),
@@ -147,7 +147,7 @@ fn no_register_keeps_what_a_part_was_taken_of() {
 }
 
 #[test]
-fn no_register_keeps_what_was_stored_elsewhere() {
+fn no_register_keeps_a_stored_value() {
     check(&[
         ("let a = zeros(2, 1024); a[0] = big()[0]; held()", 0),
         ("let a = zeros(256, 1024); a[big() > 1] = 1; held()", 1),

@@ -35,7 +35,7 @@ fn fuel_is_charged_by_elements_and_ends_at_the_same_point() {
     let rounds = stop(true, "cuda");
     assert!((50..100).contains(&rounds), "about 7,000 elements a round: {rounds}");
     assert_eq!((stop(true, "cuda"), stop(false, "cuda"), stop(true, "cpu")), (rounds, rounds, rounds));
-    // What one operation takes is bounded too: nothing of this size ever runs.
+    // A single operation is bounded too: nothing of this size ever runs.
     let mut engine = builder().fuel(1_000_000).build().unwrap();
     for huge in [
         "ones(1).expand(1 << 40).sum()",
@@ -78,7 +78,7 @@ fn growth_by_doubling_meets_the_limit_on_host_memory() {
 fn memory_of_devices_and_page_locked_memory_are_bounded() {
     let mut engine = builder().device_limit(64 << 20).pinned_limit(1 << 20).build().unwrap();
     assert_eq!(limited(&mut engine, "let kept = []\nwhile true { kept.append(ones(1 << 20)) }"), "E0704");
-    // A device that opens later is bounded too.
+    // A device that opens later is limited too.
     assert_eq!(limited(&mut engine, "zeros(1 << 26) on cuda:1"), "E0704");
     let script = "let kept = []\nwhile true { kept.append(zeros(1 << 14, device=cpu).pin_memory()) }";
     assert_eq!(limited(&mut engine, script), "E0704");
@@ -91,7 +91,7 @@ fn tensors_events_and_streams_are_bounded() {
     assert_eq!(limited(&mut engine, "let kept = []\nwhile true { kept.append(ones(1)) }"), "E1009");
     let lazy = "let kept = []\nlet one = ones(1)\nwhile true { kept.append(one + len(kept)) }";
     assert_eq!(limited(&mut engine, lazy), "E1009");
-    // Those that are not alive do not count, and views are none.
+    // Dropped tensors and views do not count.
     engine.eval::<()>("let x = ones(8)\nfor i in 0..1000 { x = x + 1 }").unwrap();
     engine.eval::<()>("let views = []\nfor i in 0..1000 { views.append(x[1..3]) }").unwrap();
     assert_eq!(limited(&mut engine, "let events = []\nwhile true { events.append(Event()) }"), "E1009");
@@ -106,7 +106,7 @@ fn tensors_events_and_streams_are_bounded() {
 }
 
 #[test]
-fn what_is_printed_is_bounded() {
+fn printed_bytes_are_limited() {
     let text = Arc::new(Mutex::new(String::new()));
     let sink = text.clone();
     let engine = builder().output_limit(1000).output(move |piece| sink.lock().unwrap().push_str(piece));
@@ -134,12 +134,12 @@ fn a_session_closes_without_its_queued_work() {
         engine.eval::<()>(&format!("{script}{pinned}")).unwrap();
         let start = Instant::now();
         drop(engine);
-        // All of it takes minutes; what is waited for is the one kernel that runs.
+        // All of the work takes minutes; only the running kernel is waited for.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
 }
 
-/// What is long: a loop, work of the host, a wait for work of a device.
+/// Long-running code: a loop, work of the host, a wait for a device.
 const LONG: &[&str] = &[
     "while true { }",
     "let n = 0\nfor i in 0..(1 << 60) { n += 1 }",
@@ -178,7 +178,7 @@ fn an_interrupt_ends_a_script_also_within_one_operation_and_one_wait() {
     }
 }
 
-/// Programs whose reading, checking or compiling is long; they run for no time, or not at all.
+/// Programs that take long to read, check or compile, and little or no time to run.
 fn long_programs() -> Vec<(&'static str, String)> {
     let many = |n: usize, piece: &str| piece.repeat(n);
     let nested = |n: usize| format!("{}1{}", many(n, "defer { "), many(n, " }"));
@@ -200,7 +200,7 @@ fn reading_a_program_is_bounded_as_running_one_is() {
         let fails = |mut engine: Engine, kind: ErrorKind| {
             let start = Instant::now();
             let error = engine.eval::<()>(&program).expect_err(name);
-            // What is wrong with the program may be found first.
+            // An error of the program may be found first.
             let own = ["names", "errors", "deferred"].contains(&name);
             assert!(error.kind() == kind || own, "{name}: {error:?}");
             assert!(start.elapsed() < Duration::from_secs(20), "{name}: {:?}", start.elapsed());
@@ -218,7 +218,7 @@ fn reading_a_program_is_bounded_as_running_one_is() {
         engine.interrupt_handle().interrupt();
         fails(engine, ErrorKind::Interrupted);
     }
-    // Short programs cost neither.
+    // Short programs use neither.
     let mut engine = builder().fuel(20).host_memory(64 << 10).build().unwrap();
     assert_eq!(engine.eval::<i64>(&format!("{}1 + 1", "# a comment\n".repeat(100))).unwrap(), 2);
 }
@@ -238,7 +238,7 @@ fn code_that_would_double_with_each_level_is_compiled_once_or_refused() {
     }
 }
 
-/// Queues more work than the device does in a minute, then computes on.
+/// Queues more than a minute of device work, then keeps computing.
 const ENDLESS: &str = "let a = rand(600, 600)\nwhile true { a = (a @ a) * 0.01 }";
 
 #[test]
@@ -258,7 +258,7 @@ fn an_interrupted_input_leaves_no_work_behind() {
         let kind = if timed { ErrorKind::Limit } else { ErrorKind::Interrupted };
         assert_eq!(error.kind(), kind, "{error}");
         watcher.join().unwrap();
-        // Nothing waits for what was queued, on either device, and later work is right.
+        // Nothing waits for the queued work, on either device, and later work is right.
         let start = Instant::now();
         assert_eq!(engine.eval::<f64>("(x + 1).sum().item()").unwrap(), 8.0);
         assert_eq!(engine.eval::<f64>("(y + 1).sum().item()").unwrap(), 8.0);
@@ -274,7 +274,7 @@ fn an_interrupted_input_leaves_no_work_behind() {
 }
 
 #[test]
-fn what_earlier_inputs_have_queued_goes_on() {
+fn work_of_earlier_inputs_continues() {
     let mut engine = builder().build().unwrap();
     engine.eval::<()>("let x = ones(1).expand(3000000)\nlet kept = []").unwrap();
     engine.eval::<()>("for i in 0..10 { kept.append((x + i).sum()) }").unwrap();
@@ -290,7 +290,7 @@ fn what_earlier_inputs_have_queued_goes_on() {
 }
 
 #[test]
-fn a_busy_device_does_not_hold_another_up() {
+fn a_busy_device_does_not_block_another() {
     let mut engine = builder().build().unwrap();
     let script = "let a = ones(1).expand(1000000000000)\nlet endless = a.sum()\nlet y = ones(1000) on cuda:1\n\
                   for i in 0..100 { y = y + 1 }\nlet e = cuda.current_stream(1).record_event()\ne.synchronize()\ny.sum().item()";
@@ -302,7 +302,7 @@ fn a_busy_device_does_not_hold_another_up() {
 }
 
 #[test]
-fn work_in_pieces_gives_what_it_gives_whole() {
+fn work_in_pieces_matches_whole_work() {
     let mut engine = builder().time(Duration::from_secs(600)).build().unwrap();
     let script = "let x = rand(600000, device=cpu)\nlet (y, at) = x.sort()\n\
                   assert((y[1..] >= y[..-1]).all().item() and equal(x[at], y))\n\
@@ -327,7 +327,7 @@ fn work_in_pieces_gives_what_it_gives_whole() {
 }
 
 #[test]
-fn what_is_put_off_is_dropped_at_the_next_entry() {
+fn deferred_drops_run_at_the_next_entry() {
     let mut engine = builder().device_memory(64 << 20).host_memory(512 << 20).build().unwrap();
     for _ in 0..4 {
         let handle = engine.interrupt_handle();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 type Kind = (&'static str, fn(usize) -> String);
 
-/// `n` pieces, one after the other.
+/// `n` pieces.
 fn each(n: usize, piece: impl Fn(usize) -> String) -> String {
     (0..n).fold(String::new(), |mut out, i| {
         write!(out, "{}", piece(i)).ok();
@@ -144,7 +144,7 @@ const KINDS: &[Kind] = &[
     }),
     ("one name", |n| format!("print({})\n", "a".repeat(20 * n))),
     ("one number", |n| format!("print({}, 0.{})\n", "1".repeat(20 * n), "1".repeat(20 * n))),
-    // What is no program.
+    // Invalid programs.
     ("lines that do not parse", |n| each(n, |_| "let = 1\n".into())),
     ("lines of a block that do not parse", |n| around("fn f() {\n", n, |_| "let = 1\n".into(), "}\n")),
     ("bad characters", |n| each(n, |_| "$ ? ` \n".into())),
@@ -159,7 +159,7 @@ const KINDS: &[Kind] = &[
     ("too many brackets", |n| "(".repeat(n)),
     ("loops of other languages", |n| each(n, |_| "for (i = 0; i < 3; i++) { f() }\n".into())),
     ("mixed records", |n| around("let x = (a = 1, ", n, |_| "1, ".into(), ")\n")),
-    // What `check` looks for.
+    // Code with the problems that `check` looks for.
     ("shapes", |n| around("let x = zeros(2, 3)\n", n, |_| "x + zeros(3, 2)\n".into(), "")),
     ("side streams", |n| {
         around(
@@ -187,7 +187,7 @@ const KINDS: &[Kind] = &[
     ("statements behind a return", |n| around("fn f() { return 1\n", n, |_| "print(1)\n".into(), "}\n")),
 ];
 
-/// Processor time that this thread needs for some work; where the system does not say, the time that passes.
+/// Processor time of this thread for some work; wall time if the system does not report it.
 fn time(work: impl FnOnce()) -> Duration {
     fn used() -> Option<Duration> {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
@@ -237,7 +237,7 @@ fn a_program_four_times_as_long_takes_about_four_times_as_long() {
     let asked = std::env::var("RUNNEL_LINEAR").ok().and_then(|n| n.parse().ok());
     let only = std::env::var("RUNNEL_LINEAR_ONLY").ok();
     let (small, mut slow) = (asked.unwrap_or(1000), Vec::new());
-    // Tables that are made once are not counted.
+    // Exclude tables that are created once.
     compile("print(x)");
     lint("print(x)");
     for (name, make) in KINDS {
@@ -253,7 +253,7 @@ fn a_program_four_times_as_long_takes_about_four_times_as_long() {
                 println!("{name}, {step}: {:.3} s, {:.3} s", one.as_secs_f64(), four.as_secs_f64());
             }
             if four > 8 * one + Duration::from_millis(40) {
-                // Once more: a look for cycles, or pages that were not there, may have come between.
+                // Measure again: a collection of cycles or page faults may have interfered.
                 let [one, four] = [&texts[0], &texts[1]].map(|text| time(|| work(text)));
                 if four > 8 * one + Duration::from_millis(40) {
                     slow.push(format!("{name}, {step}: {one:?} for {small}, {four:?} for {}", 4 * small));

@@ -1,6 +1,6 @@
-//! Loops that repeat their work settle: from the third round on they request no kernel that they did not request before,
-//! and the allocator makes no driver call. What they launch does not depend on how busy the machine is. Training over a
-//! sequence takes few launches for each element.
+//! Loops that repeat their work settle: from the third round on they request no new kernel, and the allocator makes no
+//! driver call. Launches do not depend on the load of the machine. Training over a sequence takes few launches per
+//! element.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -21,16 +21,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The rounds of a loop.
 const ROUNDS: usize = 10;
 
-/// A script: what comes first, and the body of a loop over `i`.
+/// A script: a beginning, and the body of a loop over `i`.
 struct Loop {
     first: String,
     body: String,
 }
 
-/// What a round did.
+/// The effects of a round.
 #[derive(PartialEq, Debug)]
 struct Round {
-    /// The kernels that it launched: programs, with what their compiled code depends on.
+    /// The kernels that it launched: programs with their signatures.
     kernels: Vec<String>,
     /// The allocator's driver calls so far.
     calls: u64,
@@ -127,7 +127,8 @@ fn rounds(script: &Loop, alloc: &str, schedule: Option<Schedule>) -> Vec<Round> 
     starts.zip(&ends).map(round).collect()
 }
 
-/// The rounds (from 0) in which a loop first requested a kernel or called the driver for memory, the last of each.
+/// The last round (from 0) in which a loop requested a new kernel, and the last in which it called the driver for
+/// memory.
 fn last_news(rounds: &[Round]) -> (usize, usize) {
     let mut first = HashMap::new();
     for (at, round) in rounds.iter().enumerate() {
@@ -152,7 +153,7 @@ fn launches_of(setup: &str, length: usize) -> u64 {
     run("round()\ncuda.synchronize()")
 }
 
-/// What a longer sequence adds to a training step, per element.
+/// Additional launches of a training step per element of the sequence.
 fn launches_per_element(setup: &str) -> f64 {
     (launches_of(setup, 64) - launches_of(setup, 16)) as f64 / 48.0
 }
@@ -170,8 +171,8 @@ fn an_element_of_a_sequence_adds_few_launches_to_a_training_step() {
             }}"
         )
     };
-    // Forwards a product, the sum of gates and the cell; backwards the cell, with the gates in one tensor, and a product.
-    // Products and copies for weights are for many elements together.
+    // Forward: a product, the sum of gates, the cell. Backward: the cell, with the gates in one tensor, and a product.
+    // Products and copies for weights cover many elements at once.
     for (layer, most) in [
         ("nn.lstm(8, 16)", 5.5),
         ("nn.lstm(8, 16, num_layers=2)", 2.0 * 5.5),
@@ -224,7 +225,7 @@ fn a_loop_requests_no_kernel_and_no_memory_after_its_second_round() {
 }
 
 #[test]
-fn what_a_loop_launches_does_not_depend_on_how_busy_the_machine_is() {
+fn launches_of_a_loop_do_not_depend_on_the_load() {
     let done = AtomicBool::new(false);
     for seed in 50..62 {
         let script = random_loop(seed);

@@ -11,7 +11,7 @@ fn engine(fuse: bool) -> Engine {
     builder.fuse(fuse).build().unwrap()
 }
 
-/// `y` does not fit beside `x` and `z`.
+/// `y` does not fit together with `x` and `z`.
 const LOSE: &str = "
     let n = 2_000_000
     let x = zeros(n)
@@ -20,7 +20,7 @@ const LOSE: &str = "
     let y = { try { let y = x + 1; y[0].item(); y } catch e { none } }
 ";
 
-/// The same where the tensor outlives the error: the work is queued when it is made.
+/// The same with a tensor that outlives the error, because its work is queued when it is created.
 const KEEP: &str = "
     let n = 2_000_000
     let x = zeros(n)
@@ -40,7 +40,7 @@ fn code(engine: &mut Engine, script: &str) -> String {
 }
 
 #[test]
-fn a_part_that_is_written_makes_nothing_of_a_lost_value() {
+fn writing_a_part_does_not_restore_a_lost_value() {
     let parts = [
         "y[0..2] = 7",
         "y[0] = 7",
@@ -59,7 +59,7 @@ fn a_part_that_is_written_makes_nothing_of_a_lost_value() {
         let mut engine = engine(true);
         engine.eval::<()>(KEEP).unwrap();
         assert_eq!(engine.eval::<String>("caught").unwrap(), "E0701", "{part}");
-        // It may be refused at once, or when it is read.
+        // It may be rejected at once, or when it is read.
         let _ = code(&mut engine, part);
         assert_eq!(code(&mut engine, "y[0..1].item()"), "E0706", "{part}");
         assert_eq!(code(&mut engine, "y.sum().item()"), "E0706", "{part}");
@@ -68,7 +68,7 @@ fn a_part_that_is_written_makes_nothing_of_a_lost_value() {
 }
 
 #[test]
-fn what_is_queued_beside_a_lost_value_is_computed() {
+fn other_work_in_the_queue_of_a_lost_value_is_computed() {
     let mut engine = engine(true);
     engine.eval::<()>(KEEP).unwrap();
     assert_eq!(engine.eval::<f64>("z.sum().item()").unwrap(), 2e6);

@@ -60,7 +60,7 @@ impl Editor {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    /// The diagnostics that follow a text.
+    /// The diagnostics after opening a text.
     fn open(&mut self, text: &str) -> Vec<Value> {
         self.open_at("file:///a.rnl", text)
     }
@@ -71,8 +71,7 @@ impl Editor {
         self.told(uri)
     }
 
-    /// The diagnostics that follow changes: from a line and a character to a line and a character, what stands
-    /// there now.
+    /// The diagnostics after changes. Each is a range (line and character of start and end) and its new text.
     fn change(&mut self, changes: &[([u64; 4], &str)]) -> Vec<Value> {
         let change = |([line, character, end_line, end_character], text): &([u64; 4], &str)| {
             json!({
@@ -97,7 +96,7 @@ impl Editor {
         told["params"]["diagnostics"].as_array().unwrap().clone()
     }
 
-    /// What the server believes the text to be: laid out, which changes none of these texts otherwise.
+    /// The server's version of the text, formatted; formatting changes none of these texts.
     fn laid_out(&mut self) -> String {
         let uri = json!({ "textDocument": { "uri": "file:///a.rnl" } });
         let edits = self.ask("textDocument/formatting", uri);
@@ -118,13 +117,13 @@ impl Editor {
 }
 
 #[test]
-fn an_editor_is_told_what_it_asks() {
+fn the_server_answers_requests() {
     let mut editor = Editor::new();
     let answer = editor.ask("initialize", json!({ "capabilities": {} }));
     assert_eq!(answer["serverInfo"]["name"], "runnel");
     editor.tell("initialized", json!({}));
 
-    // What is wrong is told, with places, labels and help.
+    // Errors are reported with positions, labels and help.
     let found = editor.open("let é = zeros(2, 3)\nprint(é + zeros(4))\nlet _x = relo(é)\n");
     let brief: Vec<(String, u64, u64, String)> = found
         .iter()
@@ -153,7 +152,7 @@ fn an_editor_is_told_what_it_asks() {
     );
     assert_eq!((&found[0]["severity"], &found[1]["severity"]), (&json!(1), &json!(2)));
 
-    // A change takes the place of the whole text.
+    // A change that replaces the whole text.
     let changed = "let value = randn(3)\nlet total = value.su\nprint(cuda.synchronize(), val, total.sum(\n";
     let change = json!({
         "textDocument": { "uri": "file:///a.rnl", "version": 2 },
@@ -174,7 +173,7 @@ fn an_editor_is_told_what_it_asks() {
     let left = editor.ask("textDocument/signatureHelp", Editor::at(0, 18));
     assert!(left["signatures"][0]["label"].as_str().unwrap().contains("dtype"), "{left}");
 
-    // Layout; of what is no program there is none.
+    // Formatting; a text that does not parse has none.
     let uri = json!({ "textDocument": { "uri": "file:///a.rnl" } });
     assert_eq!(editor.ask("textDocument/formatting", uri.clone()), Value::Null);
     assert!(editor.open("let x=1\nprint( x )").is_empty());
@@ -182,7 +181,7 @@ fn an_editor_is_told_what_it_asks() {
     assert_eq!(edits[0]["newText"], "let x = 1\nprint(x)\n");
     assert_eq!(edits[0]["range"]["end"], json!({ "line": 1, "character": 10 }));
 
-    // What is not known is refused, and nothing ends the conversation.
+    // Unknown requests are errors, and the server continues.
     editor.send("{");
     assert_eq!(editor.read()["error"]["code"], -32700);
     editor.tell("$/progress", json!({}));
@@ -202,12 +201,12 @@ fn an_editor_is_told_what_it_asks() {
 }
 
 #[test]
-fn changes_come_as_what_is_put_in_the_place_of_what() {
+fn incremental_changes_are_applied() {
     let mut editor = Editor::new();
     let answer = editor.ask("initialize", json!({ "capabilities": {} }));
     assert_eq!(answer["capabilities"]["textDocumentSync"], json!({ "openClose": true, "change": 2 }));
 
-    // Characters of two units before the place, on a line that ends in two bytes.
+    // Characters of two UTF-16 units before the position, on a line that ends in two bytes.
     editor.open("let s=\"𝕏𝕐é\"\r\nprint(s)\r\n");
     let found = editor.change(&[([0, 9, 0, 11], "Z"), ([1, 6, 1, 7], "ss")]);
     assert_eq!(found[0]["range"]["start"], json!({ "line": 1, "character": 6 }));
@@ -215,7 +214,7 @@ fn changes_come_as_what_is_put_in_the_place_of_what() {
     assert!(editor.change(&[([1, 7, 1, 8], "")]).is_empty());
     assert_eq!(editor.laid_out().lines().collect::<Vec<_>>(), ["let s = \"𝕏Zé\"", "print(s)"]);
 
-    // The end of the file, also behind it; each change counts in the text that the one before it has left.
+    // The end of the file, and positions beyond it; each change applies to the result of the previous one.
     editor.open("let a=1");
     assert!(
         editor
@@ -226,12 +225,12 @@ fn changes_come_as_what_is_put_in_the_place_of_what() {
     assert!(editor.change(&[([99, 0, 99, 9], "\nprint(a)\n"), ([0, 6, 0, 99], "[1,\n2]")]).is_empty());
     assert_eq!(editor.laid_out(), "let a = [1,\n    2]\nlet b = a\nprint(b)\nprint(a)\n");
 
-    // All lines but one, and an end of a line taken away.
+    // Removes all lines except one, and a line end.
     editor.open("print(1)\r\nprint(2)\r\nprint( 3)\r\n");
     assert!(editor.change(&[([0, 0, 1, 0], ""), ([0, 8, 1, 0], ";")]).is_empty());
     assert_eq!(editor.laid_out().trim_end(), "print(2); print(3)");
 
-    // What is no change changes nothing; a text without a range is the whole text, also among others.
+    // Invalid changes are ignored; a change without a range replaces the whole text, also among others.
     let params =
         |changes: Value| json!({ "textDocument": { "uri": "file:///a.rnl" }, "contentChanges": changes });
     let strange = json!([{ "range": { "start": 3 }, "text": "(" }, { "range": [], "text": "(" }, {}, 7]);
@@ -243,7 +242,7 @@ fn changes_come_as_what_is_put_in_the_place_of_what() {
     editor.tell("textDocument/didChange", params(whole));
     assert_eq!(editor.told("file:///a.rnl")[0]["code"], "W0201");
     assert_eq!(editor.laid_out(), "let x = 1; print(2)\n");
-    // Of a text that is not open nothing is known.
+    // Requests about a closed document have no result.
     editor.tell("textDocument/didClose", json!({ "textDocument": { "uri": "file:///a.rnl" } }));
     assert!(editor.told("file:///a.rnl").is_empty());
     editor.tell("textDocument/didChange", params(json!([{ "range": range, "text": "(" }])));
@@ -251,7 +250,7 @@ fn changes_come_as_what_is_put_in_the_place_of_what() {
 }
 
 #[test]
-fn files_beside_a_document_are_found_whatever_its_folder_is_called() {
+fn imports_of_a_document_are_found_in_folders_with_any_name() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("größe 100% #1");
     std::fs::create_dir(&place).unwrap();
@@ -259,13 +258,13 @@ fn files_beside_a_document_are_found_whatever_its_folder_is_called() {
     let folder = folder.path().to_str().unwrap();
     let mut editor = Editor::new();
     let text = "import \"util.rnl\" as u\nprint(u.stpe(1))\n";
-    // Editors differ in what they encode, and get their own address back.
+    // Editors encode addresses differently, and get back the form that they sent.
     for name in ["gr%C3%B6%C3%9Fe%20100%25%20%231/a%20b.rnl", "größe 100%25 %231/a b.rnl"] {
         let uri = format!("file://{folder}/{name}");
         let found = editor.open_at(&uri, text);
         assert_eq!(found[0]["code"], "E0205", "{uri}: {found:?}");
     }
-    // It is one document, however it is called.
+    // All forms denote one document.
     let call = |name: &str| json!({ "textDocument": { "uri": format!("file://{folder}/{name}") }, "position": { "line": 1, "character": 2 } });
     for name in ["gr%c3%b6%c3%9fe%20100%25%20%231/a%20b.rnl", "größe 100%25 %231/a%20b.rnl"] {
         assert!(
@@ -275,7 +274,7 @@ fn files_beside_a_document_are_found_whatever_its_folder_is_called() {
                 .starts_with("print(")
         );
     }
-    // What the editor has open counts, although it is not saved.
+    // The open text is used, although it is not saved.
     editor.open_at(&format!("file://{folder}/größe%20100%25%20%231/util.rnl"), "fn stpe(x) { x }\n");
     let uri = format!("file://{folder}/gr%C3%B6%C3%9Fe%20100%25%20%231/a.rnl");
     assert_eq!(editor.open_at(&uri, text), [Value::Null; 0]);
@@ -283,7 +282,7 @@ fn files_beside_a_document_are_found_whatever_its_folder_is_called() {
 }
 
 #[test]
-fn an_editor_that_is_gone_ends_it() {
+fn the_server_ends_with_its_editor() {
     let Editor { mut server, to, .. } = Editor::new();
     drop(to);
     assert_eq!(server.wait().unwrap().code(), Some(0));

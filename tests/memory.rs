@@ -15,8 +15,7 @@ fn builder() -> Builder {
     Engine::builder().backend(Backend::Emu).devices(1).device_memory(32 << 20)
 }
 
-/// Scripts that need no more than 256 units of 128 KiB at a time, of a device, of the host or of page-locked memory;
-/// each gives true.
+/// Scripts that need at most 256 units of 128 KiB at a time, of device, host or page-locked memory. Each returns true.
 const SCRIPTS: &[&str] = &[
     // Factories.
     "let x = ones(160 * UNIT, dtype=u8)\nx = none\nlet y = empty(160 * UNIT, dtype=u8)\ny.shape[0] == 160 * UNIT",
@@ -43,7 +42,7 @@ const SCRIPTS: &[&str] = &[
     "let x = ones(160 * UNIT, dtype=u8, device=cpu)\nx = none\nlet y = ones(160 * UNIT, dtype=u8, device=cpu)\ny[3].item() == 1",
     "let x = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\nx = none\nlet y = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\ny[3].item() == 1",
     "let x = zeros(100 * UNIT, dtype=u8)\nlet y = x.to(cpu, non_blocking=true)\n(x, y) = (none, none)\nlet z = ones(128 * UNIT, dtype=u8, device=cpu, pin_memory=true)\nz[3].item() == 1",
-    // Results of work that waits, and what holds its operands.
+    // Results of pending work, and holders of its operands.
     "let a = ones(100 * UNIT, dtype=u8)\nlet b = a + 1\na = none\nlet c = zeros(100 * UNIT, dtype=u8)\nb[7].item() + c[7].item() == 2",
     "let (a, b) = (ones(80 * UNIT, dtype=u8), ones(80 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\nlet c = a + 1\na = none\nlet d = b + 2\nb = none\nc[3].item() == 2 and d[9].item() == 7",
     "let (a, b) = (ones(80 * UNIT, dtype=u8), ones(80 * UNIT, dtype=u8) * 5)\ncuda.synchronize()\na.add_(b)\nlet c = a * 2\nb = none\nc[3].item() == 12 and a[5].item() == 6",
@@ -59,13 +58,13 @@ const SCRIPTS: &[&str] = &[
     "fn round() {\n    let a = [ones(100 * UNIT, dtype=u8)]\n    a.append(a)\n}\nfor i in 0..10 { round() }\nlet y = zeros(200 * UNIT, dtype=u8)\ny[3].item() == 0",
     // Records of writes that keep what was written.
     "let w = ones(1, requires_grad=true)\nfn round() {\n    let x = zeros(40 * UNIT)\n    x[0..1] = w\n    x[2..3] = x[1..2] * x[0..1]\n}\nfor i in 0..5 { round() }\nlet y = zeros(40 * UNIT)\ny[0].item() == 0",
-    // After an error that was caught, memory that is there is found.
+    // After a caught error, available memory is found.
     "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { ones(160 * UNIT, dtype=u8)\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ntold == \"E0701\" and y[3].item() == 1",
     "let x = ones(160 * UNIT, dtype=u8)\nlet told = try { (x + 1).sum()\n0 } catch e { e.code }\nx = none\nlet y = ones(160 * UNIT, dtype=u8)\ny[3].item() == 1",
 ];
 
 #[test]
-fn a_request_finds_memory_that_nobody_can_reach() {
+fn a_request_reclaims_unreachable_memory() {
     let mut failures = Vec::new();
     for script in SCRIPTS {
         let mut engine = builder().host_memory(32 << 20).pinned_limit(16 << 20).build().unwrap();
@@ -78,8 +77,8 @@ fn a_request_finds_memory_that_nobody_can_reach() {
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A program of `steps` operations that needs no more than 240 of 256 units if each operation runs at once, and what
-/// it must give. Tensors are whole numbers of 2 MiB, the pages of a device.
+/// A program of `steps` operations that needs at most 240 of 256 units if each operation runs at once, with its
+/// expected result. Tensors are whole numbers of 2 MiB, the pages of a device.
 fn random_program(seed: u64, steps: usize) -> String {
     let mut numbers = Draw(seed);
     let mut draw = |below: usize| numbers.below(below);
@@ -151,7 +150,7 @@ fn programs_need_no_more_memory_than_if_each_operation_ran_at_once() {
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures[0]);
 }
 
-/// How what was there before is let go of: positions of the tensors, in order.
+/// The orders in which earlier tensors are dropped, as positions.
 fn orders(count: usize) -> [Vec<usize>; 4] {
     let (even, odd): (Vec<usize>, Vec<usize>) = (0..count).partition(|at| at % 2 == 0);
     // Every position once: the count is not a multiple of 7.
@@ -159,7 +158,7 @@ fn orders(count: usize) -> [Vec<usize>; 4] {
     [(0..count).collect(), (0..count).rev().collect(), even.into_iter().chain(odd).collect(), mixed]
 }
 
-/// What was there before: tensors that fill the device, with work on them that nobody has waited for.
+/// The initial state: tensors that fill the device, with pending work on them.
 fn filling(total: u64, order: &[usize], other_stream: bool) -> String {
     let sizes = [3 << 19, 1 << 19, 4096, 5 << 19];
     let each = order.iter().map(|at| format!("all[{at}] = none\n")).collect::<String>();
@@ -200,7 +199,7 @@ fn every_documented_example_runs_with_just_enough_memory() {
                 .unwrap()
         };
         let mut ample = engine(1 << 30);
-        // Examples that need files, or end in an error, are not of interest here.
+        // Skip examples that need files or end in an error.
         if ample.eval::<()>(&entry.example).is_err() {
             continue;
         }
@@ -212,7 +211,7 @@ fn every_documented_example_runs_with_just_enough_memory() {
         let total = needed as u64;
         let count = (total / (7 << 18)) as usize * 4 + 8;
         let count = if count.is_multiple_of(7) { count + 1 } else { count };
-        // One order for each example, in turn, and both streams: all of them for all take minutes.
+        // One order per example, cyclically, and both streams, because all combinations take minutes.
         let order = &orders(count)[number % 4];
         for other_stream in [false, true] {
             let script = format!("{}{}", filling(total, order, other_stream), entry.example);
@@ -228,7 +227,7 @@ fn every_documented_example_runs_with_just_enough_memory() {
 }
 
 #[test]
-fn a_report_says_what_records_of_gradients_keep() {
+fn a_memory_report_counts_gradient_records() {
     let mut engine = builder().build().unwrap();
     let script =
         "let w = ones(1 << 18, requires_grad=true)\nlet all = []\nfor i in 0..64 { all.append(exp(w)) }";
@@ -237,7 +236,7 @@ fn a_report_says_what_records_of_gradients_keep() {
     assert!(error.message().contains("records of gradients keep "), "{error}");
     let report = engine.report(&error);
     assert!(report.contains("from here hold") && report.contains("checkpoint"), "{report}");
-    // The record goes with the tensors, and is no longer spoken of.
+    // The records are dropped with the tensors, and are no longer reported.
     let script = "all = none\nw = none\nlet kept = []\nwhile true { kept.append(ones(1 << 18)) }";
     let error = engine.eval::<()>(script).unwrap_err();
     assert!(!error.message().contains("records"), "{error}");

@@ -22,7 +22,7 @@ fn engine() -> Engine {
     }
 }
 
-/// Elements of one dtype, as bytes, the least one first.
+/// Elements of one dtype, as little-endian bytes.
 struct Elements {
     dtype: String,
     shape: String,
@@ -63,7 +63,7 @@ impl Elements {
         }
     }
 
-    /// The distance from 1 to the next number, and the least positive one.
+    /// The unit in the last place of a value in the dtype.
     fn ulp_of(&self, value: f64) -> f64 {
         let (digits, least) = match &*self.dtype {
             "f16" => (10, -24),
@@ -76,7 +76,7 @@ impl Elements {
     }
 }
 
-/// What is wrong with a result.
+/// The difference between a result and the expected one.
 fn difference(found: &Elements, wanted: &Elements, ulps: f64, scale: f64) -> Option<String> {
     if (&found.dtype, &found.shape) != (&wanted.dtype, &wanted.shape) {
         return Some(format!("{} {} for {} {}", found.dtype, found.shape, wanted.dtype, wanted.shape));
@@ -100,7 +100,7 @@ fn difference(found: &Elements, wanted: &Elements, ulps: f64, scale: f64) -> Opt
     None
 }
 
-/// Makes a tensor of these elements a name of the session.
+/// Defines a name of the session as a tensor of these elements.
 fn define(engine: &mut Engine, name: &str, elements: &Elements) {
     let shape = elements.shape.replace(['(', ')'], "");
     let shape = format!("[{}]", shape.trim_matches(','));
@@ -144,7 +144,7 @@ fn elements(engine: &mut Engine, name: &str) -> Result<Elements, runnel::base::E
     Ok(Elements { dtype, shape, bytes })
 }
 
-/// Where Runnel gives something else on purpose, and why.
+/// Deliberate differences, with the reason.
 const ON_PURPOSE: &[Purpose] = &[
     // A truth is a bool; PyTorch gives u8 for u8, as it did before it had bools.
     Purpose { calls: &["all(", "any("], dtype: "u8" },
@@ -154,12 +154,12 @@ const ON_PURPOSE: &[Purpose] = &[
 
 struct Purpose {
     calls: &'static [&'static str],
-    /// How the dtype of `x` begins.
+    /// The prefix of the dtype of `x`.
     dtype: &'static str,
 }
 
 #[test]
-fn operations_give_what_pytorch_gives() {
+fn operations_match_pytorch() {
     let text = include_str!("oracle/torch.txt");
     let mut engine = engine();
     engine.eval::<()>("import nn").unwrap();
@@ -219,8 +219,8 @@ fn operations_give_what_pytorch_gives() {
     assert!(wrong.is_empty(), "{} of {cases} differ:\n{wrong}", wrong.lines().count());
 }
 
-/// How far a function may be off, in units of the last place of the result: on emulated devices and the host, and on a
-/// GPU (CUDA's mathematical functions, CUDA C Programming Guide, appendix of maximum errors), in f32 and f64.
+/// Allowed errors in units in the last place of the result, in f32 and f64: on emulated devices and the host, and on a
+/// GPU (CUDA C Programming Guide, maximum errors of mathematical functions).
 const MOST_ULPS: &[(&str, [u64; 2], [u64; 2])] = &[
     ("acos", [1, 1], [2, 2]),
     ("acosh", [1, 1], [4, 3]),
@@ -243,14 +243,14 @@ const MOST_ULPS: &[(&str, [u64; 2], [u64; 2])] = &[
     ("tanh", [1, 1], [2, 1]),
 ];
 
-/// The bits of elements, each of so many hexadecimal digits.
+/// The bits of elements, each with this many hexadecimal digits.
 fn bits(text: &str, digits: usize) -> Vec<u64> {
     (0..text.len() / digits)
         .map(|i| u64::from_str_radix(&text[digits * i..][..digits], 16).unwrap())
         .collect()
 }
 
-/// How many numbers of the format lie between two; of the same sign, or zeros.
+/// The number of representable values between two values of the same sign, or zeros.
 fn between(a: u64, b: u64, digits: usize) -> u64 {
     let sign = 1 << (4 * digits - 1);
     let order = |bits: u64| if bits & sign != 0 { -((bits & !sign) as i64) } else { bits as i64 };

@@ -41,8 +41,8 @@ fn end(mut child: Child, mut output: BufReader<ChildStdout>) -> (Option<i32>, St
 }
 
 #[test]
-fn each_line_arrives_while_the_script_goes_on() {
-    // Whatever the script does after a print: nothing, work, more prints that do not fill the buffer.
+fn each_line_arrives_while_the_script_runs() {
+    // What follows a print: nothing, work, more prints that do not fill the buffer.
     let rests = [
         "sleep(60)",
         "while true { }",
@@ -56,7 +56,7 @@ fn each_line_arrives_while_the_script_goes_on() {
             // `input()` waits for this pipe.
             let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
             let mut output = BufReader::new(child.stdout.take().unwrap());
-            // It would never come if it waited for the end or a full buffer.
+            // The line would never arrive if it waited for the end or a full buffer.
             assert_eq!(line(&mut output), "first", "{print}; {rest}");
             child.kill().unwrap();
             child.wait().unwrap();
@@ -65,7 +65,7 @@ fn each_line_arrives_while_the_script_goes_on() {
 }
 
 #[test]
-fn lines_come_soon_after_they_are_printed() {
+fn lines_arrive_soon_after_they_are_printed() {
     let (child, mut output) = start("for i in 0..8 { print(time()); sleep(0.05) }");
     let mut late = 0;
     for _ in 0..8 {
@@ -73,7 +73,7 @@ fn lines_come_soon_after_they_are_printed() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         late += usize::from(now - printed > 0.1);
     }
-    // A busy machine may hold up some of them.
+    // A busy machine may delay some of them.
     assert!(late < 8, "every line came late");
     assert_eq!(end(child, output).0, Some(0));
 }
@@ -138,7 +138,7 @@ fn a_closed_pipe_ends_the_program_quietly() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn output_that_cannot_be_written_is_said_once() {
+fn unwritable_output_is_reported_once() {
     for code in ["print(1)", "while true { print(1) }", "print(1); sleep(60)", "print(1); exit(0)"] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let done = runnel(code).stdout(full).output().unwrap();

@@ -1,4 +1,5 @@
-//! Runnel in any build: parts that are left out say so, everything else works. CI also runs this without features.
+//! Runnel in every build: parts that are left out raise E0928, everything else works. CI also runs this without
+//! features.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

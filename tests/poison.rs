@@ -20,10 +20,10 @@ use runnel::tensor::Tensor;
 mod draw;
 use draw::Draw;
 
-/// What they do is to leave elements as they are.
+/// Operations that leave elements uninitialised on purpose.
 const UNWRITTEN: &[&str] = &["empty", "empty_like", "new_empty"];
 
-/// What stands for a panic.
+/// The result that represents a panic.
 const PANICS: &str = "panics";
 
 /// The shapes of arguments.
@@ -37,10 +37,10 @@ const PATTERNS: [u8; 4] = [0x00, 0xff, 0x55, 0xaa];
 /// The patterns that a call is made with, by its number.
 const PAIRS: [[usize; 2]; 6] = [[0, 1], [2, 3], [0, 2], [1, 3], [1, 2], [0, 3]];
 
-/// The most draws until a call gives something.
+/// Maximum draws until a call succeeds.
 const MOST_DRAWS: u64 = 2000;
 
-/// One machine, whose memory holds a byte.
+/// A machine whose memory is filled with one byte value.
 struct Lab {
     rt: Runtime,
     device: DeviceId,
@@ -162,8 +162,8 @@ impl Lab {
         }
     }
 
-    /// What a call gives, or why it gives nothing. Work whose result is not read may fail too, and must not do so in a
-    /// later call.
+    /// The result of a call, or its error. Work whose result is not read may fail too; it must not fail in a later
+    /// call.
     fn call(&mut self, op: &'static Op, seed: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
         let result = self.called(op, seed, dtype);
         match self.rt.synchronize_device(self.device) {
@@ -254,7 +254,7 @@ fn every_operation_writes_its_result(device: DeviceId) {
     assert!(never.len() <= NEVER.len() && never.iter().all(|name| NEVER.contains(name)), "{never:?}");
 }
 
-/// What only works on the host.
+/// Operations that only work on the host.
 const NEVER: &[&str] = &["pin_memory"];
 
 #[test]

@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder with a script, and what its profile holds.
+/// Runs a script with a profile; returns the output and the profile's events.
 fn profiled(script: &str, options: &[&str]) -> (String, Vec<Value>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.rnl"), script).unwrap();
@@ -115,7 +115,7 @@ fn streams_overlap_where_nothing_orders_them_and_nowhere_else() {
         row.sort_by(|a, b| a.0.total_cmp(&b.0));
         assert!(row.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1e-6), "{row:?}");
     }
-    // The read waits until the sum is there, and the range holds its launches' submission.
+    // The read waits for the sum, and the range contains the submission of its launches.
     let waits = of(&events, "wait");
     assert!(waits.iter().any(|e| times(e).1 >= after.1 - 1e-6), "{waits:?}");
     let nvtx = of(&events, "nvtx");
@@ -175,7 +175,7 @@ try {
 }
 
 #[test]
-fn a_timeline_draws_the_streams_and_leaves_the_output_alone() {
+fn a_timeline_draws_the_streams_and_keeps_the_output() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.rnl"), TWO_STREAMS).unwrap();
     let done = runnel(folder.path(), &["run", "--timeline", "a.rnl"]);

@@ -34,7 +34,7 @@ struct Way {
     fuse: bool,
     races: RaceMode,
     schedule: Schedule,
-    /// What memory holds before it is written.
+    /// The byte that fresh memory is filled with.
     poison: Option<u8>,
 }
 
@@ -56,7 +56,7 @@ fn devices() -> usize {
     }
 }
 
-/// What a program prints, or the line and the code of its error.
+/// The output of a program, or the line and the code of its error.
 fn run(text: &str, way: Way) -> Result<String, (usize, String)> {
     let printed = Arc::new(Mutex::new(String::new()));
     let sink = printed.clone();
@@ -88,7 +88,7 @@ fn run(text: &str, way: Way) -> Result<String, (usize, String)> {
     }
 }
 
-/// What the model says of the prints of a program, as [`told`] tells what a run printed.
+/// The output of a program according to the model, in the form of [`told`].
 fn wanted(program: &Program) -> Vec<String> {
     let say = |(name, dtype, shape, elements): &(String, Dtype, Vec<usize>, Vec<Val>)| {
         let numbers = elements.iter().flat_map(|element| element[..dtype.parts()].to_vec());
@@ -103,12 +103,12 @@ fn say_number(dtype: Dtype, number: Num) -> String {
     match number {
         Num::I(i) if dtype == Dtype::Bool => (i != 0).to_string(),
         Num::I(i) => i.to_string(),
-        // Which zero an extreme gives is nobody's promise.
+        // The sign of a zero result of an extreme is unspecified.
         Num::F(f) => format!("{:?}", f + 0.0),
     }
 }
 
-/// The lines that a run printed, without brackets, and with one zero.
+/// The printed lines, without brackets, and with one zero.
 fn told(printed: &str) -> Vec<String> {
     let line = |line: &str| {
         let (head, list) = line.split_once(')').unwrap();
@@ -119,7 +119,7 @@ fn told(printed: &str) -> Vec<String> {
     printed.lines().map(line).collect()
 }
 
-/// What is wrong with the runs of a seed; `None` when nothing is.
+/// The failure of a seed's runs, if any.
 fn check(seed: u64) -> Option<String> {
     let program = program(seed, devices());
     let wanted = wanted(&program);
@@ -180,13 +180,13 @@ fn differences(told: &[String], wanted: &[String]) -> String {
     text
 }
 
-/// Numbers of the environment.
+/// A number from the environment.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]
-fn random_programs_give_what_the_model_gives() {
+fn random_programs_match_the_model() {
     if let Some(seed) = number("RUNNEL_PROGRAM") {
         let program = program(seed, devices());
         println!("{}\nraces: {:?}\n{}", program.text, program.races, wanted(&program).join("\n"));

@@ -14,7 +14,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files of a name, whatever their ending.
+/// The files with a name, with any extension.
 fn named<'a>(files: &'a [PathBuf], name: &'a str) -> impl Iterator<Item = &'a PathBuf> {
     files.iter().filter(move |file| file.file_stem().is_some_and(|stem| stem == name))
 }

@@ -1,5 +1,5 @@
-//! A race report points at the argument that races: for every operation with several tensors, each of them in
-//! turn is written on another stream.
+//! A race report points at the argument that races: for every operation with several tensors, each one is written on
+//! another stream.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -8,7 +8,7 @@ use runnel::ops::signature::{Default, Kind};
 use runnel::ops::{Op, table};
 use runnel::{Backend, Engine};
 
-/// What an argument may be: operations take one of these.
+/// Candidate arguments; every operation accepts one of them.
 const TENSORS: &[&str] = &[
     "ones(2, 2)",
     "zeros(2, dtype=i64)",
@@ -20,7 +20,7 @@ const TENSORS: &[&str] = &[
     "tensor(1.0)",
 ];
 
-/// The text of a call of variables, and their names; `None` for calls with less than two tensors.
+/// The text of a call with variables, and their names; `None` for calls with fewer than two tensors.
 fn call_of(op: &Op) -> Option<(String, Vec<String>)> {
     let mut names: Vec<String> = Vec::new();
     let mut args = Vec::new();
@@ -57,7 +57,7 @@ fn call_of(op: &Op) -> Option<(String, Vec<String>)> {
     Some((text, names))
 }
 
-/// Tensors that a call takes, one for each name.
+/// Tensors that a call accepts, one for each name.
 fn tensors(engine: &mut Engine, call: &str, names: &[String]) -> Option<Vec<&'static str>> {
     let choices = TENSORS.len().pow(names.len() as u32);
     (0..choices.min(600)).find_map(|mut choice| {
@@ -73,8 +73,7 @@ fn tensors(engine: &mut Engine, call: &str, names: &[String]) -> Option<Vec<&'st
     })
 }
 
-/// The places that the labels of a call show, when `raced` is written on another stream before it; `None` when there is
-/// no race.
+/// The positions of the labels of a call if `raced` is written on another stream before it; `None` if there is no race.
 fn shown(
     engine: &mut Engine,
     call: &str,
@@ -124,7 +123,7 @@ fn a_race_is_shown_at_the_argument_that_races() {
         let made: Vec<(String, &'static str)> = names.into_iter().zip(chosen).collect();
         races += check(&mut engine, &call, &made, &mut wrong);
     }
-    // Operators, indices, in place, names, lists in variables, functions that are no operations.
+    // Operators, indices, in-place forms, names, lists in variables, functions other than operations.
     let plain = ["ones(2, 2)", "ones(2, 2)", "ones(2, 2)"];
     let rows = ["ones(2, 2)", "zeros(1, dtype=i64)", "ones(1, 2)"];
     let masked = ["ones(2, 2)", "ones(2, 2, dtype=bool)", "ones(2, 2)"];

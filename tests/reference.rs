@@ -89,7 +89,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
 const GENERATED: &str = "<!-- Generated: RUNNEL_UPDATE=1 cargo test --test reference -->\n";
 
 #[test]
-fn the_pages_of_names_are_fresh() {
+fn the_pages_of_names_are_up_to_date() {
     let mut pages: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
     for entry in entries() {
         pages.entry(entry.page.to_string()).or_default().push(entry);
@@ -125,7 +125,7 @@ fn the_pages_of_names_are_fresh() {
 }
 
 #[test]
-fn the_page_of_errors_is_fresh() {
+fn the_page_of_errors_is_up_to_date() {
     let codes = runnel::cli::codes();
     let mut page = format!(
         "{GENERATED}# Errors\n\nEvery error and warning has a code that never changes. `runnel explain CODE` shows its \
@@ -142,7 +142,7 @@ fn the_page_of_errors_is_fresh() {
         ));
         let shown = match code.example {
             "" => ways::shown(code),
-            // Their reports have numbers of the machine.
+            // Their reports contain numbers that depend on the machine.
             _ if matches!(code.id, "E1003" | "E1006") => ways::shown(code),
             example => {
                 let how = format!("```rnl\n{}\n```\n", example.trim_end());
@@ -160,7 +160,7 @@ fn the_page_of_errors_is_fresh() {
     keep_fresh(&BTreeMap::from([("errors.md".to_string(), page)]));
 }
 
-/// The report that an example ends in, where it can run here.
+/// The report of an example, if it can run here.
 fn report(code: &Code) -> Option<String> {
     let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
     let machine = Machine::open(&config).unwrap();

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A session that is typed at.
+/// A session with simulated typing.
 struct Typist {
     keys: std::fs::File,
     shown: Receiver<Vec<u8>>,
     child: Child,
-    /// What was shown and not yet waited for.
+    /// Output that was not yet waited for.
     text: String,
     _folder: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl Typist {
         typist
     }
 
-    /// Any program line on a terminal.
+    /// Runs a command on a terminal.
     fn start(folder: tempfile::TempDir, color: bool, args: &[&str]) -> Typist {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -60,7 +60,7 @@ impl Typist {
         let (send, shown) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // The terminal ends with an error when the other side has closed it.
+            // Reading fails when the other side has closed the terminal.
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
                 if send.send(bytes[..count].to_vec()).is_err() {
                     break;
@@ -74,7 +74,7 @@ impl Typist {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line, and waits until the answer and the next prompt are there.
+    /// Types a line, and waits for the answer and the next prompt.
     fn line(&mut self, line: &str, answer: &str) {
         self.press(&format!("{line}\r"));
         self.wait_for("\n");
@@ -106,7 +106,7 @@ impl Typist {
     }
 
     fn leave(mut self) -> (ExitStatus, tempfile::TempDir) {
-        // A key that comes between two inputs, while the terminal is not the editor's, is lost: once more.
+        // A key between two inputs, while the editor does not own the terminal, is lost, so try again.
         let status = (0..300).find_map(|_| {
             let _ = self.keys.write_all(b"\x04");
             std::thread::sleep(Duration::from_millis(200));
@@ -118,7 +118,7 @@ impl Typist {
 }
 
 #[test]
-fn values_errors_and_the_end() {
+fn a_session_shows_values_and_errors_and_ends() {
     let mut typist = Typist::new();
     typist.line("let x = 20", "");
     typist.line("x + 1", "21");
@@ -130,7 +130,7 @@ fn values_errors_and_the_end() {
 }
 
 #[test]
-fn an_open_input_goes_on_by_itself() {
+fn an_incomplete_input_continues_on_the_next_line() {
     let mut typist = Typist::new();
     typist.press("fn twice(n) {\r");
     typist.press("n * 2\r");
@@ -191,7 +191,7 @@ fn commands_work() {
 }
 
 #[test]
-fn what_is_typed_has_colours_and_no_color_takes_them_away() {
+fn input_is_coloured_unless_no_color_is_set() {
     let mut typist = Typist::with(tempfile::tempdir().unwrap(), true);
     typist.press("let x = 1");
     typist.wait_for("\x1b[35mlet\x1b[0m x = \x1b[33m1\x1b[0m");
@@ -271,7 +271,7 @@ fn loops_show_how_far_they_are() {
 }
 
 #[test]
-fn control_c_stops_a_script_and_what_it_deferred_runs() {
+fn control_c_stops_a_script_and_runs_deferred_code() {
     let folder = tempfile::tempdir().unwrap();
     let code = "fn work() { defer print(\"put\", \"away\")\n print(\"begun\"); while true { } }\ntry { work() } catch { print(\"caught\") }";
     let mut typist = Typist::start(folder, false, &["-e", code]);
@@ -280,10 +280,10 @@ fn control_c_stops_a_script_and_what_it_deferred_runs() {
     typist.wait_for("put away");
     typist.wait_for("E1004: interrupted");
     assert_eq!(typist.child.wait().unwrap().code(), Some(130));
-    // The report shows the line that would have caught it; nothing has printed the word alone.
+    // The report shows the line with `catch`, but the handler did not print.
     assert!(!typist.text.contains("\ncaught"));
 
-    // Also while it waits for somebody to type.
+    // Also while it waits for input.
     let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", "input(\"name? \")"]);
     typist.wait_for("name? ");
     std::thread::sleep(Duration::from_millis(100));
@@ -293,7 +293,7 @@ fn control_c_stops_a_script_and_what_it_deferred_runs() {
 }
 
 #[test]
-fn lines_of_the_input_come_one_by_one() {
+fn input_returns_one_line_per_call() {
     let code = "let a = input(\"a? \")\nlet b = input(\"b? \")\nprint(\"{b}-{a}\")";
     let mut typist = Typist::start(tempfile::tempdir().unwrap(), false, &["-e", code]);
     typist.wait_for("a? ");
@@ -305,7 +305,7 @@ fn lines_of_the_input_come_one_by_one() {
 }
 
 #[test]
-fn tab_shows_what_is_possible_at_this_place() {
+fn tab_shows_the_candidates_at_the_cursor() {
     let mut typist = Typist::new();
     typist.line("let x = zeros(2, 3)", "");
     typist.press("x.arg\t");
@@ -321,7 +321,7 @@ fn tab_shows_what_is_possible_at_this_place() {
 }
 
 #[test]
-fn tab_completes_devices_dtypes_paths_and_what_commands_take() {
+fn tab_completes_devices_dtypes_paths_and_command_arguments() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("numbers.csv"), "1,2,3").unwrap();
     let mut typist = Typist::with(folder, false);
@@ -374,7 +374,7 @@ fn a_reset_session_outlives_every_control_c() {
     assert!(typist.leave().0.success());
 }
 
-/// Inputs that are sent at once: what each prints, in order.
+/// Sends all inputs at once; returns their output, in order.
 fn burst(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| line + "\r").collect()
 }
@@ -387,7 +387,7 @@ fn lines_that_are_typed_ahead_run_in_order() {
         typist.wait_for(sum);
     }
     typist.line("let seen = []", "");
-    // Around the sizes of the buffers between the keys and the session.
+    // Numbers around the sizes of the buffers between terminal and session.
     for count in [2, 30, 100, 400] {
         let lines = (0..count).map(|i| format!("seen.append({i})"));
         typist.press(&burst(lines.chain(["print(\"all\" ++ \"{len(seen)}\")".to_string()])));
@@ -403,7 +403,7 @@ fn blocks_and_lines_are_typed_ahead_in_any_mixture() {
     let mut typist = Typist::new();
     let blocks = [
         ("fn f(x) {\r  x * 2\r}\rf(21)\r", "42"),
-        // Two empty lines end an open input only where a person types them.
+        // Two empty lines end an incomplete input only if they are typed, not pasted.
         ("fn g(x) {\r\r\r\r  x * 3\r}\rg(21)\r", "63"),
         ("sum([1,\r2,\r3])\r", "6"),
         ("for i in 0..2 {\r  if i > 0 {\r    print(\"i is {i}\")\r  }\r}\r", "i is 1"),
@@ -427,11 +427,11 @@ fn blocks_and_lines_are_typed_ahead_in_any_mixture() {
 }
 
 #[test]
-fn a_running_input_reads_what_was_typed_ahead() {
+fn input_reads_text_typed_ahead() {
     let mut typist = Typist::new();
     typist.press("let a = input(\"a? \")\rfirst\rlet b = input()\r(open\rprint(\"{b}+{a}\")\r");
     typist.wait_for("(open+first\r\n");
-    // Behind what stands on the line, and after the end of the input.
+    // After text on the same line, and after the end of the input.
     typist.press("print(\"so \", end=\"\"); let c = input(\"far? \")\r");
     typist.wait_for("so far? ");
     typist.press("yes\rlet d = input()\r\x04print(c, d)\r");
@@ -445,11 +445,11 @@ fn a_running_input_reads_what_was_typed_ahead() {
 }
 
 #[test]
-fn control_c_drops_what_was_typed_ahead_and_keeps_what_comes_after() {
+fn control_c_drops_text_typed_before_it() {
     let mut typist = Typist::new();
     typist.press("let broken = \x03print(\"af\" ++ \"ter\")\r");
     typist.wait_for("after\r\n");
-    // Read with the line that runs, and typed while it runs.
+    // Text read together with the running line, and typed while it runs.
     typist.press("print(\"run\" ++ \"ning\"); while true { }\rprint(\"ear\" ++ \"ly\")\r");
     typist.wait_for("running\r\n");
     typist.press("print(\"la\" ++ \"te\")\r");
@@ -461,12 +461,12 @@ fn control_c_drops_what_was_typed_ahead_and_keeps_what_comes_after() {
     typist.wait_for(">> ");
     assert!(!typist.text.contains("early") && !typist.text.contains("late"), "{}", typist.text);
     typist.line("1 + 1", "2");
-    // Neither had run before: the answer came first.
+    // Neither ran before the answer appeared.
     assert!(typist.leave().0.success());
 }
 
 #[test]
-fn what_stands_on_the_last_line_is_kept() {
+fn output_on_the_last_line_is_kept() {
     let mut typist = Typist::new();
     typist.press("print(\"XYZ\", end=\"\")\r");
     typist.wait_for("\r\nXYZ\r\n");

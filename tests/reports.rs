@@ -25,7 +25,7 @@ fn labels(script: &str) -> String {
 }
 
 #[test]
-fn elements_of_a_list_are_labelled_by_themselves() {
+fn errors_label_single_elements_of_a_list() {
     let before = "let a = zeros(2, 3)\nlet b = zeros(3, 2) on cuda:1\nlet near = zeros(3, 2)\n";
     let both = "`a`: this is f32[2, 3] on cuda:0\n`b`: this is f32[3, 2] on cuda:1";
     let near = "`a`: this is f32[2, 3] on cuda:0\n`near`: this is f32[3, 2] on cuda:0";
@@ -69,7 +69,7 @@ fn elements_of_a_list_are_labelled_by_themselves() {
             "einsum(\"ij,jk->ik\", a, a)",
             "`\"ij,jk->ik\"`: this value\n`a`: this is f32[2, 3] on cuda:0\n`a`: this is f32[2, 3] on cuda:0",
         ),
-        // Where the list is not written out, its label says which elements.
+        // If the list is not a literal, its label names the elements.
         (
             "let list = [a, b]\ncomm.gather(list)",
             "`list`: element 0 is f32[2, 3] on cuda:0, element 1 is f32[3, 2] on cuda:1",
@@ -175,7 +175,7 @@ fn brief(script: &str) -> String {
 }
 
 #[test]
-fn what_other_languages_do_is_answered_with_what_to_write() {
+fn syntax_of_other_languages_gets_a_correction() {
     let table = [
         ("let x = [1, 2]\nx.push(4)", "E0214 no value has a method `push`; help: write `list.append(x)`"),
         ("let x = [1, 2]\nprint(x.length)", "E0308 a list has no attribute `length`; help: write `len(x)`"),
@@ -224,7 +224,7 @@ fn what_other_languages_do_is_answered_with_what_to_write() {
 }
 
 #[test]
-fn what_a_library_lacks_is_told_before_anything_runs() {
+fn unknown_library_members_are_reported_before_the_run() {
     let table = [
         ("data.laoder([1])", "E0205 `data` has no `laoder`; help: did you mean `loader`?"),
         (
@@ -266,7 +266,7 @@ fn the_argument_at_fault_is_labelled() {
 }
 
 #[test]
-fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
+fn pytorch_syntax_gets_a_correction() {
     let number = "numbers of the script have no methods";
     for (script, help) in [
         // A dtype or a device by position.
@@ -319,7 +319,7 @@ fn what_users_of_pytorch_write_is_answered_with_what_to_write() {
 }
 
 #[test]
-fn what_would_go_wrong_without_a_word_is_labelled() {
+fn silent_mistakes_are_labelled() {
     let script = "let w = ones(2, requires_grad=true)\nw.sum().backward()\nfor p in [w] { with no_grad() { p -= 0.1 * p.grad } }";
     let wanted = "E0390 `-=` gives the name a new tensor, and the parameter stays as it was\n\
                   `p`: this is f32[2] on cuda:0, which has a gradient\n\

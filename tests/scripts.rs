@@ -34,7 +34,7 @@ fn find(folder: &Path, scripts: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.path();
         if path.is_dir() {
-            // Modules that other scripts import are no cases of their own.
+            // Modules that other scripts import are not separate cases.
             if path.file_name().is_none_or(|n| n != "modules") {
                 find(&path, scripts);
             }

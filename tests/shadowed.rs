@@ -1,5 +1,5 @@
-//! Random programs in which variables hide others of their name, against the same programs with a name for each
-//! variable: a variable that takes the register of another is seen by nothing that saw that one.
+//! Random programs in which variables hide others of the same name, compared with the same programs with distinct
+//! names: reusing a register must not be observable.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -13,7 +13,7 @@ use runnel::library;
 use runnel::plan::{Runtime, Settings};
 use runnel::vm::{Mode, Vm};
 
-/// A program under construction. Variables are written with a number of their own: `a_17`.
+/// A program under construction. Variables have distinct numbers: `a_17`.
 struct Program {
     numbers: Draw,
     variables: usize,
@@ -179,7 +179,7 @@ fn shown(vm: &mut Vm, text: &str, mode: Mode) -> String {
 }
 
 #[test]
-fn hidden_variables_are_seen_by_what_was_written_before() {
+fn earlier_closures_see_hidden_variables() {
     let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
     let mut vm = library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()));
     let (mut hiding, seeds) = (0, 400);

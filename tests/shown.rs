@@ -66,8 +66,8 @@ fn device_agnostic_code_obeys_its_flag() {
     assert_eq!(output(command), "(3, 10) on cpu\n");
 }
 
-/// `cargo test` builds examples beside the program before it runs the tests, and `cargo test --test shown` does not. What
-/// is missing is then said, and counted like tests that need a GPU.
+/// `cargo test` builds the examples before it runs the tests; `cargo test --test shown` does not. Missing examples are
+/// then reported, and counted like tests that need a GPU.
 #[test]
 fn embedding_examples_run() {
     let folder = Path::new(env!("CARGO_BIN_EXE_runnel")).parent().unwrap().join("examples");
@@ -85,7 +85,8 @@ fn embedding_examples_run() {
     }
 }
 
-/// Says what is missing, also when the output of tests is captured, and adds a line to the file that `RUNNEL_SKIPPED` names.
+/// Reports what is missing, even if the output of tests is captured, and adds a line to the file named by
+/// `RUNNEL_SKIPPED`.
 fn skip(need: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     let file = std::env::var_os("RUNNEL_SKIPPED")

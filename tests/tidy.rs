@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The rooms, lowest first; a room may use those before it.
-const ROOMS: [&str; 18] = [
+/// The modules of `src`, lowest first; a module may import those before it.
+const MODULES: [&str; 18] = [
     "base", "array", "files", "kernel", "driver", "stream", "memory", "device", "group", "tensor", "plan",
     "ops", "syntax", "check", "vm", "library", "engine", "cli",
 ];
@@ -35,15 +35,15 @@ fn shown(path: &Path) -> String {
     path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path).display().to_string()
 }
 
-/// The room a source file belongs to; `None` for `lib.rs` and `main.rs`.
-fn room(path: &Path) -> Option<usize> {
+/// The module that a source file belongs to; `None` for `lib.rs` and `main.rs`.
+fn module_of(path: &Path) -> Option<usize> {
     let relative = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).ok()?;
     let first = relative.iter().next()?.to_str()?;
-    ROOMS.iter().position(|r| *r == first.trim_end_matches(".rs"))
+    MODULES.iter().position(|r| *r == first.trim_end_matches(".rs"))
 }
 
-/// The lines of a source that are no test, by number: none of a file that is one (`#![cfg(test)]`), and otherwise all
-/// outside of items with `#[cfg(test)]`. The sources are formatted, so an item ends at the indentation where it begins.
+/// The lines of a source outside of tests, with their numbers: none of a test file (`#![cfg(test)]`), otherwise all
+/// outside of items with `#[cfg(test)]`. Sources are formatted, so an item ends at the indentation where it begins.
 fn outside_tests(text: &str) -> Vec<(usize, &str)> {
     let mut outside = Vec::new();
     if text.contains("\n#![cfg(test)]") {
@@ -66,14 +66,14 @@ fn outside_tests(text: &str) -> Vec<(usize, &str)> {
 }
 
 #[test]
-fn code_after_a_test_is_no_test() {
+fn code_after_a_test_is_not_test_code() {
     let text = "use a;\n#[cfg(test)]\nuse b;\nfn f() {\n    #[cfg(test)]\n    g();\n    h();\n}\n#[cfg(test)]\n#[path = \"x\"]\nmod tests;\n#[cfg(test)] \nmod more {\n    fn i() {}\n}\nfn j() {}\n";
     let lines: Vec<&str> = outside_tests(text).into_iter().map(|(_, line)| line.trim()).collect();
     assert_eq!(lines, ["use a;", "fn f() {", "h();", "}", "fn j() {}"]);
     assert!(outside_tests("//! Tests.\n\n#![cfg(test)]\nfn f() {}\n").is_empty());
 }
 
-/// What `cargo package` packs is enough to build: every file that the sources include is in it.
+/// `cargo package` packs everything needed to build: every file that the sources include.
 #[test]
 fn the_package_holds_the_files_that_sources_include() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -99,17 +99,17 @@ fn the_package_holds_the_files_that_sources_include() {
 }
 
 #[test]
-fn rooms_import_downwards_only() {
+fn modules_import_downwards_only() {
     let mut wrong = Vec::new();
     for path in files("src", &["rs"]) {
-        let Some(own) = room(&path) else { continue };
+        let Some(own) = module_of(&path) else { continue };
         let text = std::fs::read_to_string(&path).unwrap();
         for (number, line) in outside_tests(&text) {
             let code = line.split("//").next().unwrap_or("");
             for part in code.split("crate::").skip(1) {
                 let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if ROOMS.iter().position(|r| *r == name).is_some_and(|other| other > own) {
-                    wrong.push(format!("{}:{}: {} uses {name}", shown(&path), number, ROOMS[own]));
+                if MODULES.iter().position(|r| *r == name).is_some_and(|other| other > own) {
+                    wrong.push(format!("{}:{}: {} uses {name}", shown(&path), number, MODULES[own]));
                 }
             }
         }
@@ -220,8 +220,8 @@ fn only_the_cuda_folder_names_cudarc() {
 fn only_the_command_line_prints_or_exits() {
     let mut wrong = Vec::new();
     for path in files("src", &["rs"]) {
-        let own = room(&path);
-        if own.is_none() || own == Some(ROOMS.len() - 1) {
+        let own = module_of(&path);
+        if own.is_none() || own == Some(MODULES.len() - 1) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();

@@ -17,21 +17,21 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 #[test]
-fn the_tutorial_shows_what_happens() {
+fn the_outputs_in_the_tutorial_are_right() {
     executed("docs/language.md", 50);
 }
 
 #[test]
-fn the_readme_shows_what_happens() {
+fn the_outputs_in_the_readme_are_right() {
     executed("README.md", 3);
 }
 
 #[test]
-fn the_page_on_processes_shows_what_happens() {
+fn the_outputs_on_the_page_on_processes_are_right() {
     executed("docs/distributed.md", 2);
 }
 
-/// Runs a document; it has at least so many blocks that run.
+/// Runs a document, which must have at least this many blocks that run.
 fn executed(document: &str, at_least: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
     let kept = std::fs::read_to_string(&path).unwrap();
@@ -66,7 +66,7 @@ impl Runner {
         Runner { document: document.into(), folder, engine, printed, ran: 0 }
     }
 
-    /// The document with what its blocks print.
+    /// The document with the output of its blocks.
     fn document(&mut self, text: &str) -> String {
         let lines: Vec<&str> = text.lines().collect();
         let mut out: Vec<String> = Vec::new();
@@ -133,7 +133,7 @@ impl Runner {
         let mut out = Vec::new();
         for (at, line) in body.iter().enumerate() {
             let Some(command) = line.strip_prefix("$ runnel") else {
-                // What a command of another program prints is not known here.
+                // The output of other programs' commands is not checked.
                 let owner = body[..=at].iter().rfind(|l| l.starts_with("$ "));
                 if owner.is_none_or(|l| !l.starts_with("$ runnel")) {
                     out.push(line.to_string());

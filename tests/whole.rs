@@ -30,7 +30,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Every function that replaces a file, with the file.
+/// Every function that replaces a file, with the file it writes.
 const WRITERS: &[(&str, &str)] = &[
     ("a.txt", "write(\"a.txt\", \"x\" * 200000)"),
     ("a.npy", "save(\"a.npy\", zeros(300, 300))"),
@@ -138,7 +138,7 @@ fn a_killed_script_leaves_the_old_content_or_the_new() {
         child.wait().unwrap();
         let text = std::fs::read_to_string(folder.path().join("file")).unwrap();
         assert!(text == old || text == new, "{} bytes", text.len());
-        // The last step is not the killed process's, and may take a moment more.
+        // The last step runs outside the killed process, and may take a moment longer.
         let is_left = || names(folder.path()).len() > 1;
         let mut waits = 0..200;
         while is_left() && waits.next().is_some() {
@@ -146,7 +146,7 @@ fn a_killed_script_leaves_the_old_content_or_the_new() {
         }
         left += usize::from(is_left());
     }
-    // Where files have a name from the start, a kill leaves it.
+    // If files have a name from the start, a kill leaves the partial file.
     let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::WRONLY;
     if rustix::fs::open(std::env::temp_dir(), flags, rustix::fs::Mode::RUSR).is_ok() {
         assert_eq!(left, 0, "leftovers of {KILLS} kills");

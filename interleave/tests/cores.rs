@@ -165,7 +165,7 @@ fn a_page_locked_block_has_its_next_owner_after_its_copies() {
 }
 
 #[test]
-fn whoever_waits_for_a_point_hears_of_it_once_and_after_it() {
+fn waiters_are_notified_once_after_their_point() {
     every_order(3, || {
         let late = Late::new(2);
         let device = open(late.clone());

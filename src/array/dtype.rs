@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_come_back_from_their_bytes() {
+    fn elements_round_trip_through_bytes() {
         for dtype in Dtype::ALL {
             let (least, greatest) = dtype.range().unwrap_or((-3, 100));
             for value in [least, 0, 1, greatest] {

@@ -90,7 +90,7 @@ pub fn same<T: Copy + PartialEq>(a: &[T], b: &[T]) -> bool {
     if a.len() != b.len() {
         return false;
     }
-    // An iterator over pairs costs calls where it is not inlined.
+    // An index loop: an iterator over pairs that is not inlined costs calls.
     for at in 0..a.len() {
         if a[at] != b[at] {
             return false;

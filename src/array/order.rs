@@ -109,7 +109,7 @@ pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
     if shape.len() < 2 || shape.contains(&0) || operands.iter().all(|x| x.is_contiguous()) {
         return rows;
     }
-    // Slices of row-major tensors. Operands with one dimension decide nothing.
+    // Slices of row-major tensors. Operands with one dimension do not affect the order.
     let falls = |x: &&Layout| {
         let strides = &x.strides[..];
         let falling = strides.windows(2).all(|pair| pair[0] > pair[1]) && strides.last() > Some(&0);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_is_asked_and_asks_nobody_itself() {
+    fn the_hook_is_called_and_not_reentered() {
         assert!(!asked(), "nobody gives anything");
         let before = enter(Some(Holder { give: |_| Some(!asked()), charge: |_| Ok(()) }));
         assert!(asked());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_called_when_what_is_held_has_grown() {
+    fn growth_of_held_memory_calls_the_hook() {
         const MIB: u64 = 1 << 20;
         let before = enter(Some(Holder { give: see, charge: |_| Ok(()) }));
         took(15 * MIB);

@@ -86,7 +86,7 @@ pub struct Source {
 const NEWEST: usize = 32;
 const NEWEST_BYTES: usize = 256 << 10;
 /// Below this number of sources and bytes nothing is removed.
-const FEW: (usize, usize) = (128, 1 << 20);
+const MIN_REMOVED: (usize, usize) = (128, 1 << 20);
 
 impl Source {
     fn end(&self) -> u32 {
@@ -146,7 +146,7 @@ impl SourceMap {
     /// True if there may be sources to remove. This is rare, so the search costs little compared to adding sources.
     pub fn is_due(&self) -> bool {
         let (count, bytes) = self.limit;
-        self.sources.len() > count.max(FEW.0) || self.bytes > bytes.max(FEW.1)
+        self.sources.len() > count.max(MIN_REMOVED.0) || self.bytes > bytes.max(MIN_REMOVED.1)
     }
 
     /// Removes the sources that are not held, contain none of these spans, and are not among the newest.
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes hours")]
-    fn sources_that_nobody_holds_are_forgotten_and_their_places_used_again() {
+    fn unreferenced_sources_are_dropped_and_their_positions_reused() {
         let mut map = SourceMap::default();
         let (_, first) = map.add("held", "let x = 1").unwrap();
         let held = map.hold(Span::new(first, first + 1)).unwrap();
@@ -292,7 +292,7 @@ mod tests {
                 map.forget([marked]);
             }
         }
-        assert!(map.count() <= FEW.0 + 1, "{}", map.count());
+        assert!(map.count() <= MIN_REMOVED.0 + 1, "{}", map.count());
         assert_eq!(map.snippet(marked), "y");
         assert_eq!(map.place(Span::new(first + 4, first + 5)), "held:1:5");
         let part = map.part([marked, marked, Span::NONE]);

@@ -10,7 +10,7 @@ thread_local! {
 /// The approximate stack pointer.
 #[inline]
 pub fn address() -> usize {
-    // Miri gives every local variable an address of its own.
+    // Under Miri, addresses of local variables are unrelated.
     if cfg!(miri) {
         return 0;
     }
@@ -42,12 +42,12 @@ fn lowest_address() -> Option<usize> {
     lowest_of_main().or_else(lowest_of_thread)
 }
 
-/// The lowest address of the stack that the process began with, if this is it: its end less its limit. The C library
+/// The lowest address of the process's initial stack, if this thread runs on it: its end minus its limit. The C library
 /// would read the list of all mappings, which takes 4 % of the instructions of a short script.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn lowest_of_main() -> Option<usize> {
-    /// With larger limits, something else may lie below the stack.
-    const MOST: u64 = 64 << 20;
+    /// With a larger limit, other mappings may lie within it.
+    const MAX_LIMIT: u64 = 64 << 20;
     const PAGE: usize = 4096;
     let mut limit = std::mem::MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: the limit is read only if it was written. The kernel puts the program's name, which ends with a zero byte,
@@ -60,7 +60,7 @@ fn lowest_of_main() -> Option<usize> {
         let length = std::ffi::CStr::from_ptr(name).count_bytes();
         ((name.addr() + length + 1).next_multiple_of(PAGE), limit.assume_init().rlim_cur)
     };
-    let lowest = end.checked_sub(usize::try_from(limit).ok().filter(|_| limit <= MOST)?)?;
+    let lowest = end.checked_sub(usize::try_from(limit).ok().filter(|_| limit <= MAX_LIMIT)?)?;
     (lowest..end).contains(&address()).then_some(lowest)
 }
 
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn other_threads_have_stacks_of_their_own() {
+    fn other_threads_have_their_own_stacks() {
         let found = std::thread::spawn(|| (lowest_of_main(), lowest_address())).join().unwrap();
         assert!(found.0.is_none() && found.1.is_some());
     }
 
     #[test]
-    fn what_is_left_is_less_than_the_stack_and_shrinks_with_calls() {
+    fn remaining_stack_shrinks_with_calls() {
         #[inline(never)]
         fn deeper(depth: usize) -> usize {
             let room = std::hint::black_box([0u8; 1000]);

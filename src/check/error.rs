@@ -201,7 +201,7 @@ pub static LOST: Code = code(
 pub static LIST_ARITHMETIC: Code = code(
     "W0207",
     "arithmetic with a list",
-    "Beside an arithmetic operator a list of numbers is a tensor: `[0] * 3` has one element, and `found += [x]` adds `x` to \
+    "To an arithmetic operator, a list of numbers is a tensor: `[0] * 3` has one element, and `found += [x]` adds `x` to \
      each element. `++` joins lists, `found.append(x)` adds one, and `full(n, 0)` is a tensor of equal elements.",
     "let found = [1]\nfound += [2]\nprint(found)",
 );
@@ -457,7 +457,7 @@ pub(super) fn unused(span: Span, what: &str, name: &str) -> Error {
         .help(format!("remove it, or rename it to `_{name}`"))
 }
 
-/// `update`: by `+=` and the like.
+/// `update`: by an operator such as `+=`.
 pub(super) fn lost(span: Span, binding: &Binding, update: bool) -> Error {
     let name = &binding.name;
     let what = if matches!(binding.origin, Origin::Param) { "the parameter " } else { "the variable " };

@@ -277,7 +277,7 @@ pub(super) fn missing(name: &str) -> Option<&'static str> {
     own.or(others.then_some("PyTorch has it, Runnel not yet"))
 }
 
-/// All names with a help.
+/// All names with a help text.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let own = FOREIGN.iter().chain(MISSING).flat_map(|(names, _)| names.iter().copied());
     let operations = table::all().filter(|op| op.form.function);
@@ -289,13 +289,13 @@ pub(super) fn argument(name: &str) -> Option<&'static str> {
     FOREIGN_ARGUMENTS.iter().find(|(foreign, _)| *foreign == name).map(|(_, own)| *own)
 }
 
-/// The first parameter of a signature that is given by name only.
+/// The first keyword-only parameter of a signature.
 pub fn by_name(signature: &str) -> Option<&str> {
     let (_, named) = signature.split_once("*, ")?;
     named.split(['=', ',', ')']).next().filter(|name| !name.is_empty())
 }
 
-/// Functions of numbers in the module `math`.
+/// Functions of the module `math` that tensors have as attributes.
 const MATH: &[&str] = &[
     "sqrt", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
@@ -380,7 +380,7 @@ mod tests {
     use super::{FOREIGN, MATH, MISSING, NOT_YET};
 
     #[test]
-    fn no_name_that_exists_is_called_foreign() {
+    fn no_existing_name_is_listed_as_foreign() {
         let natives = || crate::library::NATIVES.iter().flat_map(|(_, natives)| natives.iter());
         let there = |name: &str| {
             let op = crate::ops::table::find(name).is_some_and(|op| op.form.function);

@@ -141,7 +141,7 @@ impl Globals for HashSet<&str> {
 struct Kept(Vec<Error>);
 
 impl Kept {
-    const MOST: usize = 1000;
+    const CAPACITY: usize = 1000;
 
     fn push(&mut self, error: Error) {
         if !self.is_full() {
@@ -158,7 +158,7 @@ impl Kept {
     }
 
     fn is_full(&self) -> bool {
-        self.0.len() >= Kept::MOST
+        self.0.len() >= Kept::CAPACITY
     }
 
     fn in_order(mut self) -> Vec<Error> {

@@ -53,7 +53,7 @@ pub struct Store {
     pub id: Id,
     /// The name in the assignment.
     pub span: Span,
-    /// True for `+=` and the like.
+    /// True for an operator such as `+=`.
     pub update: bool,
     /// The end of the statement.
     end: u32,
@@ -100,7 +100,7 @@ pub struct Names {
     pub scopes: Vec<Scope>,
     /// Number of open functions.
     pub level: usize,
-    /// The positions of the open loops, those outside of open functions too.
+    /// The positions of the open loops, including those around open functions.
     pub loops: Vec<u32>,
     /// True inside of `defer`.
     pub deferred: bool,

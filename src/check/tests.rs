@@ -324,7 +324,7 @@ fn methods_are_checked_where_nothing_else_can_bring_them() {
 }
 
 #[test]
-fn names_stand_once_and_jumps_have_a_target() {
+fn duplicate_names_and_stray_jumps_are_reported() {
     right(&[
         "for i in xs { if i == 1 { break } else { with i { continue } } }",
         "while true { match 1 { 1 => break, _ => continue } }",
@@ -383,7 +383,7 @@ fn all_errors_are_reported_at_once_and_in_order() {
 }
 
 #[test]
-fn warnings_name_what_is_likely_not_meant() {
+fn warnings_point_at_likely_mistakes() {
     let table = [
         (
             "fn f() { let a = 1; let _b = 2; 3 }",

@@ -629,7 +629,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// Reports the first of the uses of a binding that precede it.
+    /// Reports the first use that precedes a binding.
     fn used_early(&mut self, id: Id, name: &str, span: Span) {
         if self.early.insert(id) {
             self.errors.push(error::used_early(span, name, self.names.bindings[id].span));
@@ -771,7 +771,7 @@ impl<'c> Walk<'c> {
     }
 }
 
-/// The first bound name of a pattern that another does not bind.
+/// The first name bound by one pattern and not by another.
 fn first_not_in<'n>(
     names: &'n HashMap<Rc<str>, Span>,
     other: &HashMap<Rc<str>, Span>,

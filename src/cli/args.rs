@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_recognised_and_its_arguments_left_alone() {
+    fn a_file_is_recognised_and_its_arguments_are_kept() {
         for (given, expected) in [
             ("runnel", "runnel"),
             ("runnel a.rnl --help -x run", "runnel run -- a.rnl --help -x run"),

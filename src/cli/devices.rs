@@ -49,7 +49,7 @@ fn listing(options: &Options) -> Result<String> {
     Ok(text)
 }
 
-/// The libraries that CUDA devices use; for one that is missing, what is different without it and how to get it.
+/// The libraries that CUDA devices use; for a missing one, the consequences and how to get it.
 #[cfg(feature = "cuda")]
 fn libraries() -> String {
     let mut rows = vec![["library", "version", "file"].map(String::from)];

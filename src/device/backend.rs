@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 const EMULATED_DEVICES: usize = 4;
 /// The largest number of emulated devices; each has its own threads.
 const MOST_EMULATED_DEVICES: usize = 64;
-/// The most memory of an emulated device: larger sizes would overflow where parts are added.
+/// The largest memory of an emulated device; larger sizes could overflow in sums.
 const MOST_MEMORY: u64 = 1 << 45;
 
 /// A backend that can run here.
@@ -78,8 +78,8 @@ pub fn prepare_exit() {
     cuda::prepare_exit();
 }
 
-/// Says that programs of this process multiply matrices, perhaps of halves: devices get what that needs ready beside other
-/// work, also those that open later.
+/// Announces that programs of this process multiply matrices, and whether of halves. Devices, including ones opened
+/// later, load what this needs in the background.
 pub fn expect_products(halves: bool) {
     #[cfg(feature = "cuda")]
     cuda::expect_products(halves);

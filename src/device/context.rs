@@ -455,7 +455,7 @@ impl Device {
         self.recorded.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Adds to the error of a request how much memory records of gradients keep.
+    /// Adds the memory that gradient records keep to the error of a request.
     pub(crate) fn blame_records(&self, error: Error) -> Error {
         let bytes = self.recorded.load(Ordering::Relaxed);
         if bytes == 0 || !error::is_shortage(&error) {
@@ -580,7 +580,7 @@ impl Block {
         self.note_use(stream, Use::now);
     }
 
-    /// Notes that others will queue work on a stream that uses the block.
+    /// Notes that other code will queue work on a stream that uses the block.
     pub fn lent_to(&self, stream: &Arc<Stream>) {
         self.note_use(stream, Use::unknown);
     }

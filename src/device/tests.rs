@@ -286,7 +286,7 @@ fn auto_always_finds_devices_and_says_when_they_are_emulated() {
 }
 
 #[test]
-fn limits_from_outside_are_errors_of_their_own_kind() {
+fn external_limits_have_their_own_error() {
     let (machine, ..) = machine(1);
     let (device, host) = (cuda(&machine, 0), machine.host());
     device.set_memory_limit(Some(24 * MIB));

@@ -135,7 +135,7 @@ pub static TOO_MANY_DEVICES: Code = Code {
     example: "",
 };
 
-/// `RUNNEL_FAULT` names no call.
+/// `RUNNEL_FAULT` names an unknown call.
 pub static BAD_FAILURE: Code = Code {
     id: "E0514",
     kind: ErrorKind::Value,
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_index_names_the_count() {
+    fn an_index_error_shows_the_count() {
         let error = bad_device(4, 4);
         assert_eq!(error.message(), "invalid device id 4: the number of visible devices is 4");
         let help = "the devices are `cpu`, `cuda:0` to `cuda:3`, and `cuda`, the current one";

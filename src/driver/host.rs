@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_is_an_error() {
+    fn copies_and_fills_that_end_early_are_errors() {
         let driver = HostDriver::new();
         const BYTES: u64 = 16 << 20;
         let (a, b) = (driver.alloc(BYTES).unwrap(), driver.alloc(BYTES).unwrap());
@@ -426,7 +426,7 @@ mod tests {
         stop::under(asked, || {
             assert!(driver.fill(a, 1, 1, BYTES, 0).is_err());
             assert!(driver.copy(b, a, BYTES, CopyKind::DeviceToDevice, 0).is_err());
-            // A short one is always whole.
+            // A short copy always completes.
             driver.copy(b, a, 64, CopyKind::DeviceToDevice, 0).unwrap();
         });
         driver.fill(a, 1, 1, BYTES, 0).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_is_an_error() {
+    fn memory_refused_by_the_system_is_an_error() {
         let driver = HostDriver::new();
         for bytes in [u64::MAX, i64::MAX as u64, 1 << 60] {
             assert_eq!(driver.alloc(bytes).unwrap_err().kind(), crate::base::ErrorKind::OutOfMemory);

@@ -194,8 +194,8 @@ pub trait Driver: Send + Sync {
     /// True when `launch` of this program would not have to compile first. Otherwise starts compiling in the
     /// background; meanwhile the planner launches the groups of a chain.
     fn prepared(&self, launch: &Launch) -> bool;
-    /// Compiles and loads what a launch needs, so that queueing it is fast; without a launch, what fills and
-    /// pauses need. For profiles: compiling does not count as a launch's time.
+    /// Compiles and loads everything that a launch needs, so that queueing it is fast; without a launch, everything
+    /// that fills and pauses need. For profiles: compiling does not count as a launch's time.
     fn make_ready(&self, launch: Option<&Launch>, stream: StreamHandle) -> Result<()> {
         let _ = (launch, stream);
         Ok(())

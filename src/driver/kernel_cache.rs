@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_and_damage_is_a_miss() {
+    fn entries_round_trip_and_damage_is_a_miss() {
         let (_folder, cache) = cache(1 << 20);
         assert_eq!(cache.get("k"), None);
         cache.put("k", b"image");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_limit_is_not_kept_and_a_lower_limit_trims() {
+    fn entries_above_the_limit_are_not_stored_and_a_lower_limit_trims() {
         let (_folder, cache) = cache(1_000);
         cache.put("small", &[1; 100]);
         cache.put("large", &[1; 2_000]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_files_are_left_alone() {
+    fn other_files_in_the_folder_are_kept() {
         let (_folder, cache) = cache(1_000);
         let at = |name: &str| cache.folder().join(name);
         for name in ["notes", "0123", ".x-1.part", ".1-2.part", "0123456789ABCDEF0123456789ABCDEF"] {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_used_is_no_problem() {
+    fn an_unusable_cache_folder_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         for path in [

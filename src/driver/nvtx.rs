@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_fills_the_table_hears_every_call() {
+    fn a_tool_in_the_table_receives_every_call() {
         slot(MARK);
         initialize(export_table);
         mark("here");

@@ -24,8 +24,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// E0380 for ints and bools, which have no gradients, and when a tensor that was computed from others
-    /// shall stop; E0965 for a tensor of another engine.
+    /// E0380 for ints and bools, which have no gradients, and for switching off a tensor that was computed from others;
+    /// E0965 for a tensor of another engine.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {

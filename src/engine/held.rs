@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_names_is_dropped_and_what_is_named_stays() {
+    fn unreferenced_handles_are_dropped_and_others_kept() {
         let (mut holdings, other) = (Holdings::new(), Holdings::new());
         let kept = holdings.hold(Value::str("kept"));
         for _ in 0..10_000 {

@@ -27,7 +27,7 @@ fn values_cross_both_ways() {
 }
 
 #[test]
-fn what_does_not_convert_is_an_error_with_both_types() {
+fn a_failed_conversion_names_both_types() {
     let mut e = engine();
     let error = e.eval::<i64>("\"a\"").unwrap_err();
     assert_eq!((error.code().id, error.message()), ("E0961", "expected an int, found str"));
@@ -127,7 +127,7 @@ fn an_engine_moves_between_threads() {
 }
 
 #[test]
-fn values_that_left_are_not_charged_to_the_session() {
+fn values_passed_to_the_embedder_are_not_charged_to_the_session() {
     let mut e = Engine::builder().backend(Backend::Emu).host_memory(4 << 20).build().unwrap();
     for _ in 0..50 {
         assert_eq!(e.eval::<String>("\"x\" * 1_000_000").unwrap().len(), 1_000_000);

@@ -1,5 +1,5 @@
 //! Python's pickle format, protocol 2, as far as memory snapshots need it: dicts, lists, strings, whole numbers and
-//! booleans. Strings that come again are written once.
+//! booleans. Repeated strings are written once.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ impl Pickle {
         pickle.bytes
     }
 
-    /// A dict; `entries` adds keys and values in turn.
+    /// A dict; `entries` adds keys and values alternately.
     pub fn dict(&mut self, entries: impl FnOnce(&mut Self)) {
         self.bytes.extend([EMPTY_DICT, MARK]);
         entries(self);

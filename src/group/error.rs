@@ -37,7 +37,7 @@ static GROUP_DEVICE: Code = Code {
     id: "E0531",
     kind: ErrorKind::Device,
     title: "no device for this process",
-    page: "Each process of a group has a CUDA device of its own: the one whose index is its local rank. \
+    page: "Each process of a group has its own CUDA device, whose index is its local rank. \
            This machine has fewer devices than processes, or two processes were given the same \
            device.\n\nStart as many processes per machine as it has devices. On emulated devices, \
            `--devices N` makes more of them.",
@@ -168,7 +168,7 @@ pub fn too_few_devices(local_rank: usize, count: usize, emulated: bool) -> Error
 /// Rank 0 rejected a process because another one uses the same device.
 pub(super) fn same_device(reason: &str) -> Error {
     Error::new(&GROUP_DEVICE, reason)
-        .help("each process needs a device of its own: set `LOCAL_RANK`, or start fewer processes")
+        .help("each process needs its own device: set `LOCAL_RANK`, or start fewer processes")
 }
 
 /// A function of `dist` was called before `dist.init()`.

@@ -20,7 +20,7 @@ const LONGEST_HEAD: u32 = 64 << 10;
 /// The longest failure reason sent to others, in bytes.
 const LONGEST_REASON: usize = 2000;
 
-/// Interval at which a blocked write checks whether to go on.
+/// Interval at which a blocked write checks whether to continue.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bytes that a process wants from a round.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused() {
+    fn malformed_frames_are_rejected() {
         for (text, kind) in [
             (&b"HTTP/1.1 200 OK\r\n"[..], io::ErrorKind::InvalidData),
             (b"RNL", io::ErrorKind::UnexpectedEof),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nobody_reads_can_be_left() {
+    fn a_blocked_write_can_be_abandoned() {
         let (mut one, _other) = pair();
         let bytes = vec![0u8; 64 << 20];
         let left =

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_launcher_there_is_nothing() {
+    fn without_a_launcher_there_is_no_group() {
         assert_eq!(read("MASTER_ADDR=a MASTER_PORT=7 LOCAL_RANK=1").unwrap(), None);
         assert_eq!(read("RANK= WORLD_SIZE=").unwrap(), None);
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn other_launchers_have_names_of_their_own() {
+    fn other_launchers_use_other_variables() {
         let world = read(
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
              OMPI_COMM_WORLD_LOCAL_SIZE=4",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn launcher_errors_name_the_variable() {
         for (variables, message) in [
             ("RANK=1", "`RANK` is set, but `WORLD_SIZE` is not"),
             ("WORLD_SIZE=2", "`WORLD_SIZE` is set, but `RANK` is not"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_machines_begin_with_the_first() {
+    fn the_first_host_of_a_nodelist_is_found() {
         for (list, first) in [("a", "a"), ("a,b", "a"), ("n[1-3]", "n1"), ("n[07,9],x", "n07")] {
             assert_eq!(first_host(list).as_deref(), Some(first), "{list}");
         }

@@ -76,12 +76,12 @@ impl CudaText {
 }
 
 /// Computes a chunk: all argument slices and the result have the same length (at most
-/// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller. False, and nothing is
-/// written, where the function has no loop for these registers.
+/// [`host::CHUNK`](crate::kernel::host::CHUNK)). The result is rounded to its dtype by the caller. Returns false, and
+/// writes nothing, if the function has no loop for these registers.
 pub type HostMap = &'static (dyn Fn(&[Reg<'_>], RegMut<'_>) -> bool + Send + Sync);
 
-/// A chunk of a register: of a class, or of an integer as it is in memory. Functions have loops for classes; those that
-/// gain from it have loops for narrow integers too.
+/// A chunk of a register: values of a class, or integers as in memory. Every function has loops for classes; some also
+/// have loops for narrow integers.
 #[derive(Clone, Copy, Debug)]
 pub enum Reg<'a> {
     Bool(&'a [Bool]),
@@ -196,7 +196,7 @@ impl MapFn {
             select: false,
             cuda: text,
             host: Box::leak(Box::new(move |args: &[Reg<'_>], out: RegMut<'_>| {
-                // Interpreted code knows classes only.
+                // Code given at run time handles classes only.
                 let defined = args.iter().all(|arg| arg.is_class()) && out.is_class();
                 if defined {
                     host(args, out);

@@ -19,8 +19,8 @@ pub struct View {
     /// Strides in elements, one per dimension of the launch's shape (for the result of a reduction, only the
     /// kept dimensions); see each program kind.
     pub strides: Strides,
-    /// For a view that an elementwise program reads around the ends of its dimensions: the coordinate per
-    /// dimension from which elements lie `extent * stride` earlier; the extent where there is none.
+    /// For a view that wraps around the ends of its dimensions: per dimension, the coordinate from which elements lie
+    /// `extent * stride` earlier, or the extent if there is none.
     pub wraps: Option<Box<[usize]>>,
 }
 

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_take_the_words_of_their_block_in_turn() {
+    fn adjacent_elements_share_a_philox_block() {
         let words = block(7, 12, 3);
         let drawn: Vec<u32> = (12..16).map(|i| word(i, 7, 12)).collect();
         assert_eq!(drawn, words);

@@ -7,8 +7,8 @@ use crate::plan::Template;
 use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Vm};
 
-/// The most kinds of rows whose operations are kept.
-const KINDS: usize = 8;
+/// Maximum number of templates.
+const MAX_TEMPLATES: usize = 8;
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[NativeDef {
@@ -29,7 +29,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
                 continue;
             }
             let begun = match tensors.first() {
-                Some(first) if kinds.len() < KINDS && may_repeat(vm) => {
+                Some(first) if kinds.len() < MAX_TEMPLATES && may_repeat(vm) => {
                     Some(vm.rt.begin_template(first.device())?)
                 }
                 _ => None,

@@ -63,8 +63,8 @@ fn a_step_of_an_optimizer_is_few_operations_and_launches() {
 fn optimizers_give_the_bits_of_separate_operations() {
     let all = "cat(map(|p| p.detach().to(f64).reshape(-1), params))";
     let more = [
-        // Dtypes by turns, gradients with other strides, a parameter without a gradient, two groups, a step that some
-        // parameters miss.
+        // Alternating dtypes, gradients with other strides, a parameter without a gradient, two groups, a step that
+        // some parameters skip.
         "for i in 0..48 { if i % 5 == 0 { params[i] = params[i].detach().to(f64).requires_grad_() } }
          params[3] = params[2].detach().to(bf16).requires_grad_()
          for p in params { p.grad = randn_like(p) }
@@ -122,7 +122,7 @@ fn a_repeated_update_counts_as_a_write() {
 }
 
 #[test]
-fn what_cannot_be_repeated_calls_the_function() {
+fn rows_that_fit_no_template_call_the_function() {
     // The rows share memory; a draw; a reduction; a value that leaves the function; recorded operations.
     let cases = [
         (
@@ -233,7 +233,7 @@ fn groups_over_other_shapes_are_known() {
 }
 
 #[test]
-fn chains_over_other_parts_of_a_tensor_are_known() {
+fn chains_over_other_parts_of_a_tensor_hit_the_cache() {
     let mut vm = vm(true);
     run(
         &mut vm,

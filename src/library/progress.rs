@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_element_and_the_end_are_told() {
+    fn progress_reports_each_element_and_the_end() {
         let told = told("for x in progress([5, 6], \"two\") { x }");
         assert!(told.iter().all(|p| p.label == "two"));
         let two = Some(2);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_is_left_ends_too_and_counts_what_it_finished() {
+    fn a_loop_left_early_ends_its_progress() {
         let left = "fn f() { for x in progress(0..) { if x == 2 { return x } } }\nf()";
         assert_eq!(brief(&told(left)).last(), Some(&(1, 2, None, true)));
         let thrown = told("for x in progress(zeros(3, 2)) { throw \"no\" }");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_stand_inside_one_another_and_go_through_anything() {
+    fn progress_loops_nest_and_take_any_iterable() {
         let nested =
             told("for x in progress(\"ab\") { for y in progress(iterable(|| || none), total=4) { } }");
         let ids: Vec<(u64, bool)> = nested.iter().map(|p| (p.id, p.ended)).collect();

@@ -43,7 +43,7 @@ fn every_code_s_example_ends_in_it() {
 }
 
 #[test]
-fn inputs_share_names_and_a_failed_one_leaves_them_alone() {
+fn inputs_share_names_and_a_failed_one_keeps_them() {
     let mut vm = vm();
     vm.eval("<1>", "let x = 1\nfn f() { x + y }\nlet y = 2", Mode::Input).unwrap();
     assert!(matches!(vm.eval("<2>", "f()", Mode::Input), Ok(Value::Int(3))));
@@ -110,7 +110,7 @@ fn limits_stop_scripts_and_interrupts_are_not_caught() {
 }
 
 #[test]
-fn every_native_is_documented_and_stands_once() {
+fn every_native_is_documented_and_defined_once() {
     let mut seen = std::collections::HashSet::new();
     for def in NATIVES.iter().flat_map(|(_, table)| *table).chain(device::natives()) {
         assert!(def.doc.ends_with('.'), "{}", def.name);

@@ -84,7 +84,7 @@ pub fn collective(rt: &mut Runtime) -> &mut Runtime {
     rt
 }
 
-/// Operations with code of their own that do the same for every shape.
+/// Primitives whose work does not depend on the shape.
 const OF_ANY_SHAPE: &[&str] = &["clone", "copy_", "fill", "zero", "to", "clamp"];
 
 fn note_shape(rt: &mut Runtime, op: &Op) {

@@ -27,13 +27,13 @@ const LOWER: &[&str] = &[
     "scaled_dot_product_attention",
 ];
 
-/// They run in the lower dtype on CUDA devices.
+/// Operations that run in the lower dtype on CUDA devices only.
 const LOWER_ON_CUDA: &[&str] = &["mv", "addmv", "addr"];
 
-/// They run in `f32` on the host, and transforms of `fft`.
+/// Operations that run in `f32` on the host, in addition to `fft.*`.
 const WIDE_ON_CPU: &[&str] = &["cdist", "nanquantile", "polar", "prod", "quantile", "trace"];
 
-/// They run in `f32` on CUDA devices.
+/// Operations that run in `f32` on CUDA devices.
 const WIDE: &[&str] = &[
     "acos",
     "asin",
@@ -92,7 +92,7 @@ pub(super) fn wide_result(rt: &Runtime, x: &Tensor) -> Dtype {
     if rt.settings.autocast.is_some() && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
 }
 
-/// Applies an operation with converted operands; `None` if nothing is to be converted.
+/// Applies an operation with converted operands; `None` if no operand is converted.
 pub(super) fn apply_cast(
     rt: &mut Runtime,
     op: &'static Op,
@@ -112,7 +112,7 @@ pub(super) fn apply_cast(
         Call::InPlace(_) => None,
     };
     if first == Some(DeviceId::Cpu) && LOWER_ON_CUDA.contains(&op.name) {
-        // Composed of products that would be converted.
+        // The operation is composed of products; they must not convert again.
         let before = rt.settings.autocast.take();
         let out = apply::again(rt, op, call);
         rt.settings.autocast = before;

@@ -133,7 +133,7 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
             Some(kept) => f.select(kept, &rows, if mode == "max" { f64::NEG_INFINITY } else { 0.0 }),
             None => rows,
         };
-        // Of a vector, the bag of each id.
+        // For ids in a vector: the bag of each id.
         let bag = offsets.map(|offsets| {
             let starts = f.var(offsets).narrow(0, 0, many);
             let places =
@@ -177,7 +177,7 @@ fn zeros<'f>(f: &'f Formula<'_>, shape: [i64; 2], dtype: Dtype, device: DeviceId
     f.given(|rt| filled(rt, &shape, dtype, device, Scalar::Int(0)))
 }
 
-/// The sums of the rows of each bag: of those with its number in `bag`, or of `each` after the other.
+/// The sum of the rows of each bag. `bag` has the bag of each row; without it, every `each` consecutive rows are a bag.
 fn total<'f>(
     f: &'f Formula<'_>,
     rows: &Var<'_>,

@@ -1,8 +1,8 @@
 //! Complex numbers: construction, parts and arithmetic.
 //!
-//! An operation over real numbers accepts complex operands if its function names a complex twin
-//! ([`MapFn::complex`]); others refuse them. A complex tensor is an array of pairs, so its parts are views of
-//! the same memory, and parts are summed separately.
+//! An operation over real numbers accepts complex operands if its function names a complex version
+//! ([`MapFn::complex`]); others reject them. A complex tensor is an array of pairs, so its parts are views of the same
+//! memory, and parts are summed separately.
 
 use super::gradient::{Back, Var};
 use super::params::{UNARY, X};
@@ -158,7 +158,7 @@ macro_rules! both {
     };
 }
 
-// --- Complex twins of functions over real numbers, named in the `complex` field of those functions ---
+// --- Complex versions of functions over real numbers, named in the `complex` field of those functions ---
 
 pub(super) static ADD: ComplexFn =
     twin("complex_add", 2, "complex_add(a, b)", both!(|a, b| number::add(a, b)));
@@ -348,8 +348,8 @@ static ANGLE: MapFn = MapFn {
     complex: Some(&COMPLEX_ANGLE),
 };
 
-/// The function to use for `f` over operands of `dtype` (`f` itself, or its complex twin) and the dtype of
-/// its result. A comparison gives `bool` for complex operands too. An error if `f` has no complex twin.
+/// The function to use for `f` over operands of `dtype` (`f` itself, or its complex version) and the dtype of its
+/// result. A comparison gives `bool` for complex operands too. An error if `f` has no complex version.
 pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'static MapFn, Dtype)> {
     if !dtype.is_complex() {
         return Ok((f, dtype));
@@ -569,7 +569,7 @@ mod tests {
     use crate::ops::table;
 
     #[test]
-    fn all_twins_are_listed_and_named_after_their_functions() {
+    fn all_complex_versions_are_listed_and_named_after_their_functions() {
         let defined = include_str!("complex.rs").matches(": ComplexFn =").count() - 1;
         assert_eq!(TWINS.len(), defined);
         for op in table::all() {

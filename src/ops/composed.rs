@@ -35,7 +35,8 @@ fn applied(rt: &mut Runtime, name: &str, given: &[Arg], in_place: bool) -> Resul
     apply(rt, op, call).map_err(|e| e.passed(|_| (0, 0)))
 }
 
-/// The result of an operation that gives new memory: a copy if it shares that of `x`, as it may when there is nothing to do.
+/// The result of an operation that must return new memory: copied if it shares the memory of `x`, as a result that
+/// equals `x` may.
 pub(super) fn apart(rt: &mut Runtime, x: &Tensor, result: Tensor) -> Result<Tensor> {
     match result.storage_ref().is(x.storage()) {
         true => call(rt, "clone", &[t(&result)]),

@@ -195,7 +195,7 @@ fn combinations(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let n = x.count() as i64;
     if n == 0 || r > n && !again {
-        // Of the elements, so that it is recorded.
+        // A view of the operand, so that the operation is recorded.
         let none = narrow(rt, x, 0, 0, 0)?;
         return reshape(rt, &none, &[0, usize::try_from(r).unwrap_or(0)]).map(Out::Tensor);
     }

@@ -215,7 +215,7 @@ fn fill_diagonal(rt: &mut Runtime, name: &'static str, x: &Tensor, args: &Args<'
         return Err(error::wrong_rank("fill_diagonal_", 0, x, "a matrix or a cube", help));
     }
     if args.flag(2) && x.rank() == 2 && rows > columns + 1 && columns > 0 {
-        // In row-major order the diagonal goes on in even steps.
+        // In row-major order the diagonal has a constant stride, also when it wraps.
         let whole = rt.contiguous(x)?;
         let count = (rows * columns).div_ceil(columns + 1);
         subscript::set(rt, &line(&whole, count, (columns + 1) as isize), &[], value)?;
@@ -225,7 +225,7 @@ fn fill_diagonal(rt: &mut Runtime, name: &'static str, x: &Tensor, args: &Args<'
     subscript::set(rt, &line(x, count, x.layout().strides.iter().sum()), &[], value)
 }
 
-/// Every so many elements of the memory from a tensor's first one.
+/// `count` elements from a tensor's first one, `stride` apart in memory.
 fn line(x: &Tensor, count: usize, stride: isize) -> Tensor {
     let mut layout = Layout::contiguous(&[count]);
     layout.strides[0] = stride;
@@ -383,7 +383,7 @@ fn lower_count(rows: i128, columns: i128, offset: i128) -> i128 {
     if rows == 0 || columns == 0 {
         return 0;
     }
-    // The rows that have any, and of them those that grow from `first` by one to `last`.
+    // Rows that have any; among them, rows whose length grows from `first` to `last` by one each.
     let first = if offset > 0 { columns.min(1 + offset) } else { i128::from(rows + offset > 0) };
     let last = (rows + offset).clamp(0, columns);
     let growing = last - first + 1;

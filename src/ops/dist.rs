@@ -49,7 +49,7 @@ static REDUCE_SCATTER: Op = Op {
     ..Op::BASE
 };
 
-/// `all_gather(x)`, along a new first dimension. The gradient is the sum over the processes of what each has for `x`.
+/// `all_gather(x)`, along a new first dimension. The gradient is the sum over the processes of their gradients for `x`.
 static ALL_GATHER: Op = Op {
     name: "all_gather",
     run: Run::Primitive(|rt, args| {

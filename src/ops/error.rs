@@ -130,7 +130,7 @@ pub fn floats_alone(name: &str, index: usize, x: &Tensor) -> Error {
         .help("convert first: `x.to(f32)`")
 }
 
-/// Refuses bools: the operation orders numbers or computes with them.
+/// Rejects bools, which cannot be ordered or computed with.
 pub fn refuse_bool(name: &str, index: usize, x: &Tensor) -> Result<()> {
     match x.dtype() {
         Dtype::Bool => Err(Error::new(&NOT_FOR_DTYPE, format!("`{name}` is not defined for bool"))

@@ -570,7 +570,8 @@ fn back(b: &Back<'_>, f: &Function, named: &[i64], given: Option<i64>) {
             Transform::ToReal => {
                 let whole = extent(&g, last);
                 let half = transform("fft.rfftn", g);
-                // Values that stand for two count twice: all but the first and, of an even length, the last.
+                // Values that represent two frequencies count twice: all except the first and, for an even length, the
+                // last.
                 let twice = whole - extent(&half, last);
                 let half = if twice > 0 {
                     &half + placed(b, half.narrow(last, 1, twice), last, 1, extent(&half, last))

@@ -64,7 +64,7 @@ fn mode(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let indices = formula(rt, |f| {
         let (values, order) = (f.var(&sorted[0]), f.var(&sorted[1]));
-        // How far each element is from the first of its equals: the one that is farthest ends the longest run.
+        // The distance of each element from the first of its run of equals; the largest distance ends the longest run.
         let device = Arg::Device(x.device());
         let place = f.op("arange", &[Arg::Int(extent), Arg::None, Arg::Int(1), Arg::None, device]);
         let mut shape = vec![1; x.rank()];

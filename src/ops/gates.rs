@@ -124,7 +124,7 @@ pub static OPS: &[Op] = &[
             let dtype = x.dtype();
             let out = formula(rt, |f| {
                 let x = f.var(x).to(dtype.accumulator());
-                // A branch that is not chosen must not overflow: its gradient would be nan.
+                // The branch that is not chosen must not overflow, or its gradient would be nan.
                 let low = f.select(&x.gt(0.0), 0.0, &x);
                 let below = (low / alpha).does("expm1") * alpha;
                 f.select(&x.gt(0.0), &x, below).to(dtype)

@@ -91,7 +91,7 @@ fn edges(rt: &mut Runtime, args: &Args<'_>, x: &Tensor) -> Result<Tensor> {
             }
             if range.is_some() {
                 let help = "leave `range` out, or write a number of parts";
-                return Err(error::bad_value(2, "a range beside a list of edges", help));
+                return Err(error::bad_value(2, "a range together with a list of edges", help));
             }
             rt.common_device(NAME, [x, edges])?;
             return rt.convert(edges, x.dtype());

@@ -383,11 +383,11 @@ fn views(rt: &mut Runtime, views: impl Iterator<Item = Tensor>) -> Result<Out> {
     /// Approximate bytes of a view and its script value.
     const BYTES: usize = 160;
     /// Number of views between two checks of the limits.
-    const SOME: usize = 256;
+    const VIEWS_PER_CHECK: usize = 256;
     let mut all = Vec::new();
     for view in views {
-        if all.len() % SOME == 0 {
-            rt.spend(SOME.min(all.len() + 1))?;
+        if all.len() % VIEWS_PER_CHECK == 0 {
+            rt.spend(VIEWS_PER_CHECK.min(all.len() + 1))?;
             rt.check_host_room(all.len().saturating_mul(BYTES))?;
         }
         crate::driver::error::paced(16)?;
@@ -498,8 +498,8 @@ fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, (0..x.shape()[dim]).map(|i| selected(x, dim, i)))
 }
 
-/// Copies once, from a view that has two dimensions for each of `x`: a broadcast one for the repeats, and
-/// itself.
+/// Makes a single copy of a view with two dimensions for each of `x`: a broadcast one for the repeats, and the
+/// dimension itself.
 fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
     if repeats.len() > MAX_RANK {
         return Err(error::too_many_dims(repeats.len()));
@@ -641,7 +641,7 @@ fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.turned("roll", x, &turns).map(Out::Tensor)
 }
 
-/// A tensor whose elements move towards the end of a dimension, and around it.
+/// Rolls a tensor: elements move towards the end of a dimension and wrap around.
 pub(super) fn rolled(rt: &mut Runtime, x: &Tensor, shift: i64, dim: usize) -> Result<Tensor> {
     let mut turns = vec![Turn::default(); x.rank()];
     turns[dim] = Turn::roll(shift, x.shape()[dim]);

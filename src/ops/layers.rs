@@ -450,7 +450,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (mask, p, causal) = (args.opt_tensor(3), probability(4, args.float(4)?)?, args.flag(5));
     if mask.is_some() && causal {
         let help = "leave one of them out, or combine them: `mask & ones(l, s, dtype=bool).tril()`";
-        return Err(error::bad_value(3, "a mask beside `is_causal`", help));
+        return Err(error::bad_value(3, "a mask together with `is_causal`", help));
     }
     let width = query.shape()[query.rank() - 1];
     let scale = if args.is_given(6) { args.float(6)? } else { 1.0 / (width.max(1) as f64).sqrt() };
@@ -479,7 +479,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             Dtype::Bool => (f.select(&mask, &scores, f64::NEG_INFINITY), mask),
             _ => (&scores + mask.to(scores.dtype()), mask.ne(f64::NEG_INFINITY)),
         };
-        // A query that sees no key: its row has no softmax.
+        // A query without any visible key: softmax of its row is undefined.
         let any = seen.call("any", &[Arg::Int(-1), Arg::Bool(true)]);
         let weights = softmax(f.select(&any, scores, 0.0));
         f.select(&any, weights, 0.0)
@@ -494,7 +494,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     call(rt, "matmul", &[t(&weights), t(&value)]).map(Out::Tensor)
 }
 
-/// Keys or values with as many heads, dimension -3, as the queries.
+/// Repeats the heads (dimension -3) of keys or values to match the queries.
 fn of_groups(rt: &mut Runtime, name: &str, query: &Tensor, (index, x): (usize, &Tensor)) -> Result<Tensor> {
     let heads = |x: &Tensor| x.rank().checked_sub(3).map(|at| x.shape()[at]);
     match (heads(query), heads(x)) {
@@ -582,7 +582,7 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
 }
 
-/// Adds copies of a dimension's own elements.
+/// Pads a dimension with copies of its own elements.
 fn mirrored(rt: &mut Runtime, x: &Tensor, mode: &str, dim: usize, added: [usize; 2]) -> Result<Tensor> {
     let extent = x.shape()[dim];
     let most = if mode == "reflect" { extent.saturating_sub(1) } else { extent };

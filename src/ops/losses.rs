@@ -68,17 +68,17 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let sum = rt.reduce(&powers, Reduction::new(NAME, &SUM, &[dim], wide, wide).keepdim(true))?;
     drop(powers);
     let row = |rt: &mut Runtime, x: &Tensor| call(rt, "squeeze", &[t(x), Arg::Ints(vec![dim as i64])]);
-    // From here on all tensors have the target's shape: one kernel before the gather, and one after it.
+    // From here on all tensors have the target's shape, so there is one kernel before the gather and one after it.
     let log = call(rt, "log", &[t(&sum)])?;
     let logsumexp = call(rt, "add", &[t(&log), t(&greatest)])?;
     let logsumexp = row(rt, &logsumexp)?;
-    // What nothing reads any more is not stored.
+    // Dead values are not stored.
     drop((sum, greatest, log));
     let counts = call(rt, "ne", &[t(target), args.0[3].clone()])?;
     let class = call(rt, "where", &[t(&counts), t(target), Arg::Int(0)])?;
     let class = to(rt, &class, Dtype::I64)?;
     let class = call(rt, "unsqueeze", &[t(&class), Arg::Int(dim as i64)])?;
-    // Under this name an error reports a class that there is not.
+    // The error for an invalid class has this name.
     let picked = super::index::gather_along(rt, "cross_entropy", x, &class, dim)?;
     let picked = row(rt, &picked)?;
     let picked = to(rt, &picked, wide)?;

@@ -43,7 +43,7 @@ pub static AFFINE: MapFn = MapFn {
     complex: None,
 };
 
-/// `(a / b) % c` over integers: the digit of a row-major position. 0 if a divisor is 0.
+/// `(a / b) % c` over integers: one coordinate of a row-major position. 0 if a divisor is 0.
 pub static DIGIT: MapFn = MapFn {
     name: "digit",
     arity: 3,

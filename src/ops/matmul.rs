@@ -456,7 +456,7 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
     }
 }
 
-/// What the gradients of `beta * x + alpha * (a @ b)` need: each factor for the other one.
+/// What the gradients of `beta * x + alpha * (a @ b)` need: each factor needs the other one.
 pub const ADDED: Keeps = Keeps::operands(0b11110).when(|_, kept, param| match kept {
     3 => param == 0,
     4 => param != 0,
@@ -503,7 +503,7 @@ fn product_back(b: &Back<'_>) {
         false => b.form(param).shape.len(),
     };
     let (left, right) = (rank(0), rank(1));
-    // The gradient with the dimensions that vectors had.
+    // The gradient with the removed dimensions of vectors restored.
     let g = || {
         let g = b.g();
         let g = if right == 1 { g.unsqueeze(-1) } else { g };

@@ -247,7 +247,7 @@ fn polar(
     let r = |i: usize, a: usize| rows[i][long + a];
     let mut factor = vec![vec![0.0; long]; count];
     let along = along.map(|along| form.vectors(along));
-    // The rows of `a`, of the rows that are used.
+    // The rows of `a` that are used.
     let turned: Vec<Vec<f64>> = match &along {
         None => Vec::new(),
         Some(e) => (used.iter())

@@ -698,8 +698,8 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 "without replacement, at least `num_samples` probabilities are above 0",
             )?;
         }
-        // Of independent exponential waiting times, each with its weight as the rate, each is the first with
-        // the probability of its weight.
+        // Among independent exponential waiting times whose rates are the weights, each is the shortest with a
+        // probability proportional to its weight.
         let times = exponentials(rt, NAME, &weights, chosen)?;
         let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
         let scores = rt.map(NAME, &arith::DIV, &operands, dtype, dtype)?;

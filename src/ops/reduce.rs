@@ -534,7 +534,7 @@ pub(super) fn mean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.reduce(x, Reduction::new("mean", &MEAN, &dims, dtype, dtype).keepdim(args.flag(2))).map(Out::Tensor)
 }
 
-/// The three forms of `max` and `min`, each an operation of its own.
+/// The three forms of `max` and `min`, each a separate operation.
 struct Choice {
     all: Op,
     along: Op,
@@ -771,7 +771,7 @@ fn kept_shape(x: &Tensor, dims: &[usize], keepdim: bool) -> crate::array::Dims {
     x.shape().iter().enumerate().filter_map(extent).collect()
 }
 
-/// Refuses to choose from an empty set.
+/// Rejects a choice from no elements.
 pub(super) fn not_empty(name: &str, x: &Tensor, dims: &[usize]) -> Result<()> {
     match dims.iter().find(|&&d| x.shape()[d] == 0) {
         Some(_) if dims.len() == x.rank() => Err(error::nothing_to_reduce(name, x, None)),

@@ -114,7 +114,7 @@ pub(super) fn scatter_reduce(
     let count = dtype.real();
     let counts = super::make::filled(rt, out.shape(), count, out.device(), Scalar::Int(1))?;
     let each = super::make::filled(rt, src.shape(), count, out.device(), Scalar::Int(1))?;
-    // Not the arguments: an index that shares the memory of `out` has been copied.
+    // Use the checked operands: an index that shares the memory of `out` has been copied.
     let target = counts.with_layout(Layout::contiguous(values.target.shape()));
     let ones = Scattered { target, value: each, ..values };
     if !own {

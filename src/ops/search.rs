@@ -83,7 +83,11 @@ fn searchsorted(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         (_, Some("right")) => true,
         (false, Some("left")) => false,
         (true, Some("left")) => {
-            return Err(error::bad_value(4, "`right=true` beside `side=\"left\"`", "write one of them"));
+            return Err(error::bad_value(
+                4,
+                "`right=true` together with `side=\"left\"`",
+                "write one of them",
+            ));
         }
         (_, Some(other)) => return Err(error::not_one_of(4, "side", other, &["left", "right"])),
     };

@@ -184,7 +184,7 @@ fn count_within(name: &str, x: &Tensor, dim: usize, k: i64, least: usize) -> Res
     }
 }
 
-/// Fewest elements of a row of which a few are chosen; shorter rows are sorted.
+/// Shortest row that the top-k kernel handles; shorter rows are sorted.
 const CHOSEN: usize = 512;
 
 /// The first `k` elements in sort order.
@@ -305,7 +305,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let mut length = least;
     if x.count() > 0 {
-        // One wait: a negative number counts as the greatest.
+        // A single wait: negative numbers count as the greatest, so the maximum shows both errors.
         let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
         let marked = call(rt, "where", &[t(&negative), Arg::Int(i64::MAX), t(&x)])?;
         let high = rt.reduce(&marked, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;

@@ -204,7 +204,7 @@ fn of_floats(
     formula(rt, |f| code(f, &f.var(x).to(dtype).wide()).to(dtype)).map(Out::Tensor)
 }
 
-/// The common dtype of two operands, which is one of floats.
+/// The common floating dtype of two operands.
 fn promoted(args: &Args<'_>) -> Result<Dtype> {
     use crate::array::Operand;
     let rank = |arg: MapArg<'_>| match arg {
@@ -250,7 +250,7 @@ fn inverse_erf<'f>(f: &'f Formula<'_>, x: &Var<'f>) -> Var<'f> {
     };
     let size = x.does("abs");
     let near = size.le(0.7);
-    // Where a branch is not taken, it must not give a nan.
+    // The branch that is not taken must not produce nan.
     let square = f.select(&near, x.square(), 0.0);
     let center = x * (horner(&square, NEAR[0]) / horner(&square, NEAR[1]));
     let inside = size.lt(1.0);

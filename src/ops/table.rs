@@ -100,7 +100,7 @@ pub fn is_product(name: &str) -> bool {
     pages().any(|(page, ops)| page == "products" && ops.iter().any(own))
 }
 
-/// Whether a name is that of a Fourier transform, or what follows `fft.` in one.
+/// Whether a name is that of a Fourier transform, with or without `fft.`.
 pub fn is_transform(name: &str) -> bool {
     let own = |op: &Op| op.name == name || op.name.strip_prefix("fft.") == Some(name);
     let transforms =

@@ -156,7 +156,7 @@ pub static OPS: &[Op] = &[
         example: "assert(tensor([[1, 2], [3, 4]]).tolist()[1][0] == 3)",
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
-            // Numbers, their script values, and the lists around them; complex numbers become records.
+            // Bytes per element of script values and their lists; complex numbers become records.
             let each = if x.dtype().is_complex() { 400 } else { 64 };
             let lists = x.shape().last().map_or(0, |&last| x.count() / last.max(1));
             rt.check_host_room(x.count().saturating_mul(each).saturating_add(lists.saturating_mul(256)))?;

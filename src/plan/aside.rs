@@ -20,11 +20,10 @@ use crate::kernel::Launch;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The least bytes of memory traffic that a launch in pieces must save: its additional launches take a GPU as long as
-/// moving these.
+/// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
 const LEAST_SAVED: usize = 32 << 20;
 
-/// Groups that move this many bytes gain more from what joins them than from waiting in a batch.
+/// Groups that move at least this many bytes gain more from fusing further work than from waiting in a batch.
 const LARGE: u64 = 16 << 20;
 
 /// Elements that a group need not compute: one of its nodes would write them, and later work overwrites them.
@@ -133,7 +132,7 @@ impl Hole {
         self.range.iter().map(|(_, extent)| extent).product()
     }
 
-    /// The launches that compute what is not in the hole; `None` when it saves too little.
+    /// The launches that compute everything outside the hole; `None` if that saves too little.
     pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
         let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
         let wraps = launch.views.iter().any(|view| view.wraps.is_some());
@@ -155,8 +154,7 @@ impl Hole {
     }
 }
 
-/// The coordinates in a contiguous layout of the elements of another one, if they are a range in each
-/// dimension.
+/// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension.
 fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
     let mut extents: Dims = Dims::from_elem(1, whole.shape.len());
     for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
@@ -205,7 +203,7 @@ mod tests {
         assert_eq!(range(part(&[5, 6], &[6, 1], 60)), Some(vec![(2, 1), (0, 5), (0, 6)]));
         assert_eq!(range(part(&[4], &[30], 13)), Some(vec![(0, 4), (2, 1), (1, 1)]));
         assert_eq!(range(part(&[6, 5], &[1, 6], 0)), Some(vec![(0, 1), (0, 5), (0, 6)]));
-        // Every other column, a diagonal, and rows that go on in the next ones are no range.
+        // Every other column, a diagonal, and rows that continue into the next are not ranges.
         assert_eq!(range(part(&[4, 5, 3], &[30, 6, 2], 0)), None);
         assert_eq!(range(part(&[4], &[37], 0)), None);
         assert_eq!(range(part(&[8], &[1], 0)), None);
@@ -222,7 +220,7 @@ mod tests {
         assert!(are_apart(&columns(0, 3), &columns(3, 3), &whole));
         assert!(!are_apart(&columns(0, 4), &columns(3, 3), &whole));
         assert!(!are_apart(&columns(0, 3), &whole, &whole));
-        // A view that is no range may be anywhere.
+        // A view that is not a range may overlap anything.
         let diagonal = Layout { shape: Dims::from_slice(&[3]), strides: [7].as_slice().into(), offset: 0 };
         assert!(!are_apart(&columns(5, 1), &diagonal, &whole));
     }

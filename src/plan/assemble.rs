@@ -1,9 +1,9 @@
 //! The launch of a group: the program, and views over merged dimensions.
 //!
-//! Note [Known groups]. Loops of scripts submit the same work over other memory again and again, often over other
-//! shapes. So the programs of groups are kept, by words that describe the group, without shapes and strides; for the
-//! next group like it only the views are made. Chains are kept with their views. The words hold all that
-//! the results depend on.
+//! Note [Known groups]. Loops of scripts submit the same work repeatedly over different memory, often with different
+//! shapes. So the programs of groups are cached, keyed by words that describe a group without its shapes and strides;
+//! for a later group with the same words, only the views are made. Chains are cached with their views. The words
+//! contain everything that the results depend on.
 
 use super::aside::Hole;
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};
@@ -14,7 +14,7 @@ use foldhash::HashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// The most groups, and chains, whose launches are kept.
+/// Capacity of each cache: groups, and chains.
 const MOST_KNOWN: usize = 1024;
 
 /// The program cache.
@@ -31,7 +31,7 @@ pub(super) struct Programs {
     pub chains: Known<Option<Arc<Whole>>>,
 }
 
-/// What is kept of groups, by words that describe them.
+/// A cache keyed by words that describe groups.
 pub(super) struct Known<T> {
     all: HashMap<Box<[u64]>, T>,
     /// The words of the last request.
@@ -64,14 +64,14 @@ impl<T> Default for Known<T> {
 }
 
 impl<T: Clone> Known<T> {
-    /// Describes a group; gives what is kept of one like it.
+    /// Describes a group and looks up its entry.
     pub fn get(&mut self, describe: impl FnOnce(&mut Words)) -> Option<T> {
         self.words.0.clear();
         describe(&mut self.words);
         self.all.get(&self.words.0[..]).cloned()
     }
 
-    /// Keeps a result for groups like the one that was described last.
+    /// Stores the entry of the group that was described last.
     pub fn keep(&mut self, value: &T) {
         if self.all.len() >= MOST_KNOWN {
             self.all.clear();
@@ -82,7 +82,7 @@ impl<T: Clone> Known<T> {
 
 #[cfg(test)]
 impl super::Runtime {
-    /// The number of groups and chains whose launches are kept.
+    /// The number of cached groups and chains.
     pub(crate) fn known_groups(&self) -> usize {
         self.programs.groups.all.len() + self.programs.chains.all.len()
     }
@@ -109,7 +109,7 @@ impl Words {
         self.list(strides.iter().map(|&stride| stride as u64));
     }
 
-    /// Adds what a group computes: its registers.
+    /// Adds the registers of a group.
     fn program(&mut self, group: &FusedGroup) {
         self.list(group.map.sources.iter().map(|source| match *source {
             Source::Load { view, dtype } => u64::from(view) << 16 | (dtype as u64) << 2,
@@ -125,7 +125,7 @@ impl Words {
         }
     }
 
-    /// Adds what a group computes, its shape, and how its loads lie in memory.
+    /// Adds the registers of a group, its shape, and the layouts of its loads.
     pub fn group(&mut self, group: &FusedGroup) {
         self.list(group.shape.iter().map(|&extent| extent as u64));
         self.program(group);
@@ -146,8 +146,8 @@ impl Words {
 }
 
 impl Assembled {
-    /// The launch of a group, and the pieces to launch in its place if it leaves something out. `places` are the
-    /// addresses of its views: of the loads, the live nodes, and the results of the reduction.
+    /// The launch of a group, and the pieces to launch instead if the group has a hole. `places` are the addresses of
+    /// its views: of the loads, the live nodes, and the results of the reduction.
     pub fn launch(&self, live: Live<'_>, places: &[Ptr]) -> (Launch, Vec<Launch>) {
         let Live { group, nodes, reduce } = live;
         let mut launch = Launch {
@@ -185,7 +185,7 @@ impl Assembled {
 }
 
 impl<'a> Live<'a> {
-    /// What the group leaves out, if only the node that would compute it is live.
+    /// The group's hole, if the node that would compute it is the only live one.
     fn hole(&self) -> Option<&'a Hole> {
         let is_only =
             |hole: &&Hole| matches!(self.nodes, [node] if std::ptr::eq(*node, &self.group.nodes[hole.node]));
@@ -379,7 +379,7 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     let Launch { shape, views, reduced, .. } = launch;
     let (rank, reduces) = (shape.len(), *reduced > 0);
-    // The number of new dimensions, which take the places of old ones; the number of those that are kept; whether a
+    // New dimensions overwrite old ones in place. Their number; how many of them belong to the first `kept`; whether a
     // view wraps in the last one.
     let (mut count, mut outer, mut wrapped) = (0, 0, false);
     for d in 0..rank {

@@ -2,11 +2,11 @@
 //!
 //! Note [Batches]. A loop over tensors of different shapes, such as that of an optimiser over parameters, closes a
 //! group per tensor. Closed elementwise groups may wait as a chain without reductions. When the queue is flushed,
-//! groups with equal programs and numbers that do not depend on each other become one launch
-//! ([`Maps`]). Like the groups of other chains, they could be launched one by one, in order.
+//! groups with equal programs and numbers that do not depend on each other become one launch ([`Maps`]). As in other
+//! chains, launching them one by one, in order, is always correct.
 //!
-//! A group waits only if it does not hold the last reference to an operand, so that memory is freed as soon as
-//! without batches, and only while there are few programs, so that the device gets its work soon.
+//! A group waits only if it does not hold the last reference to an operand, so that batches do not delay frees, and
+//! only while the batch has few programs, so that the device does not idle.
 
 use super::Runtime;
 use super::flush::Ready;
@@ -26,29 +26,28 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The largest number of groups in a batch.
-const MOST: usize = 240;
+const MAX_GROUPS: usize = 240;
 
-/// The bytes of the largest number.
+/// Bytes of the largest scalar.
 const NUMBER: u64 = 16;
 
-/// The most programs of a batch.
-const KINDS: usize = 4;
+/// The largest number of programs in a batch.
+const MAX_PROGRAMS: usize = 4;
 
-/// The bytes that a batch may read and write: a launch of so many is worth its time, and the next one can be
-/// prepared while it runs.
-const ENOUGH: u64 = 256 << 20;
+/// The bytes that a batch may read and write. A launch of this size hides the preparation of the next one.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// What a queue knows of its batch.
+/// A queue's state of its batch.
 #[derive(Default)]
 pub(super) struct Waiting {
     /// The bytes that its groups move.
     bytes: u64,
     /// The first group of each program.
-    kinds: SmallVec<[usize; KINDS]>,
+    kinds: SmallVec<[usize; MAX_PROGRAMS]>,
 }
 
 impl Waiting {
-    /// Called when the first group has left.
+    /// Called when the first group has left the batch.
     pub(super) fn forget_kinds(&mut self) {
         self.kinds.clear();
     }
@@ -91,17 +90,18 @@ impl Queue {
             return false;
         }
         if self.chain.is_empty() {
-            return open.bytes() < ENOUGH && open.releases_nothing();
+            return open.bytes() < MAX_BYTES && open.releases_nothing();
         }
         let Waiting { bytes, kinds } = &self.waiting;
-        let fits = self.chain.len() < MOST && bytes.saturating_add(open.bytes()) < ENOUGH;
-        let known = || kinds.len() < KINDS || kinds.iter().any(|&kind| self.chain[kind].map == open.map);
+        let fits = self.chain.len() < MAX_GROUPS && bytes.saturating_add(open.bytes()) < MAX_BYTES;
+        let known =
+            || kinds.len() < MAX_PROGRAMS || kinds.iter().any(|&kind| self.chain[kind].map == open.map);
         fits && known() && open.releases_nothing()
     }
 }
 
 impl FusedGroup {
-    /// The bytes that it reads and writes, roughly.
+    /// Estimate of the bytes that it reads and writes.
     pub(super) fn bytes(&self) -> u64 {
         let count: u64 = self.shape.iter().fold(1, |n, &extent| n.saturating_mul(extent as u64));
         let results = self.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.dtype);
@@ -109,8 +109,8 @@ impl FusedGroup {
         count.saturating_mul(sizes.sum())
     }
 
-    /// True when something outside of the queue refers to everything that it reads, and no other library knows its
-    /// memory. An operand without memory is the result of a group that waits: only single numbers may be.
+    /// True when everything that the group reads has references outside the queue and is not shared with another
+    /// library. An operand without memory is the result of a waiting group; only scalars may be.
     fn releases_nothing(&self) -> bool {
         let is_foreign = |storage: &StorageRef| matches!(storage.memory(), Some(Memory::Foreign(_)));
         let results = || self.nodes.iter().filter_map(|node| node.storage.as_ref());
@@ -124,11 +124,11 @@ impl FusedGroup {
     }
 }
 
-/// What the groups of a batch access.
+/// The accesses of the groups of a batch.
 #[derive(Default)]
 struct Accesses {
     all: Vec<Accessed>,
-    /// The number of the last access of each storage.
+    /// The index of the last access of each storage.
     last: HashMap<usize, usize>,
 }
 
@@ -136,7 +136,7 @@ struct Accessed {
     bytes: Range<u64>,
     stage: usize,
     is_write: bool,
-    /// The number of the one before it, of the same storage.
+    /// The index of the previous access of the same storage.
     before: Option<usize>,
 }
 
@@ -180,7 +180,7 @@ fn bytes_of(shape: &[usize], view: &View) -> Range<u64> {
 struct Together<'b, 'g> {
     stage: usize,
     groups: SmallVec<[&'b Ready<'g>; 8]>,
-    /// What segments need; `None` for a group that is launched alone.
+    /// The common form of the segments; `None` for a group that is launched alone.
     form: Option<Form>,
 }
 

@@ -37,7 +37,7 @@ fn each(rt: &mut Runtime, dice: &mut Dice, shapes: &[Vec<usize>], dtype: Dtype) 
     all
 }
 
-/// Shapes like those of a network: matrices and vectors by turns, and neighbours of the same shape.
+/// Shapes like those of a network: alternating matrices and vectors, and neighbours of the same shape.
 fn shapes(count: usize) -> Vec<Vec<usize>> {
     let shape = |i: usize| match i % 6 {
         0 | 1 => vec![40 + i / 6],
@@ -47,7 +47,7 @@ fn shapes(count: usize) -> Vec<Vec<usize>> {
     (0..count).map(shape).collect()
 }
 
-/// What the runtime launches for some work.
+/// The launches that some work causes.
 fn launched(rt: &mut Runtime, work: impl FnOnce(&mut Runtime)) -> Vec<Launch> {
     rt.start_listing(false).unwrap();
     work(rt);
@@ -85,12 +85,12 @@ fn a_loop_over_many_tensors_is_few_launches() {
 }
 
 #[test]
-fn what_depends_on_each_other_is_launched_in_order() {
+fn dependent_groups_are_launched_in_order() {
     let mut rt = Runtime::new(emulated(), Settings::default());
     let shapes: Vec<Vec<usize>> = (0..6).map(|i| vec![10 + i]).collect();
     let all = each(&mut rt, &mut Dice(3), &shapes, Dtype::F32);
     let before: Vec<_> = all.iter().map(|t| rt.read(t).unwrap()).collect();
-    // Two programs by turns, the second of which needs the results of the first.
+    // Two alternating programs, the second of which needs the results of the first.
     let launches = launched(&mut rt, |rt| {
         for x in &all {
             scale(rt, x, 3.0);

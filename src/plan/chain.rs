@@ -18,7 +18,7 @@ use crate::kernel::ReduceFn;
 use crate::memory::Effort;
 
 /// The largest number of groups in a chain.
-const MOST: usize = 16;
+const MAX_GROUPS: usize = 16;
 
 /// A reduction's dimensions and its combining function.
 pub(super) type Reducing<'a> = Option<(&'a [usize], &'static ReduceFn)>;
@@ -113,7 +113,7 @@ impl Runtime {
         if open.reduce.is_none() && queue.rows().is_empty() {
             return Ok(reducing.is_none() && queue.may_wait());
         }
-        if queue.chain.len() + 1 >= MOST || open.uses_position() || !queue.holds(views) {
+        if queue.chain.len() + 1 >= MAX_GROUPS || open.uses_position() || !queue.holds(views) {
             return Ok(false);
         }
         if !queue.chain.is_empty() {

@@ -224,7 +224,7 @@ fn softmax_of(rt: &mut Runtime, x: &Tensor) -> Tensor {
 }
 
 #[test]
-fn a_softmax_and_a_norm_are_one_launch_that_stores_the_result_alone() {
+fn a_softmax_and_a_norm_are_one_launch_with_one_store() {
     let mut rt = Runtime::new(emulated(), Settings::default());
     let x = tensor(&mut rt, &mut Dice(1), &[64, 512], Dtype::F32, Cuda(0));
     let weight = tensor(&mut rt, &mut Dice(2), &[512], Dtype::F32, Cuda(0));
@@ -259,7 +259,7 @@ fn a_softmax_and_a_norm_are_one_launch_that_stores_the_result_alone() {
 }
 
 #[test]
-fn what_does_not_fit_is_launched_group_by_group() {
+fn chains_that_do_not_fit_are_launched_group_by_group() {
     let mut rt = Runtime::new(emulated(), Settings::default());
     // Columns, rows that are too long, the whole tensor: none of these fits one kernel.
     for (shape, dims) in [([64, 512], vec![0]), ([2, 20_000], vec![1]), ([200, 512], vec![0, 1])] {

@@ -104,7 +104,7 @@ static WRITES_OVERLAP: Code = Code {
     kind: ErrorKind::Value,
     title: "elements of the target share memory",
     page: "An in-place operation was asked to write a tensor in which several elements share one \
-           place in memory, as `expand` makes it. Which value would remain is undefined.\n\nCopy it \
+           place in memory, as `expand` makes it. The result would be undefined.\n\nCopy it \
            first: `x.clone()`.",
     example: "let x = zeros(1, 3).expand(2, 3)\nx.add_(1)",
 };
@@ -123,7 +123,7 @@ static DEPRECATED: Code = Code {
     id: "E0705",
     kind: ErrorKind::Value,
     title: "a deprecated name",
-    page: "The name works and will go on working; PyTorch has a newer one for the same. This is a \
+    page: "The name works and will keep working; PyTorch has a newer one for the same. This is a \
            warning, shown once per session.",
     example: "",
 };
@@ -132,7 +132,7 @@ static TOLD: Code = Code {
     id: "E0708",
     kind: ErrorKind::Value,
     title: "a warning of a script or a module",
-    page: "The script goes on. Scripts and modules give such warnings with `warn`, each text once per session.",
+    page: "The script continues. Scripts and modules warn with `warn`; each text is shown once per session.",
     example: "",
 };
 

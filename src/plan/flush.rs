@@ -36,7 +36,7 @@ pub(super) struct Prepared<'g> {
 /// The launch of a group.
 pub(super) struct Ready<'g> {
     pub launch: Launch,
-    /// The launches to make instead, if the group leaves out what later work overwrites.
+    /// The launches to make instead if the group has a hole.
     pub pieces: Vec<Launch>,
     /// The storage of each view: first those of the loads, then those of the results.
     pub storages: SmallVec<[&'g StorageRef; 8]>,
@@ -220,7 +220,7 @@ impl Runtime {
         prepared.failed.clone().and(done)
     }
 
-    /// Launches a group, in pieces if it leaves something out.
+    /// Launches a group, in pieces if it has a hole.
     pub(super) fn run_alone(
         &mut self,
         ready: &Ready<'_>,

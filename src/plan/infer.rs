@@ -20,7 +20,7 @@ pub enum MapArg<'a> {
     Position,
 }
 
-/// An elementwise function of operands, without a place for its result.
+/// An elementwise function and its operands, without a target.
 #[derive(Clone, Copy)]
 pub struct Elementwise<'a> {
     /// The operation, for errors and profiles.

@@ -12,7 +12,7 @@ use crate::stream::Stream;
 use std::sync::Arc;
 
 /// The largest number of launches kept.
-const MOST: usize = 1_000;
+const MAX_LAUNCHES: usize = 1_000;
 
 /// A launch.
 pub struct Listed {
@@ -41,7 +41,7 @@ pub struct Listing {
 
 impl Listing {
     pub(super) fn push(&mut self, stream: &Stream, launch: &Launch, name: &'static str, is_captured: bool) {
-        if self.launches.len() >= MOST {
+        if self.launches.len() >= MAX_LAUNCHES {
             self.dropped += 1;
             return;
         }

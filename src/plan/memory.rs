@@ -162,7 +162,7 @@ impl Runtime {
         })
     }
 
-    /// Releases memory to which only the records of its own writes refer; returns whether there was any.
+    /// Releases storages that only the records of their own writes refer to; returns whether there were any.
     pub fn release_records(&mut self) -> bool {
         let mut found = false;
         loop {

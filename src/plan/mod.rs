@@ -117,7 +117,7 @@ pub struct Runtime {
 
 /// Whether operations record how to compute gradients. The records are those of `ops::gradient`.
 pub struct Recording {
-    /// True once a tensor of this session has required gradients. Until then, operations look at nothing.
+    /// True once a tensor of this session has required gradients. Until then, operations skip all checks for gradients.
     pub used: bool,
     /// False inside `no_grad` and inside the code of an operation that is recorded as one.
     pub enabled: bool,
@@ -131,9 +131,9 @@ pub struct Recording {
     pub log: Option<Vec<Arc<dyn std::any::Any + Send + Sync>>>,
     /// Storages that hold a recorded write.
     pub written: Vec<crate::tensor::WeakStorage>,
-    /// How many of them cause the next search for those that nothing can reach.
+    /// The number of them that triggers the next search for unreachable ones.
     pub search_at: usize,
-    /// Records that hold a gradient with a record of its own, which may lead back to them.
+    /// Records that hold a gradient with its own record, which may refer back to them.
     pub circular: Vec<std::sync::Weak<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -184,7 +184,7 @@ impl Runtime {
         &self.machine
     }
 
-    /// Begins a call of the script: what is submitted from now on belongs to it.
+    /// Begins a call of the script; work submitted from now on belongs to it.
     #[inline]
     pub fn enter(&mut self, span: Span) {
         self.span = span;

@@ -52,7 +52,7 @@ struct Spare {
     instrs: Vec<Instr>,
 }
 
-/// The most groups whose buffers are kept.
+/// Maximum number of groups whose buffers are kept.
 const MOST_SPARE: usize = 16;
 
 /// A program under construction.
@@ -66,7 +66,7 @@ pub(super) struct FusedGroup {
     pub reduce: Option<PendingReduce>,
     /// It runs before the open group although it is newer; see `aside`.
     pub is_aside: bool,
-    /// What need not be computed; set when the group leaves its queue.
+    /// Elements that need not be computed; set when the group leaves its queue.
     pub hole: Option<Hole>,
     pub rounds: Rounds,
 }
@@ -79,7 +79,7 @@ pub(super) struct Load {
     pub layout: Layout,
     /// Its strides over the group's shape.
     pub strides: Strides,
-    /// How it is turned; then its shape is the group's.
+    /// Set for a turned load, whose shape is the group's.
     pub turns: Option<Box<[Turn]>>,
     pub dtype: Dtype,
     pub reg: u16,
@@ -195,7 +195,7 @@ impl Queue {
         group
     }
 
-    /// Numbers the results of all groups again after some have left.
+    /// Renumbers the results of all groups after some have left.
     pub(super) fn renumber(&self, at: usize) {
         let generation = self.generation;
         for (part, group) in self.groups().enumerate() {

@@ -87,7 +87,7 @@ impl Runtime {
         ticket(&self.quota.tensors, self.quota.limits.tensors, "tensors")
     }
 
-    /// A ticket for a record of an operation, which counts as a tensor; `None` without a limit.
+    /// A ticket for an operation's gradient record, which counts as a tensor; `None` without a limit.
     pub(crate) fn record_ticket(&self) -> Option<Arc<()>> {
         self.quota.limits.tensors.map(|_| self.quota.tensors.clone())
     }

@@ -1,4 +1,5 @@
-//! Elementwise work that is submitted again with other tensors: a loop over tensors runs its operations once.
+//! Templates: elementwise work of one loop iteration that is submitted again for other tensors, without running its
+//! operations.
 
 use super::Runtime;
 use super::queue::{FusedGroup, Load, Node};
@@ -11,7 +12,7 @@ use crate::stream::races::Access;
 use crate::tensor::{Storage, Tensor};
 use smallvec::SmallVec;
 
-/// The place in a queue where work begins that may be repeated.
+/// The position in a queue where the work of a template begins.
 pub struct Begun {
     queue: usize,
     generation: u32,
@@ -35,7 +36,7 @@ pub struct Template {
 enum Operand {
     /// The tensor with this number.
     Own(usize),
-    /// A value that is the same each time.
+    /// A value that is the same in every iteration.
     Shared(Box<Load>),
 }
 
@@ -60,7 +61,7 @@ fn are_alike(tensors: &[Tensor]) -> bool {
 }
 
 impl Runtime {
-    /// Called before work on tensors of a device that may be repeated: what follows is a group of its own.
+    /// Called before work that may become a template, so that it starts a new group.
     pub fn begin_template(&mut self, device: DeviceId) -> Result<Begun> {
         let at = self.place(device)?.queue;
         self.begin_group(at)?;
@@ -69,9 +70,9 @@ impl Runtime {
         Ok(Begun { queue: at, generation, groups, shapes_read: self.shapes_read })
     }
 
-    /// The work on tensors since `begun`; `None` unless it is one group of elementwise work that writes only these
-    /// tensors, reads only them and values without dimensions, and would be the same for other shapes: to transpose a
-    /// vector or to roll a single element leaves no trace in the group.
+    /// The work on tensors since `begun`. `None` unless it is one elementwise group that writes only these tensors,
+    /// reads only them and 0-d values, and does not depend on the shape. (The group alone cannot show that: transposing
+    /// a vector or rolling a single element adds nothing to it.)
     pub fn template(&self, begun: &Begun, tensors: &[Tensor]) -> Option<Template> {
         let queue = &self.queues[begun.queue];
         let group = queue.group.as_deref()?;
@@ -119,8 +120,8 @@ impl Runtime {
         })
     }
 
-    /// Submits the work of a template with these tensors. Returns the numbers of the tensors that it writes; `None`
-    /// if it does not fit them, and nothing is submitted.
+    /// Submits the work of a template for these tensors. Returns the indices of the tensors that it writes; `None`,
+    /// with nothing submitted, if the template does not fit them.
     pub fn repeat<'t>(
         &mut self,
         template: &'t Template,

@@ -74,7 +74,7 @@ impl Queue {
             instrs += size.instrs;
             nodes += size.nodes;
         }
-        // Most views of a chain are between its groups.
+        // Most views of a chain connect its groups.
         let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
         fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
     }

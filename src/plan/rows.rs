@@ -114,11 +114,11 @@ fn result_at(
     Some((storage, Some(node.layout(storage)), node.name, node.span()))
 }
 
-/// Adds what the launch of a chain depends on, memory and numbers apart: the groups, which of their operands are the
-/// same, and which results are needed.
+/// Adds everything that the launch of a chain depends on, except addresses and scalars: the groups, which operands are
+/// the same, and which results are needed.
 fn describe(groups: &[FusedGroup], words: &mut Words) {
-    // The storages, each with the number of references that the groups hold and the offset of its first view: what a chain
-    // computes depends on how far views of a storage lie apart, not on where they are.
+    // The storages, each with the number of references that the groups hold and the offset of its first view: the
+    // launch depends on the distances between views of a storage, not on their addresses.
     let mut storages: SmallVec<[(&StorageRef, usize, usize); 32]> = SmallVec::new();
     fn number<'g>(
         storages: &mut SmallVec<[(&'g StorageRef, usize, usize); 32]>,

@@ -297,7 +297,7 @@ impl Runtime {
                 races = self.ask(at, &touches, site);
             }
         }
-        // A stream that one of them waits for may have made the access.
+        // The access may be by a stream that one of these waits for.
         for other in streams {
             if !races.is_empty() {
                 self.wait_stream(&stream, other)?;

@@ -14,10 +14,9 @@ use crate::kernel::{Ptr, View};
 use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 
-/// The most boxes without wrapping views into which a launch may fall apart; see `boxes` of elementwise
-/// programs.
+/// The largest number of boxes without wrapping views that a launch is split into; see `kinds/map/boxes.rs`.
 const MOST_BOXES: usize = 64;
-/// The most dimensions of all turned loads of a group together: each takes space in a kernel's parameter.
+/// The largest total number of dimensions of a group's turned loads: each takes space in the kernel's parameter.
 const MOST_DIMS: usize = 64;
 
 /// How a dimension of an operand is read: coordinate `c` is element `first + c`, or `first - c`, modulo the
@@ -41,18 +40,18 @@ impl Turn {
         Turn { first: extent.saturating_sub(1), back: extent > 1 }
     }
 
-    /// This turn of what `inner` has turned.
+    /// The turn equal to `inner` followed by this one.
     pub fn after(self, inner: Turn, extent: usize) -> Turn {
         let moved = if inner.back { extent - self.first } else { self.first };
         Turn { first: (inner.first + moved) % extent.max(1), back: self.back != inner.back }
     }
 
-    /// Distinct for turns of a dimension.
+    /// A word that identifies the turn.
     pub(super) fn word(self) -> u64 {
         (self.first as u64) << 1 | u64::from(self.back)
     }
 
-    /// The coordinate from which elements come from the other end; the extent if there is none.
+    /// The first coordinate whose element comes from the other end; the extent if there is none.
     fn wrap(self, extent: usize) -> usize {
         if self.back { self.first + 1 } else { extent - self.first }
     }
@@ -129,7 +128,7 @@ impl Runtime {
                 Turned { storage: load.storage.clone(), layout: load.layout.clone(), turns }
             }
             None => {
-                // The neighbours of an element must be in memory.
+                // A turned load reads other elements, so the operand must be in memory.
                 if let Some(pending) = x.storage().pending() {
                     self.flush_queue(usize::from(pending.queue))?;
                 }
@@ -164,7 +163,7 @@ impl Runtime {
         let node = group.nodes.get(queue.open_node(pending)?)?;
         let is_copy = node.dtype == x.dtype() && node.layout(node.storage.as_ref()?) == x.layout();
         let load = group.loads.iter().find(|load| is_copy && load.reg == node.reg)?;
-        // What this group writes has another value in memory.
+        // Memory does not yet hold what this group writes.
         (load.layout.shape == group.shape && load.storage.pending().is_none()).then_some(load)
     }
 }
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_compose_as_the_orders_they_stand_for() {
+    fn turns_compose_like_their_index_maps() {
         let order = |turn: Turn, n: usize| -> Vec<usize> {
             let at = |c: usize| if turn.back { turn.first + n - c } else { turn.first + c };
             (0..n).map(|c| at(c) % n).collect()

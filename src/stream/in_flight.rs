@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_and_loses_what_was_not_waited_for() {
+    fn a_failure_names_and_loses_work_not_waited_for() {
         let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
         let machine = Machine::open(&config).unwrap();
         let device = machine.device(DeviceId::Cuda(0)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_forgotten_is_lost_all_the_same() {
+    fn the_table_of_launches_is_bounded_and_forgotten_launches_are_lost() {
         let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
         let machine = Machine::open(&config).unwrap();
         let stream = machine.device(DeviceId::Cuda(0)).unwrap().default_stream().clone();

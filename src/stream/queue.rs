@@ -33,12 +33,12 @@ pub struct Stream {
     passing: Passing,
 }
 
-/// What a stream has waited for: per stream of its device, by number, the last epoch that is over when its next work
-/// begins.
+/// What a stream has waited for: for each stream of its device, by number, the last epoch that is complete before its
+/// next work begins.
 #[derive(Default)]
 struct After {
     epochs: Mutex<Vec<u64>>,
-    /// How often there was something new.
+    /// Number of changes.
     changes: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl Stream {
         other.device == self.device && is()
     }
 
-    /// How often [`Stream::comes_after`] had something new.
+    /// Number of calls of [`Stream::comes_after`] that changed something.
     pub(crate) fn waits(&self) -> u64 {
         self.after.changes.load(Ordering::Relaxed)
     }

@@ -149,7 +149,7 @@ pub static PARAM_ORDER: Code = code(
 /// `a in b == c`
 pub static CHAINED_MEMBERSHIP: Code = code(
     "E0115",
-    "`in` beside another comparison",
+    "`in` chained with another comparison",
     "`a < b < c` compares each value with the next one. `in` does not chain, because `x in list == true` would \
      compare the list. Write parentheses, or `and`.",
     "let found = 1 in [1, 2] == true",

@@ -16,7 +16,7 @@ fn report(text: &str) -> String {
 /// `wrong.txt` contains programs, each followed by its report. After changing messages, run the test with
 /// `BLESS=1` and read the difference.
 #[test]
-fn wrong_programs_get_the_words_of_the_table() {
+fn wrong_programs_get_the_messages_of_the_table() {
     let (mut table, mut failures) = (String::new(), Vec::new());
     for entry in include_str!("wrong.txt").split_terminator("\n---\n") {
         let at = entry.find("\n=> ").unwrap_or(entry.len());
@@ -107,7 +107,7 @@ fn a_text_that_only_ends_too_early_is_incomplete() {
 }
 
 #[test]
-fn what_is_right_around_an_error_stays_in_the_tree() {
+fn the_tree_keeps_valid_code_around_an_error() {
     let parsed = parse(1, "let a = 1\nfn f() {\n  let b = * 2\n  b\n}\nlet c = ) 3\nlet d = 4");
     let lines = sexpr::block_lines(&parsed.block);
     assert_eq!(lines, "(let a 1)\n(fn f [] (do ERROR b))\n(let c 3)\n(let d 4)");

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_reported() {
+    fn unreadable_programs_are_reported() {
         assert!(format(0, "let = 1\nlet y 2").is_err());
     }
 }

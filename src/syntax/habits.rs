@@ -235,7 +235,7 @@ fn annotation(p: &Unexpected<'_>) -> Option<Advice> {
     let head = p.head_kind();
     let function = head == Some(T::Fn) || matches!(p.text_at(p.head), "def" | "func" | "fun" | "function");
     if p.kind(0) == Some(T::Colon) && p.kind(1) == Some(T::Eq) {
-        return p.advice(0, "`:=` is written in two steps", "write `let x = ...` on a line of its own");
+        return p.advice(0, "`:=` is written in two steps", "write `let x = ...` on a separate line");
     }
     let colon = p.kind(0) == Some(T::Colon);
     if colon && (head == Some(T::Let) || (function && p.bracket() == Some(T::LParen))) {

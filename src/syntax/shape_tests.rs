@@ -18,7 +18,7 @@ fn shapes(table: &[(&str, &str)]) {
 }
 
 #[test]
-fn operators_bind_as_section_5_says() {
+fn operators_bind_by_their_precedence() {
     shapes(&[
         ("a or b and not c", "(or a (and b (Not c)))"),
         ("not a == b", "(Not (Eq a b))"),
@@ -145,7 +145,7 @@ fn indices_take_ranges_and_steps() {
 }
 
 #[test]
-fn statements_have_their_shapes() {
+fn statements_parse_to_their_trees() {
     shapes(&[
         ("let (a, b) = e", "(let (tuple a b) e)"),
         ("let (w, b = bias, ..r) = rec", "(let (record w b=bias ..r@2) rec)"),

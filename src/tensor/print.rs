@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_decides_nothing() {
+    fn infinities_and_nan_do_not_affect_the_number_format() {
         let (nan, inf) = (f32::NAN, f32::INFINITY);
         assert_eq!(f32s(&[3], &[1.0, nan, inf]), "tensor([1., nan, inf])");
         assert_eq!(f32s(&[2], &[-inf, 0.5]), "tensor([  -inf, 0.5000])");

@@ -66,8 +66,8 @@ impl Memory {
         }
     }
 
-    /// Records that others will queue work on a stream that uses the memory. It is not reused before the stream has passed
-    /// what it has queued when the memory is dropped.
+    /// Records that other code will queue work on a stream that uses the memory. After the drop, the memory is not
+    /// reused before the stream has completed everything queued by then.
     pub fn lent_to(&self, stream: &Arc<Stream>) {
         match self {
             Memory::Block(block) => block.lent_to(stream),

@@ -38,14 +38,14 @@ pub struct Mark {
 pub struct Family {
     /// The number of recorded writes.
     pub writes: u64,
-    /// The node that computed the memory before the first recorded write, and the layout in which it did.
+    /// The node that computed the memory before the first recorded write, and the layout of its result.
     pub origin: Option<(Weak<dyn Any + Send + Sync>, u32, Layout)>,
     /// The node of the last recorded write, and the layout of its result.
     pub current: Option<(Edge, Layout)>,
 }
 
 impl Family {
-    /// The node that computed the memory, and the layout in which it did.
+    /// The node that computed the memory, and the layout of its result.
     pub fn base(&self) -> Option<(Edge, Layout)> {
         if self.current.is_some() || self.writes > 0 {
             return self.current.clone();
@@ -90,7 +90,7 @@ impl Tensor {
         self.track()?.resting.lock().clone()
     }
 
-    /// Sets what [`Tensor::resting`] gives.
+    /// Sets the value of [`Tensor::resting`].
     pub(crate) fn set_resting(&self, edge: Option<Edge>) {
         *self.0.tracked().resting.lock() = edge;
     }
@@ -122,8 +122,8 @@ impl Tensor {
         track.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a reference that a node keeps for its rule. A view is kept as an object of its own, so that each
-    /// kept reference is one holder of the storage.
+    /// Counts a reference that a node keeps for its rule. A view is kept as a new object, so that each kept reference
+    /// is one holder of the storage.
     pub(crate) fn kept(&self) -> Tensor {
         if self.0.first().kept.fetch_add(1, Ordering::Relaxed) == 0 {
             let storage = self.storage();
@@ -147,8 +147,8 @@ impl Tensor {
 }
 
 impl StorageRef {
-    /// If only nodes refer to the storage, gives the records that it holds, which then can reach nothing but
-    /// themselves: those of the last write and of its first tensor.
+    /// If only nodes refer to the storage, gives the records that it holds, which are then unreachable: those of the
+    /// last write and of its first tensor.
     pub(crate) fn unreachable_records(&self) -> Option<[Option<Edge>; 3]> {
         // This reference is one more holder.
         if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {

@@ -40,7 +40,7 @@ type DropQueue = Vec<Box<dyn Iterator<Item = Value>>>;
 /// Drops nested deeper than this are deferred.
 const DROP_DEPTH: u32 = 48;
 /// Fewer live bytes than this start no collection.
-const FEW: usize = 16 << 20;
+const MIN_BYTES: usize = 16 << 20;
 /// Charges of at least this size are compared with the system's free memory.
 const LARGE: usize = 4 << 20;
 /// Bytes kept free for uncharged memory: the program's own work, and allocator rounding.
@@ -62,7 +62,12 @@ pub(super) struct Account {
 impl Account {
     /// The account with this limit, ready for [`enter`].
     pub(super) fn limited(self, limit: usize) -> Account {
-        Account { limit, grown: self.grown.max(FEW), holder: Some(reclaim::Holder { give, charge }), ..self }
+        Account {
+            limit,
+            grown: self.grown.max(MIN_BYTES),
+            holder: Some(reclaim::Holder { give, charge }),
+            ..self
+        }
     }
 }
 
@@ -234,7 +239,7 @@ fn short(bytes: usize) -> Result<()> {
     if needed(bytes) > GROWN.get().min(limit) {
         collected = true;
         collect();
-        GROWN.set(needed(bytes).saturating_mul(2).max(FEW));
+        GROWN.set(needed(bytes).saturating_mul(2).max(MIN_BYTES));
     }
     let wanted = needed(bytes);
     if wanted > limit {
@@ -249,7 +254,7 @@ fn short(bytes: usize) -> Result<()> {
     if left < least {
         let left = usize::try_from(left.saturating_sub(RESERVE)).unwrap_or(usize::MAX);
         return Err(error::host_memory(bytes, left)
-            .help("the system gives no more memory to this process (`ulimit -v`, a control group)"));
+            .help("the system refuses this process more memory (`ulimit -v`, a control group)"));
     }
     // Values take more than is charged for them, and a growing buffer exists twice while it moves.
     let spare = usize::try_from((left - least) / 8).unwrap_or(usize::MAX);
@@ -300,10 +305,10 @@ pub(super) fn settle() {
 /// Drops values, checking periodically whether to end; returns false when some are left.
 fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
     /// Values between two checks.
-    const SOME: usize = 1024;
+    const VALUES_PER_CHECK: usize = 1024;
     loop {
-        let count = values.by_ref().take(SOME).map(drop).count();
-        if count < SOME {
+        let count = values.by_ref().take(VALUES_PER_CHECK).map(drop).count();
+        if count < VALUES_PER_CHECK {
             return true;
         }
         if stop::is_due(count) && stop::asked().is_some() {
@@ -328,8 +333,8 @@ fn is_hurried() -> bool {
 /// [`drop_later`] for a long vector whose values may all be plain.
 pub(super) fn drop_vec_later(values: Vec<Value>) {
     /// Number of values checked first.
-    const FEW: usize = 1024;
-    if values.len() > FEW || values.iter().any(|v| !v.is_plain()) {
+    const CHECKED: usize = 1024;
+    if values.len() > CHECKED || values.iter().any(|v| !v.is_plain()) {
         drop_later(values.into_iter());
     }
 }

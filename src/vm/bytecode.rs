@@ -170,7 +170,7 @@ pub enum Op {
         a: u16,
         offset: i32,
     },
-    /// Checks the result of a comparison in a chain, which is no tensor.
+    /// Checks the result of a comparison in a chain: it must not be a tensor.
     Chained {
         a: u16,
     },

@@ -7,7 +7,7 @@ use super::value::Value;
 use foldhash::HashMap;
 use std::sync::{Arc, Weak};
 
-/// A number that stands for a value while it is alive.
+/// A number that represents a value while it is alive.
 pub type Ticket = Arc<u64>;
 
 /// The values, by ticket.
@@ -15,7 +15,7 @@ pub type Ticket = Arc<u64>;
 pub struct Callbacks {
     next: u64,
     entries: HashMap<u64, (Weak<u64>, Value)>,
-    /// How many entries cause the next search for released tickets.
+    /// The number of entries that triggers the next search for released tickets.
     search_at: usize,
 }
 

@@ -16,7 +16,7 @@ const DEPTH: u32 = 200;
 /// another tensor of one element if `==` is true, which reads it.
 ///
 /// # Errors
-/// E0327 for a number or tensor beside a tensor of several elements.
+/// E0327 for a number or tensor compared with a tensor of several elements.
 pub fn equal(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
     if let Some(order) = number_order(left, right) {
         return Ok(order == Some(Ordering::Equal));

@@ -23,9 +23,9 @@ use super::value::Value;
 use crate::base::stop;
 
 /// Fewer candidates than this start no collection.
-const FEW: usize = 1 << 12;
-/// Values visited between two looks at whether the machine has been told to end.
-const SOME: usize = 1 << 10;
+const MIN_CANDIDATES: usize = 1 << 12;
+/// Values visited between two checks of whether the machine must stop.
+const VALUES_PER_CHECK: usize = 1 << 10;
 
 /// Whether a container is registered.
 #[derive(Default)]
@@ -96,7 +96,7 @@ pub(super) struct Suspects {
 
 impl Default for Suspects {
     fn default() -> Suspects {
-        Suspects { noted: Vec::new(), limit: FEW, visited: 0 }
+        Suspects { noted: Vec::new(), limit: MIN_CANDIDATES, visited: 0 }
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn collect() -> usize {
     SUSPECTS.with_borrow_mut(|own| {
         if sorted.is_some() {
             // The next collection starts only after a proportional number of registrations.
-            own.limit = (2 * kept.len()).max(visited).max(FEW);
+            own.limit = (2 * kept.len()).max(visited).max(MIN_CANDIDATES);
             own.visited = visited;
             own.noted.append(&mut kept);
         } else {
@@ -263,10 +263,10 @@ impl Graph {
         }
     }
 
-    /// Which of all that is reachable from the registered containers is unreachable from outside; `None` when the machine
-    /// has been told to end meanwhile.
+    /// Marks the values reachable from the registered containers that are unreachable from outside; `None` if the
+    /// machine must stop.
     fn garbage(&mut self, noted: &[Noted]) -> Option<Vec<bool>> {
-        for some in noted.chunks(SOME) {
+        for some in noted.chunks(VALUES_PER_CHECK) {
             for value in some.iter().filter_map(Noted::value) {
                 self.add(&value);
             }
@@ -318,12 +318,12 @@ fn identity(value: &Value) -> Option<(*const (), usize)> {
     }
 }
 
-/// Calls a function with every value that `value` refers to. A container that is being changed is skipped:
-/// its references are not counted, so its contents are not taken for garbage. `None` when the machine has been told to end:
-/// one container may be as large as all memory.
+/// Calls a function with every value that `value` refers to. A container that is being changed is skipped: its
+/// references are not counted, so its contents are not taken for garbage. `None` if the machine must stop: a single
+/// container may be arbitrarily large.
 fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
     let mut all = |items: &[Value]| {
-        items.chunks(SOME).try_for_each(|some| {
+        items.chunks(VALUES_PER_CHECK).try_for_each(|some| {
             some.iter().for_each(&mut *met);
             goes_on(some.len())
         })
@@ -345,13 +345,12 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
     goes_on(1)
 }
 
-/// Counts visited values; `None` when the machine has been told to end.
+/// Counts visited values; `None` if the machine must stop.
 fn goes_on(count: usize) -> Option<()> {
     (!stop::is_due(count) || stop::asked().is_none()).then_some(())
 }
 
-/// The values of containers that were taken apart: those of lists and dicts as they lie, since copying them would take as
-/// much memory again.
+/// The values of dismantled containers. Lists and dicts keep their buffers, because copies would double the memory.
 #[derive(Default)]
 struct Taken {
     parts: Vec<Vec<Value>>,
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_itself_goes_and_what_is_in_use_stays() {
+    fn self_containing_lists_are_collected_and_live_values_kept() {
         alone(|| {
             let (own, used) = (list(vec![Value::Int(1)]), list(vec![]));
             own.push(Value::List(own.clone())).unwrap();
@@ -441,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_garbage_holds_goes_and_what_is_held_elsewhere_too_stays() {
+    fn values_held_only_by_garbage_are_dropped() {
         alone(|| {
             let (a, b, kept) = (list(vec![]), Dict::empty(), list(vec![Value::Int(7)]));
             b.insert(Key::new(&Value::str("a")).unwrap(), Value::List(a.clone())).unwrap();
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_read_or_changed_stays() {
+    fn borrowed_containers_are_not_collected() {
         alone(|| {
             let (outer, inner) = (list(vec![]), list(vec![]));
             inner.push(Value::List(outer.clone())).unwrap();
@@ -483,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn random_graphs_lose_exactly_what_cannot_be_reached() {
+    fn random_graphs_lose_exactly_the_unreachable_values() {
         let mut seed = 0x1234_5678_9abc_def1_u64;
         let mut draw = |n: usize| {
             seed ^= seed << 13;

@@ -44,7 +44,7 @@ pub fn argument_extra(function: &str, taken: usize, given: usize, signature: &st
         .label(Place::Arguments(taken, given), too_many)
         .help(match crate::check::foreign::by_name(signature) {
             Some(name) => format!("it is called as `{function}{signature}`; write `{name}=...` by name"),
-            // `nn.relu` in place of `nn.relu()`.
+            // `nn.relu` where `nn.relu()` is meant.
             None if signature == "()" && crate::ops::table::find(function).is_some() => {
                 format!("it is called as `{function}()`, which makes a layer: in `nn.sequential` write `nn.{function}()`")
             }
@@ -135,7 +135,7 @@ pub fn not_iterable(found: &str) -> Error {
     })
 }
 
-/// A container that was changed by what goes through it.
+/// A container that was changed during its iteration.
 #[cold]
 pub fn changed(what: &str, help: &str) -> Error {
     Error::new(&CHANGED, what).operand(0, "this container").help(help)
@@ -232,7 +232,7 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
             let help = match (wanted < found, *rest) {
                 (true, _) => "take the others with `..rest`, or leave them out with `..`",
                 (false, false) => "bind fewer names, or give more elements",
-                (false, true) => "bind fewer names beside the rest, or give more elements",
+                (false, true) => "bind fewer names besides the rest, or give more elements",
             };
             (
                 format!("{least}{} for {}", counted(*wanted, "name"), counted(*found, "element")),

@@ -7,7 +7,7 @@ use super::{Vm, charge, error};
 use crate::base::Result;
 
 /// Maximum width, and maximum number of digits of a precision.
-const MOST: usize = 100_000;
+const MAX_WIDTH: usize = 100_000;
 
 /// A parsed format.
 #[derive(Clone, Copy, Default, Debug)]
@@ -102,8 +102,8 @@ fn parse(spec: &str) -> Result<Spec> {
         let mut value = 0usize;
         while let Some(digit) = peek(*at).and_then(|c| c.to_digit(10)) {
             value = value * 10 + digit as usize;
-            if value > MOST {
-                return Err(error::format_spec(spec, format!("no more than {MOST} characters")));
+            if value > MAX_WIDTH {
+                return Err(error::format_spec(spec, format!("no more than {MAX_WIDTH} characters")));
             }
             *at += 1;
         }

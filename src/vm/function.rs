@@ -76,7 +76,7 @@ impl Proto {
         self.consts.iter().any(dtype) || self.names(|name| ["autocast", "half"].contains(&name)) || inner()
     }
 
-    /// Whether the name of a native or method in this code is like that.
+    /// Whether this code names a native or method that satisfies the predicate.
     fn names(&self, like: impl Fn(&str) -> bool) -> bool {
         let mut calls = self.shapes.calls.iter().filter_map(|call| call.method.as_deref());
         let mut methods = self.shapes.methods.iter().map(|site| &*site.name);

@@ -60,8 +60,8 @@ impl Vm {
         self.names_in(&self.globals.main)
     }
 
-    /// What the variables that a function refers to hold: those that it captured, and global ones that its code or
-    /// that of a function inside it names.
+    /// The values of the variables that a function refers to: captured ones, and globals named in its code or in
+    /// functions inside it.
     pub fn variables_of(&self, closure: &Closure) -> Vec<Value> {
         let mut found: Vec<Value> = closure.captures.iter().map(|cell| cell.get()).collect();
         let mut protos = vec![&closure.proto];

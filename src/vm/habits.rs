@@ -1,5 +1,5 @@
-//! What users of PyTorch and Python write by habit: what of it is taken, and what is refused because it would do
-//! something else without a word.
+//! Habits from PyTorch and Python: which ones are accepted, and which are rejected because they would silently do
+//! something else.
 
 use super::function::Native;
 use super::run::arith::symbol;
@@ -12,7 +12,7 @@ use crate::plan::Runtime;
 use crate::syntax::ast::Binary;
 use crate::tensor::Tensor;
 
-/// The dtype that the function `int` or `float` stands for, as in PyTorch.
+/// The dtype that the function `int` or `float` represents, as in PyTorch.
 pub(super) fn dtype_of(native: &Native) -> Option<Dtype> {
     match &*native.name {
         "int" => Some(Dtype::I64),
@@ -37,7 +37,7 @@ pub(super) fn keep_digits(target: &Tensor, value: &Tensor) -> Result<()> {
     }
 }
 
-/// Refuses the left operand of `op=` if it is a leaf that has a gradient.
+/// Rejects the left operand of `op=` if it is a leaf that has a gradient.
 pub(super) fn keep_parameter(rt: &mut Runtime, op: Binary, tensor: &Tensor) -> Result<()> {
     let trained = gradient::requires_gradient(rt, tensor) && gradient::is_leaf(rt, tensor);
     if !trained || gradient::gradient_of(rt, tensor).is_none() {

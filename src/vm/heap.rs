@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_charged_and_given_back() {
+    fn list_growth_is_charged_and_released() {
         let before = live_bytes();
         let list = Rc::new(List::new(vec![]));
         (0..1000).for_each(|i| list.push(Value::Int(i)).unwrap());

@@ -117,7 +117,7 @@ pub struct Vm {
     pub input: Input,
     /// Script values that records of gradients refer to.
     pub callbacks: Callbacks,
-    /// What is called at the end of the backward pass that runs; `None` while none runs.
+    /// Callbacks for the end of the running backward pass; `None` if none runs.
     pub pass_ends: Option<Vec<Value>>,
     /// How tensors print.
     pub print_options: PrintOptions,

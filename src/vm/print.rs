@@ -155,20 +155,20 @@ impl Vm {
     }
 }
 
-/// Columns beyond which lines are not indented.
-const FARTHEST: usize = 200;
+/// Lines that start beyond this column are not indented.
+const MAX_INDENT: usize = 200;
 
-/// The spaces that put a line below the end of the text. Far to the right there are none: in a list of many tensors each
-/// would be indented farther than the one before, and the text would grow with the square of their number.
+/// The spaces that align a line with the end of the text. None beyond [`MAX_INDENT`]: in a list of many tensors, each
+/// would be indented farther than the one before, and the text would grow quadratically.
 fn indent_of(text: &str) -> String {
-    let tail = &text.as_bytes()[text.len().saturating_sub(4 * FARTHEST)..];
+    let tail = &text.as_bytes()[text.len().saturating_sub(4 * MAX_INDENT)..];
     let line = match tail.iter().rposition(|&byte| byte == b'\n') {
         Some(at) => &tail[at + 1..],
         None => tail,
     };
     // Bytes that begin a character.
     let column = line.iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
-    if column > FARTHEST { String::new() } else { " ".repeat(column) }
+    if column > MAX_INDENT { String::new() } else { " ".repeat(column) }
 }
 
 fn separate(index: usize, text: &mut String) {

@@ -17,10 +17,10 @@ use super::value::Value;
 use crate::base::{Result, stop};
 use crate::driver::error::stopped;
 
-/// Entries between two looks at whether the machine has been told to end.
-const SOME: usize = 1 << 14;
+/// Entries between two checks of whether the machine must stop.
+const ENTRIES_PER_CHECK: usize = 1 << 14;
 /// Up to this many entries are searched linearly.
-const FEW: usize = 8;
+const MAX_UNINDEXED: usize = 8;
 
 /// The entries of a dict.
 ///
@@ -38,7 +38,7 @@ pub struct Table {
 
 #[derive(Default)]
 enum Index {
-    /// At most [`FEW`] entries.
+    /// At most [`MAX_UNINDEXED`] entries.
     #[default]
     Few,
     /// Position plus one, indexed by the int that a key equals.
@@ -185,7 +185,7 @@ impl Table {
     /// Sets the value of a key and returns the old one. An existing key is kept.
     ///
     /// # Errors
-    /// The machine has been told to end while a large index grew; then nothing has changed.
+    /// If the machine must stop while a large index grows; then nothing has changed.
     pub fn insert(&mut self, key: Key, value: Value) -> Result<Option<Value>> {
         if let Some(slot) = self.get_mut(key.value()) {
             return Ok(Some(std::mem::replace(slot, value)));
@@ -279,7 +279,7 @@ impl Table {
             text.place().set(count as u32 - 1);
         }
         match &mut self.index {
-            Index::Few => count <= FEW,
+            Index::Few => count <= MAX_UNINDEXED,
             Index::Direct(places) => {
                 let int = match key.value() {
                     Value::Int(i) => Some(*i),
@@ -298,12 +298,13 @@ impl Table {
         }
     }
 
-    /// Rebuilds the index with room for more entries. False if the machine has been told to end and it `may_end`: then the
-    /// index is as it was.
+    /// Rebuilds the index with room for more entries. False if `may_end` is set and the machine must stop; then the
+    /// index is unchanged.
     #[cold]
     #[inline(never)]
     fn rebuild(&mut self, may_end: bool) -> bool {
-        let ends = |at: usize| may_end && at % SOME == SOME - 1 && stop::asked().is_some();
+        let ends =
+            |at: usize| may_end && at % ENTRIES_PER_CHECK == ENTRIES_PER_CHECK - 1 && stop::asked().is_some();
         let slots = (2 * self.len()).next_power_of_two();
         if let Some(most) = self.greatest(2 * slots) {
             let mut places = vec![0; slots.max(most + 1)].into_boxed_slice();
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_lists_of_entries_whatever_their_keys_are() {
+    fn tables_keep_insertion_order_for_all_keys() {
         let mut state = 7_u64;
         let mut next = |end: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -544,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_ends_while_it_grows_is_as_it_was() {
+    fn interrupted_growth_leaves_a_table_unchanged() {
         use std::sync::Arc;
         use std::sync::atomic::AtomicBool;
         for factor in [1, 7919] {

@@ -485,7 +485,7 @@ impl Vm {
         }
     }
 
-    /// Ints, and tensors of one int, which are read.
+    /// Ints; reads one-element int tensors.
     fn each_int(&mut self, items: &[Value]) -> Result<Option<Vec<i64>>> {
         let int = |item: &Value| match item {
             Value::Tensor(t) if t.count() == 1 && t.dtype().is_int() => {
@@ -642,7 +642,7 @@ fn fill(vm: &Vm, value: &Value, shape: &[usize], scalars: &mut Vec<Scalar>) -> R
 
 fn not_rectangular(index: usize) -> crate::base::Error {
     error::bad_value(index, "the rows of these nested lists differ in length, so they do not form a tensor")
-        .help("make the rows equally long; lists of different lengths stay lists: join them with `++`, go through them with `map`")
+        .help("make the rows equally long; lists of different lengths stay lists: join them with `++`, apply a function with `map`")
 }
 
 /// `f32` if there is any float or no element, else `i64` if there is any int, else `bool`.

@@ -229,7 +229,7 @@ impl Value {
         unsafe { *(self as *const Value).cast::<u64>() }
     }
 
-    /// True for the same number, or a reference to the same thing.
+    /// True for equal numbers, and for references to the same object.
     pub fn is(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => a == b,
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_where_registers_write_them() {
+    fn numbers_lie_at_the_offset_that_registers_write() {
         assert_eq!((Value::Int(7).tag(), Value::Float(7.0).tag()), (TAG_INT, TAG_FLOAT));
         let payload = |value: &Value| {
             // SAFETY: both kinds of number have eight initialised bytes at offset eight.
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_itself_and_its_references() {
+    fn identity_compares_numbers_and_references() {
         let all = [
             Value::None,
             Value::Ellipsis,

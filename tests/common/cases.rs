@@ -10,11 +10,11 @@ pub struct Case<'a> {
     pub name: String,
     /// Why it cannot run here: it counts as ignored.
     pub ignored: Option<&'static str>,
-    /// Says what is wrong.
+    /// Returns the failure.
     pub run: Box<dyn Fn() -> Result<(), String> + Send + Sync + 'a>,
 }
 
-/// What the arguments ask for.
+/// The parsed arguments.
 #[derive(Default)]
 struct Wanted {
     names: Vec<String>,
@@ -45,7 +45,7 @@ impl Wanted {
     }
 }
 
-/// Runs the cases that the arguments name, so many at a time.
+/// Runs the cases that the arguments select, on this many threads.
 pub fn run(cases: &[Case<'_>], threads: usize) -> ExitCode {
     let wanted = Wanted::of(std::env::args().skip(1));
     let (named, others): (Vec<_>, Vec<_>) = cases.iter().partition(|case| wanted.includes(&case.name));

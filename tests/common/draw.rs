@@ -17,7 +17,7 @@ impl Draw {
         (self.bits() >> 32) as usize % n.max(1)
     }
 
-    /// True once in so many times.
+    /// True once in `n` times on average.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -164,7 +164,7 @@ fn products_of_all_layouts() {
             let mut right = Pair::random(&gpu, dtype, &extents(k, n), right_strides, 2);
             whole(&gpu, &mut left);
             whole(&gpu, &mut right);
-            // Nan and other numbers: the product must not read them.
+            // Fill with nan and other numbers, which the product must not read.
             let mut out = Pair::dense(&gpu, dtype, &extents(m, n), 3);
             for tf32 in [false, true] {
                 let matmul = program(Matmul { dtype, tf32 });

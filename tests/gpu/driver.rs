@@ -92,7 +92,7 @@ fn a_wait_can_be_interrupted() {
 }
 
 #[test]
-fn a_bad_index_is_a_fault_and_no_trap() {
+fn a_bad_index_is_a_fault_not_a_trap() {
     let Some(gpu) = device() else { return };
     let _turn = FAULTS.lock();
     let shape = [5];
@@ -122,7 +122,7 @@ fn a_bad_index_is_a_fault_and_no_trap() {
         "the slot is open again, and the first launch stays"
     );
 
-    // Of very many faults the lowest position is kept, whichever thread is first.
+    // Of many faults, the lowest position is kept, regardless of which thread reports first.
     let shape = [1 << 20];
     let mut index = Pair::dense(&gpu, Dtype::I64, &shape, 2);
     for i in 0..shape[0] {

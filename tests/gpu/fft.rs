@@ -1,4 +1,4 @@
-//! Fourier transforms by kernels of our own. The reference is the host's transform in `f64`.
+//! Fourier transforms by our own kernels. The reference is the host's transform in `f64`.
 
 #![cfg(test)]
 
@@ -7,7 +7,7 @@ use crate::kernel::cuda::Planned;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, OwnPlan, Transform};
 use crate::kernel::host::{self, FaultSlot};
 
-/// Real numbers of input and out.
+/// Number of reals in the input and the output.
 fn counts(spec: &FftSpec) -> [usize; 2] {
     let (signal, half) = (count(&spec.extents), count(&spec.half()));
     let [from, to] = match spec.transform {
@@ -57,7 +57,7 @@ fn error(gpu: &dyn Side, spec: &FftSpec, inverse: bool) -> f64 {
         };
         values.iter().flat_map(bytes).collect()
     };
-    // Memory that must not be read is filled with nan, and what must not be written stays so.
+    // Memory that must not be read or written is filled with nan.
     let filled = |words: usize| {
         let ptr = gpu.take(8 * words as u64);
         gpu.transfer(ptr, vec![u64::MAX; words].as_ptr() as u64, 8 * words as u64, CopyKind::HostToDevice);
@@ -167,7 +167,7 @@ fn transforms_of_many_signals_and_dimensions() {
             check(&gpu, transform, batch, extents);
         }
     }
-    // More signals than a convolution takes at a time.
+    // More signals than one batch of a convolution.
     check(&gpu, Transform::Complex, 70, &[1031]);
     check(&gpu, Transform::Complex, 2, &[67, 70]);
 }

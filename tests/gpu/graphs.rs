@@ -73,7 +73,7 @@ fn graphs_fork_join_and_replay() {
 }
 
 #[test]
-fn graphs_of_programs_with_scratch_memory_give_what_launches_give() {
+fn graphs_of_programs_with_scratch_memory_match_launches() {
     let Some(gpu) = device() else { return };
     let count = 1 << 20;
     let source = Pair::dense(&gpu, Dtype::I32, &[count], 3);
@@ -122,7 +122,7 @@ fn graphs_of_products() {
     gpu.stream_synchronize(0).unwrap();
     assert_eq!(out.download(&gpu).value(&[n * n], 77), 256.0);
     gpu.graph_free(graph);
-    // A batch at uneven distances: the addresses of its matrices are a part of the graph.
+    // A batch without a common stride: the addresses of its matrices are part of the graph.
     let strided = |pair: &Pair, strides| View { strides: Strides::from_slice(strides), ..pair.on_device() };
     let views = vec![
         strided(&a, &[2048, 512, 16, 1]),

@@ -75,7 +75,7 @@ fn linked(size: usize, timeout: Duration, code: impl Fn(&End) + Sync) -> bool {
 }
 
 #[test]
-fn one_device_is_linked_with_itself() {
+fn a_single_device_links_to_itself() {
     linked(1, Duration::from_secs(30), |end| {
         end.fill(3.0);
         for _ in 0..100 {
@@ -91,7 +91,7 @@ fn one_device_is_linked_with_itself() {
 }
 
 #[test]
-fn two_devices_exchange_what_they_have() {
+fn two_devices_exchange_data() {
     linked(2, Duration::from_secs(30), |end| {
         end.fill(1.0 + end.rank as f32);
         end.queue(Pattern::AllReduce(Fold::Sum)).unwrap();
@@ -121,7 +121,7 @@ fn two_devices_exchange_what_they_have() {
 }
 
 #[test]
-fn what_the_other_does_not_come_to_ends_at_the_timeout() {
+fn a_collective_without_its_partner_ends_at_the_timeout() {
     linked(2, Duration::from_secs(2), |end| {
         end.fill(1.0);
         end.queue(Pattern::AllReduce(Fold::Sum)).unwrap();

@@ -30,7 +30,7 @@ fn alloc(device: &Arc<Device>, bytes: u64) -> Block {
 }
 
 #[test]
-fn memory_grows_in_place_and_goes_back_in_pieces() {
+fn segments_grow_in_place_and_shrink_in_pieces() {
     let Some(gpu) = device() else { return };
     let Some(unit) = gpu.map_unit() else {
         skip("a GPU that maps memory", "the device maps no memory");
@@ -97,7 +97,7 @@ fn the_order_of_requests_does_not_matter() {
 }
 
 #[test]
-fn plain_segments_serve_when_asked_for() {
+fn plain_segments_are_used_on_request() {
     let Some((gpu, device)) = machine("expandable_segments:false") else { return };
     let block = alloc(&device, 3 * MIB);
     gpu.fill(block.ptr(), 9, 1, 3 * MIB, 0).unwrap();

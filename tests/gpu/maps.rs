@@ -91,7 +91,7 @@ fn copies_of_all_layouts() {
     }
 }
 
-/// The view read from these coordinates on, around the ends, backwards in the dimensions of `back`.
+/// A view read from these coordinates on, wrapping around the ends, backwards in the dimensions of `back`.
 fn turned(mut view: View, shape: &[usize], firsts: &[usize], back: &[usize]) -> View {
     let mut wraps = shape.to_vec();
     for (d, &first) in firsts.iter().enumerate() {
@@ -352,7 +352,7 @@ mod operations {
         assert!(wrong.is_empty(), "{} operations differ", wrong.len());
     }
 
-    /// A selection gives one of its operands, whatever its bits: a nan stays a nan, and no other element changes.
+    /// A selection returns one of its operands with any bits: a nan stays a nan, and no other element changes.
     #[test]
     fn selections_of_halves_agree_for_all_their_bits() {
         let Some(gpu) = side() else { return };

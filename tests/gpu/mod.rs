@@ -1,5 +1,5 @@
-//! Tests on a real device; skipped with a note on machines without one. Those that need no more than memory and launches
-//! run on the CPU instead (`on_cpu`).
+//! Tests on a real device; skipped with a note on machines without one. Tests that need only memory and launches run on
+//! the CPU instead (`on_cpu`).
 //!
 //! Results are compared with the host's executor if the semantics fix every bit, and otherwise with short
 //! references.
@@ -43,7 +43,7 @@ fn device() -> Option<Arc<CudaDriver>> {
     }
 }
 
-/// Memory and launches: of a GPU, or of the CPU in its place.
+/// Memory and launches of a GPU, or of the CPU instead.
 trait Side {
     fn take(&self, bytes: u64) -> Ptr;
     fn give(&self, ptr: Ptr);
@@ -93,7 +93,7 @@ impl<S: Side + ?Sized> Side for Arc<S> {
     }
 }
 
-/// The first device, or the CPU in its place; `None`, with a note, if there is no C++ compiler either.
+/// The first device, or the CPU instead; `None`, with a note, if there is no C++ compiler either.
 fn side() -> Option<Arc<dyn Side>> {
     if super::probe().problem.is_none() {
         return Some(open_device(0).unwrap());

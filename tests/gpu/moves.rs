@@ -207,7 +207,7 @@ fn sorts_are_stable() {
     }
 }
 
-/// Rows that follow each other without gaps, columns, rows with gaps and rows that repeat; in all sizes of the network.
+/// Adjacent rows, columns, rows with gaps and repeated rows; all sizes of the network.
 #[test]
 fn rows_of_few_elements_are_sorted_as_on_the_host() {
     let Some(gpu) = side() else { return };
@@ -236,7 +236,7 @@ fn rows_of_few_elements_are_sorted_as_on_the_host() {
     }
 }
 
-/// One part and several parts of a row; elements in ascending order, of which each is kept for a while.
+/// One and several parts per row; ascending elements, each of which is a candidate for a while.
 #[test]
 fn the_first_of_long_rows_are_those_of_a_sort() {
     let Some(gpu) = side() else { return };

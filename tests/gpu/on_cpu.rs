@@ -1,5 +1,5 @@
 //! Kernels on the CPU, where there is no GPU: a C++ compiler translates their CUDA C with `fibers.h` in place of CUDA's
-//! definitions. So CI runs the kernels that it would otherwise only compile.
+//! definitions. So CI runs kernels that it could otherwise only compile.
 
 #![cfg(test)]
 
@@ -33,11 +33,11 @@ pub(super) struct OnCpu {
     memory: Mutex<HashMap<Ptr, Vec<u128>>>,
     /// A fault record and its copy, as `prelude.cuh` lays them out.
     faults: Box<[AtomicU64; 7]>,
-    /// Runs launches by general kernels where there are some.
+    /// Use general kernels if there are any.
     pub(super) general: bool,
 }
 
-/// The places of the record's pointer to the copy, and of the copy's epoch.
+/// The offsets of the record's pointer to the copy, and of the copy's epoch.
 const POINTER: usize = 3;
 const COPY: usize = 4;
 
@@ -96,7 +96,7 @@ impl Translated {
 
     fn translate(source: &CudaSource) -> Translated {
         let own = source.text.strip_prefix(PRELUDE).expect("sources begin with the prelude");
-        // Memory whose size the launch says.
+        // Shared memory whose size the launch determines.
         let own = &own.replace("extern __shared__ uint4 slots[];", "static uint4 slots[4096];");
         let mut text = format!("#include \"prelude.h\"\n{}\n", without_assembly(own));
         // Entries may be in a namespace.
@@ -134,7 +134,7 @@ impl Translated {
     }
 }
 
-/// Where sources and libraries are written, with a compiled header of what they begin with, which stays there.
+/// The folder for sources and libraries, with a precompiled header of their common beginning, which is kept.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -147,7 +147,7 @@ fn folder() -> &'static Path {
             let header = new.join("prelude.h");
             std::fs::write(&header, text).unwrap();
             compile(&["-x", "c++-header"], &header, &new.join("prelude.h.gch"));
-            // Another process may have been faster.
+            // Another process may have created it meanwhile.
             if std::fs::rename(&new, &folder).is_err() {
                 std::fs::remove_dir_all(new).unwrap();
             }

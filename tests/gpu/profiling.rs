@@ -17,7 +17,7 @@ fn session() -> Vm {
 }
 
 #[test]
-fn compiling_is_no_part_of_a_launch() {
+fn compilation_is_not_part_of_a_launch() {
     let Some(_) = device() else { return };
     let mut vm = session();
     vm.eval("<warm>", "let x = ones(16)\nlet m = ones(64, 64).t()\ncuda.synchronize()", Mode::Input).unwrap();
@@ -103,17 +103,17 @@ fn thousands_of_launches_share_a_bounded_pool_of_events() {
 const ALONE: &str = "RUNNEL_TEST_ALONE";
 
 #[test]
-fn a_device_that_fails_is_blamed_on_what_was_in_flight() {
+fn a_device_failure_names_the_launches_in_flight() {
     let Some(_) = device() else { return };
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "driver::cuda::gpu::profiling::an_illegal_address_in_a_process_of_its_own"]);
+    command.args(["--exact", "driver::cuda::gpu::profiling::an_illegal_address_in_a_separate_process"]);
     let done = command.args(["--nocapture"]).env(ALONE, "1").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", done.status);
 }
 
 #[test]
-fn an_illegal_address_in_a_process_of_its_own() {
+fn an_illegal_address_in_a_separate_process() {
     if std::env::var_os(ALONE).is_none() {
         return;
     }

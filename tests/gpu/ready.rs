@@ -28,7 +28,7 @@ fn agree(gpu: &CudaDriver, work: Launch, pairs: &[Pair]) {
         let loaded = gpu.library.get(&work, signature).unwrap();
         queue.with(loaded, |queue| kind.enqueue(&work, signature, queue)).unwrap();
     });
-    // Nans may have other signs: a sum takes that of one of its operands.
+    // Signs of nans may differ: a sum takes that of one of its operands.
     let alike = |a: &Pair, b: &Pair| {
         let count = 8 * a.bytes.len() / a.dtype.real().size();
         a.bytes == b.bytes
@@ -40,7 +40,7 @@ fn agree(gpu: &CudaDriver, work: Launch, pairs: &[Pair]) {
     assert_eq!(gpu.take_fault(), None);
 }
 
-/// A device, if NVRTC is here too.
+/// A device, if NVRTC is installed too.
 fn both() -> Option<Arc<CudaDriver>> {
     let gpu = device()?;
     crate::driver::cuda::sources::nvrtc_is_here().then_some(gpu)
@@ -166,8 +166,8 @@ fn general_scatters_agree() {
     }
 }
 
-/// The general kernels of scatters, on the CPU: both ways of counting, dimensions that are joined and those that are not,
-/// targets few, many, and more than elements.
+/// The general kernels of scatters, on the CPU: counting in 32 and 64 bits, merged and unmerged dimensions; few
+/// targets, many, and more than elements.
 #[test]
 fn general_scatters_equal_those_of_the_host() {
     let Some(mut cpu) = on_cpu::find() else { return };

@@ -7,14 +7,14 @@ use crate::kernel::{ReduceFn, Scatter};
 use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::PROD;
 
-/// Fills a tensor with numbers near 1 or -1, of which products of many are neither 0 nor infinite.
+/// Fills a tensor with numbers near 1 or -1, so that long products are neither 0 nor infinite.
 fn near_one(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
     let mut pair = Pair::random(gpu, dtype, shape, strides, seed);
     pair.dtype = dtype.real();
     for i in 0..8 * pair.bytes.len() / pair.dtype.size() {
         let x = mix(i as u64 ^ seed << 32);
         let value = match dtype.is_complex() {
-            // Of a length near 1.
+            // Absolute values near 1.
             true => std::f64::consts::FRAC_1_SQRT_2 * (1.0 + (x % 101) as f64 / 4000.0 - 0.0125),
             false => 1.0 + (x % 101) as f64 / 500.0 - 0.1,
         };
@@ -29,7 +29,7 @@ fn near_one(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], se
     pair
 }
 
-/// Indices of which most are one, some are others, and a few are bad.
+/// Indices: most are equal, some differ, a few are invalid.
 fn uneven(gpu: &dyn Side, shape: &[usize], strides: &[isize], limit: usize) -> Pair {
     let mut index = Pair::random(gpu, Dtype::I64, shape, strides, 2);
     for i in 0..index.bytes.len() {
@@ -93,7 +93,7 @@ const RUNS: &[Case] = &[
 
 #[test]
 fn long_runs_equal_those_of_the_host() {
-    // On the CPU, each is a kernel to translate.
+    // On the CPU, each kernel must be translated.
     let more = [
         (Dtype::F64, &PROD),
         (Dtype::F32, &PROD),
@@ -110,7 +110,7 @@ fn long_runs_equal_those_of_the_host() {
     }
 }
 
-/// Without a combination, the last source of each target stays.
+/// Without a combination, each target keeps its last source.
 #[test]
 fn the_last_of_many_sources_stays() {
     const CASES: &[Case] = &[

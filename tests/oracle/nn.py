@@ -131,7 +131,7 @@ def losses():
 
         counts = lambda g: {"x": draw(g, 4, 5, low=0.1), "y": indices(g, 6, 4, 5).double()}  # noqa: E731
         for options in ("", "full=True, ", "log_input=False, ", "log_input=False, full=True, eps=1e-3, "):
-            # Sums cancel, so that halves say nothing.
+            # Sums cancel, so results in half precision are meaningless.
             some = ("f64", "f32", "bf16") if reduction == "none" else ("f64", "f32")
             yield Case(f"F.poisson_nll_loss(x, y, {options}{r})", counts, grad="x", dtypes=some)
         for shape in ((4, 5), (4, 1), (4,)):

@@ -42,7 +42,7 @@ class Gradients:
         with contextlib.redirect_stdout(None):
             result = call.func(*call.thaw(call.args, made, leaf), **call.thaw(call.kwargs, made, leaf))
         if not sample.in_place:
-            # In the order of the names.
+            # Sorted by name.
             leaves.sort(key=lambda t: next(n for n, s in enumerate(call.snapshots) if made[id(s)] is t))
         self.inputs = [n for n, s in enumerate(call.snapshots) if s.dtype[0] in "fbc" and s.dtype != "bool"]
         if sample.in_place and len(self.inputs) > 1:

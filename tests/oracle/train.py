@@ -160,7 +160,7 @@ def pytorch(net, optimiser, schedule, x, y, loss_of):
         loss.backward()
         return loss
 
-    # Signs of gradients that are nothing but rounding decide the later steps of Rprop.
+    # Signs of gradients that consist of rounding errors determine later steps of Rprop.
     for _ in range(10 if re.match("LBFGS|Rprop", optimiser) else STEPS):
         if "LBFGS" in optimiser:
             loss = o.step(closure)

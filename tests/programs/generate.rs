@@ -1,5 +1,5 @@
-//! Random programs, and what they give: each statement is written down and run in the model at once, so that the next
-//! one can be chosen by what is there.
+//! Random programs with their expected output: each statement is generated and run in the model at once, so that the
+//! next one can be chosen according to the current values.
 
 use super::draw::Draw;
 use super::model::{DTYPES, Dtype, Memory, Val, View, float, int};
@@ -9,7 +9,7 @@ use super::order::{Agent, HOST, Order};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Host,
-    /// Page-locked: copies may go on behind the script's back.
+    /// Page-locked: copies may run asynchronously.
     Pinned,
     Device(usize),
 }
@@ -17,12 +17,12 @@ pub enum Place {
 /// Streams by their numbers: names, and devices.
 pub const STREAMS: [(&str, usize); 5] = [("d", 0), ("s", 0), ("t", 0), ("e", 1), ("u", 1)];
 
-/// A program and what it prints.
+/// A program and its output.
 pub struct Program {
     pub text: String,
-    /// What each `print` says: shape, dtype, elements.
+    /// The output of each `print`: shape, dtype, elements.
     pub prints: Vec<(String, Dtype, Vec<usize>, Vec<Val>)>,
-    /// The lines, from 1, at which a wait is missing for certain.
+    /// The lines, from 1, at which a wait is certainly missing.
     pub races: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ pub struct Program {
 pub(super) struct Var {
     pub name: String,
     pub view: View,
-    /// Row-major over the whole of its storage, whatever results keep of their operands' strides.
+    /// Row-major over the whole storage, regardless of the strides that results keep.
     plain: bool,
 }
 
@@ -46,13 +46,13 @@ pub struct Generator {
     events: Vec<(String, Agent, u128)>,
     named: usize,
     streams: usize,
-    /// Waits are left out once in so many times; never for 0.
+    /// One wait in this many is left out; 0 for none.
     omit: usize,
-    /// The next operation has no wait that it needs.
+    /// The next operation lacks a required wait.
     races_next: bool,
 }
 
-/// The program of a seed, for so many devices.
+/// The program of a seed, for this number of devices.
 pub fn program(seed: u64, devices: usize) -> Program {
     let mut draw = Draw(seed ^ 0x005e_ed0f_9406_7a35);
     let omit = if draw.once_in(3) { 2 + draw.below(4) } else { 0 };
@@ -103,14 +103,14 @@ impl Generator {
         self.places[view.storage]
     }
 
-    /// A stream of a device; the host for others.
+    /// A stream of a device, or the host.
     pub(super) fn agent(&mut self, place: Place) -> Agent {
         let Place::Device(device) = place else { return HOST };
         let all: Vec<Agent> = (0..self.streams).filter(|&stream| STREAMS[stream].1 == device).collect();
         if self.draw.once_in(2) { all[0] } else { *self.draw.of(&all) }
     }
 
-    /// The text of something that runs on a stream.
+    /// Text that runs on a stream.
     fn on(&self, agent: Agent, text: &str) -> String {
         match agent {
             0 | HOST => text.to_string(),
@@ -118,7 +118,7 @@ impl Generator {
         }
     }
 
-    /// Waits for what these accesses need, or leaves that out on purpose; then notes them.
+    /// Emits the waits that these accesses need, or leaves them out on purpose; then records the accesses.
     pub(super) fn note(
         &mut self,
         agent: Agent,
@@ -137,7 +137,7 @@ impl Generator {
         self.order.run(agent, touches);
     }
 
-    /// Orders an agent after a stream, in one of the ways that there are.
+    /// Orders an agent after a stream, by a random kind of wait.
     fn wait(&mut self, agent: Agent, other: Agent) {
         let other_name = STREAMS[other].0;
         if agent == HOST || self.draw.once_in(5) {
@@ -170,7 +170,7 @@ impl Generator {
         device == 0 || self.streams == 5
     }
 
-    /// A new tensor on another device, that a stream there writes.
+    /// A new tensor on another device, written by a stream there.
     pub(super) fn bind_on(
         &mut self,
         agent: Agent,
@@ -218,7 +218,7 @@ impl Generator {
     }
 
     fn order_write(&mut self, agent: Agent, view: &View) {
-        // One operation may count twice: that orders nothing else.
+        // Recording an operation twice does not change any order.
         self.order.run(agent, &[(view, true)]);
     }
 
@@ -239,7 +239,7 @@ impl Generator {
         if count == 0 {
             return None;
         }
-        // The newer ones more often: that makes chains.
+        // Newer ones are more likely, which makes chains.
         let at = if self.draw.once_in(2) {
             count - 1 - self.draw.below(count.min(3))
         } else {
@@ -248,7 +248,7 @@ impl Generator {
         Some(self.vars[at].clone())
     }
 
-    /// A number that a dtype has exactly, and its text.
+    /// A number that the dtype represents exactly, and its text.
     pub(super) fn number(&mut self, dtype: Dtype) -> (Val, String) {
         if dtype == Dtype::Bool {
             let truth = self.draw.once_in(2);
@@ -349,7 +349,7 @@ impl Generator {
 
     fn step(&mut self) {
         if self.draw.once_in(5) {
-            // Memory is used again soon.
+            // Drop tensors so that memory is reused soon.
             self.drop_one();
         }
         match self.draw.below(20) {
@@ -398,7 +398,7 @@ impl Generator {
         }
     }
 
-    /// Reads a value in the middle of everything.
+    /// Prints a value in the middle of the program.
     fn print_one(&mut self) {
         let Some(var) = self.some_var() else { return };
         let place = self.place(&var.view);
@@ -408,13 +408,13 @@ impl Generator {
         self.prints.push((var.name.clone(), var.view.dtype, var.view.shape.clone(), elements));
         let what = listed(&var);
         self.statement(agent, &format!("print(\"{}\", {what})", var.name));
-        // Nothing is waited for where there is nothing to read.
+        // An empty tensor is read without a wait.
         if agent != HOST && var.view.count() > 0 {
             self.order.synchronize(agent);
         }
     }
 
-    /// Waits for everything, and prints what there is.
+    /// Waits for everything, and prints all tensors.
     fn end(mut self) -> Program {
         self.line("cuda.synchronize(0)".into());
         if self.streams == 5 {
@@ -441,7 +441,7 @@ impl Generator {
         }
     }
 
-    /// A view of a tensor, and what is written behind its name.
+    /// A view of a tensor, and the suffix that makes it.
     pub(super) fn view_of(&mut self, var: &Var) -> Option<(String, View)> {
         let view = &var.view;
         let rank = view.shape.len();
@@ -487,7 +487,7 @@ impl Generator {
                 Some((format!("[{}{a}..{b}]", front(d)), cut(a, b - a, 1)))
             }
             4 => {
-                // Nothing of it.
+                // An empty range.
                 let a = self.draw.below(n + 1);
                 Some((format!("[{}{a}..{a}]", front(d)), cut(a, 0, 1)))
             }
@@ -540,7 +540,7 @@ impl Generator {
     }
 }
 
-/// A view that is no method.
+/// A view made by a function, not a method.
 const REAL: &str = "view_as_real";
 
 /// The text of a view.

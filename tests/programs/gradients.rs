@@ -1,4 +1,4 @@
-//! Random differentiable functions: each statement is drawn by the shapes of the values that are there.
+//! Random differentiable functions: each statement is drawn according to the shapes of the existing values.
 
 use super::draw::Draw;
 
@@ -18,7 +18,7 @@ struct Var {
     device: usize,
     /// Which memory it may share.
     memory: usize,
-    /// It can be written: it is neither an argument nor reads an element twice.
+    /// Whether it can be written: it is not an argument, and its elements do not share memory.
     writable: bool,
 }
 
@@ -30,7 +30,7 @@ struct Generator {
     /// Memory that a record keeps: writing it in place is an error of the backward pass.
     kept: Vec<bool>,
     named: usize,
-    /// Writes go to kept memory at times.
+    /// Whether some writes go to kept memory.
     careless: bool,
     dtype: &'static str,
 }
@@ -105,7 +105,7 @@ pub fn program(seed: u64, place: Place) -> String {
     text + "}\nmain()\n"
 }
 
-/// What each program checks and prints, of `run` at `a`, `b`, `c` in the direction `da`, `db`, `dc`.
+/// The checks and output of each program, for `run` at `a`, `b`, `c` in the direction `da`, `db`, `dc`.
 const CHECKS: &str = r#"
     fn leaves() { map(|x| x.clone().requires_grad_(), [a, b, c]) }
     fn gradients(xs) { map(|x| if x.grad == none { zeros_like(x) } else { x.grad }, xs) }
@@ -167,7 +167,7 @@ impl Generator {
         (0..rank).map(|_| *self.draw.of(&[1, 2, 3, 3])).collect()
     }
 
-    /// One of the variables, the newer ones more often.
+    /// One of the variables; newer ones are more likely.
     fn pick(&mut self) -> Var {
         let count = self.vars.len();
         let at = match self.draw.once_in(2) {
@@ -195,7 +195,7 @@ impl Generator {
 
     /// Text that runs on a stream of a device, ordered with the device's current stream.
     fn on(&mut self, device: usize, text: &str, gives: bool) -> String {
-        // The same draws in both places.
+        // The same draws on the host and on devices.
         let (aside, first) = (self.draw.once_in(4), self.draw.once_in(2));
         if self.place == Place::Host || !aside {
             return text.to_string();
@@ -428,7 +428,7 @@ impl Generator {
             true => (x.name.clone(), x.shape.clone()),
             false => {
                 let (text, shape, writable) = self.view_of(&x)?;
-                // `reshape` may give a copy, to which a write goes nowhere else.
+                // `reshape` may return a copy, and writes to a copy do not change the original.
                 if !writable {
                     return None;
                 }
@@ -469,7 +469,7 @@ impl Generator {
         let devices = self.place == Place::Devices;
         match self.draw.below(6) {
             0..=2 => {
-                // On the host it is another tensor as well.
+                // On the host it must be a new tensor as well.
                 let text = if devices { format!("{n}.to({there_name})") } else { format!("{n}.clone()") };
                 self.plain(&text, x.shape.clone(), there);
             }
@@ -547,7 +547,7 @@ impl Generator {
             _ => format!("{n}.detach() * {n} - {n} * {n}.clone() + {n} * 2"),
         };
         if text.contains("detach") {
-            // Its derivative is not that of its value.
+            // Its derivative does not match its value.
             return None;
         }
         let made = self.bind(&text, shape, x.device, None);
@@ -571,7 +571,7 @@ impl Generator {
     }
 }
 
-/// The shape of operands together.
+/// The broadcast shape of operands.
 fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let of = |shape: &[usize], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |at| shape[at]);

@@ -1,5 +1,5 @@
-//! Tensors as plainly as can be: a storage is a list of numbers, and a view is a list of places in it. Programs run
-//! here one statement after the other.
+//! A minimal model of tensors: a storage is a list of numbers, and a view is a list of positions in it. Statements run
+//! in order.
 
 /// Element types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ impl Dtype {
         }
     }
 
-    /// How many numbers of a storage an element takes.
+    /// Numbers of a storage per element.
     pub fn parts(self) -> usize {
         1 + usize::from(self.is_complex())
     }
@@ -75,7 +75,7 @@ impl Dtype {
     }
 }
 
-/// A number of a storage. Bools are the ints 0 and 1.
+/// A number in a storage. Bools are the ints 0 and 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Num {
     I(i64),
@@ -111,7 +111,7 @@ impl Num {
     }
 }
 
-/// A tensor: a shape, and for each element, row by row, its place in the storage.
+/// A tensor: a shape, and for each element, in row-major order, its position in the storage.
 #[derive(Clone, PartialEq, Debug)]
 pub struct View {
     pub storage: usize,
@@ -125,21 +125,21 @@ impl View {
         self.places.len()
     }
 
-    /// The places of one run from the first to behind the last; `None` when they are not in order, or have gaps.
+    /// The half-open range of positions; `None` if they are not ascending without gaps.
     pub fn run(&self) -> Option<(usize, usize)> {
         let (&first, step) = (self.places.first()?, self.dtype.parts());
         let in_order = self.places.iter().enumerate().all(|(i, &place)| place == first + i * step);
         in_order.then_some((first, first + self.count() * step))
     }
 
-    /// True when two elements are one place.
+    /// True if two elements share a position.
     pub fn overlaps_itself(&self) -> bool {
         let mut places = self.places.clone();
         places.sort_unstable();
         places.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// Every number of the storage that it has.
+    /// All positions in the storage that it covers.
     pub fn numbers(&self) -> Vec<usize> {
         let parts = self.dtype.parts();
         self.places.iter().flat_map(|&place| place..place + parts).collect()
@@ -153,7 +153,7 @@ impl View {
         strides
     }
 
-    /// The view whose element at an index is this one's at another.
+    /// The view whose element at an index is this view's element at `from(index)`.
     pub fn chosen(&self, shape: &[usize], from: impl Fn(&[usize]) -> Vec<usize>) -> View {
         let strides = self.strides();
         let place = |index: Vec<usize>| {
@@ -164,7 +164,7 @@ impl View {
         View { shape: shape.to_vec(), places, ..self.clone() }
     }
 
-    /// Seen over a larger shape: dimensions in front, extents of 1 repeated.
+    /// The view broadcast to a larger shape.
     pub fn broadcast(&self, shape: &[usize]) -> Option<View> {
         let front = shape.len().checked_sub(self.shape.len())?;
         let fits = |(&have, &want): (&usize, &usize)| have == want || have == 1;
@@ -218,7 +218,7 @@ impl Memory {
     }
 }
 
-/// A float as a dtype has it.
+/// A float rounded to a dtype.
 pub fn rounded(dtype: Dtype, f: f64) -> f64 {
     match dtype.real() {
         Dtype::F16 => half::f16::from_f64(f).to_f64(),
@@ -228,7 +228,7 @@ pub fn rounded(dtype: Dtype, f: f64) -> f64 {
     }
 }
 
-/// An int as a dtype has it: it wraps.
+/// An int wrapped to a dtype.
 pub fn wrapped(dtype: Dtype, i: i64) -> i64 {
     match dtype {
         Dtype::Bool => i64::from(i != 0),
@@ -240,7 +240,7 @@ pub fn wrapped(dtype: Dtype, i: i64) -> i64 {
     }
 }
 
-/// A result of arithmetic in a dtype; `None` for floats that are too large to go on with.
+/// A result of arithmetic in a dtype; `None` for floats that are too large to continue with.
 fn result(dtype: Dtype, element: Val) -> Option<Val> {
     if dtype.is_int() || dtype == Dtype::Bool {
         return Some(int(wrapped(dtype, element[0].i())));
@@ -249,7 +249,7 @@ fn result(dtype: Dtype, element: Val) -> Option<Val> {
     parts.iter().all(|part| part.abs() <= 30_000.0).then_some(parts.map(Num::F))
 }
 
-/// An element in another dtype; `None` where what comes out is nobody's promise.
+/// An element in another dtype; `None` if the result is unspecified.
 pub fn converted(from: Dtype, to: Dtype, element: Val) -> Option<Val> {
     let is_zero = element.iter().all(|part| part.f() == 0.0);
     match (from, to) {
@@ -315,7 +315,7 @@ pub fn binary(name: &str, dtype: Dtype, a: Val, b: Val) -> Option<Val> {
         let out = match name {
             "+" => [f + g, h + k],
             "-" => [f - g, h - k],
-            // How a product rounds is its own affair: whole numbers do not.
+            // The rounding of complex products is unspecified; whole numbers are exact.
             "*" if whole => [f * g - h * k, f * k + h * g],
             _ => return None,
         };

@@ -1,4 +1,4 @@
-//! What programs do with tensors: new results, writes in place, copies between devices.
+//! Operations of random programs: new results, writes in place, copies between devices.
 
 use super::generate::{Generator, Place, Var, seen};
 use super::model::{DTYPES, Dtype, Val, View, binary, compared, converted, float, indices, int, sum, unary};
@@ -9,13 +9,13 @@ fn all(elements: impl Iterator<Item = Option<Val>>) -> Option<Vec<Val>> {
     elements.collect()
 }
 
-/// An element that every function takes which takes any of the dtype.
+/// An element that every function over the dtype accepts.
 fn one(dtype: Dtype) -> Val {
     if dtype.is_float() || dtype.is_complex() { float(1.0) } else { int(1) }
 }
 
 impl Generator {
-    /// A tensor beside `view` on its device that broadcasts to its shape: its name, perhaps with an index behind.
+    /// Another tensor on the device of `view` that broadcasts to its shape: its name, possibly with an index.
     fn partner(&mut self, view: &View, dtype: Dtype, shape: &[usize]) -> Option<(String, View)> {
         let place = self.place(view);
         let fits: Vec<Var> = (self.vars.iter())
@@ -237,7 +237,7 @@ impl Generator {
         };
         let mut touches = vec![(view, false)];
         touches.extend(second.as_ref().map(|view| (view, false)));
-        // Nothing is certain of what is read for nothing.
+        // Reads of dead work are not certain races.
         self.note(agent, None, &touches, !made.2.is_empty());
         self.bind(agent, place, &text, made, false);
         Some(())
@@ -264,7 +264,7 @@ impl Generator {
         let place = self.place(&target);
         let agent = self.agent(place);
         let x = self.memory.read(&target);
-        // What is written: a number, or another tensor.
+        // The written value: a number, or another tensor.
         let neighbour = match (self.draw.below(4), target.shape.first()) {
             (0, Some(&n)) if n >= 2 && index.is_none() => Some(n),
             _ => None,
@@ -300,7 +300,7 @@ impl Generator {
         let kind = self.draw.below(8);
         let is_empty = target.count() == 0;
         if kind < 5 {
-            // Another dtype is converted where it is only copied.
+            // Another dtype is converted only in copies.
             let copies = index.is_some() || kind < 2;
             if dtype == Dtype::Bool && !copies {
                 return None;
@@ -327,7 +327,7 @@ impl Generator {
             };
             let mut touches: Vec<(&View, bool)> = second.iter().map(|view| (view, false)).collect();
             touches.push((&target, true));
-            // Nothing is certain of what is read for nothing.
+            // Reads of dead work are not certain races.
             self.note(agent, None, &touches, !is_empty);
             self.memory.write(&target, &made);
             match index {
@@ -396,7 +396,7 @@ impl Generator {
                 if self.draw.once_in(2) && self.has_device(other) {
                     // The current stream of the other device is its default one.
                     let to = if other == 0 { 0 } else { 3 };
-                    // A copy reads on the stream that it ends on, which waits for this one.
+                    // A copy reads on its destination's stream, which waits for this one.
                     self.note(agent, None, &[(&view, false)], false);
                     self.wait_both(to, agent);
                     let text = format!("{name}.to(cuda:{other})");

@@ -1,8 +1,8 @@
-//! What is certain to be over before what: sets of operations, kept in full.
+//! Which operations are certainly ordered before which: complete sets of operations.
 
 use super::model::View;
 
-/// Who runs an operation: a stream by its number, or the host.
+/// An agent that runs operations: a stream by number, or the host.
 pub type Agent = usize;
 /// The host.
 pub const HOST: Agent = usize::MAX;
@@ -19,23 +19,23 @@ struct Access {
 /// Sets of operations as bits.
 pub struct Order {
     ops: Vec<Agent>,
-    /// What is over before the next operation of each stream, and before the host's.
+    /// The operations completed before the next operation of each stream, and of the host.
     streams: Vec<u128>,
     host: u128,
     accesses: Vec<Access>,
 }
 
-/// What an operation would race with.
+/// The races of an operation.
 #[derive(Default)]
 pub struct Needs {
-    /// Streams to wait for, so that nothing could be taken for a race.
+    /// Streams to wait for, so that no race is possible.
     pub waits: Vec<Agent>,
-    /// There is a race if none of them is waited for: two accesses to one place.
+    /// There is certainly a race if none of them is waited for: two accesses share a position.
     pub certain: bool,
 }
 
 impl Order {
-    /// Operations that can be told apart.
+    /// Maximum number of operations.
     pub const MOST: usize = 120;
 
     pub fn new(streams: usize) -> Order {
@@ -50,7 +50,7 @@ impl Order {
         if agent == HOST { self.host } else { self.streams[agent] | self.host }
     }
 
-    /// What an operation of an agent needs; `also` is one whose work is over as well by then.
+    /// The waits that an operation of an agent needs; `also`: another agent whose work is already ordered.
     pub fn needs(&self, agent: Agent, also: Option<Agent>, touches: &[(&View, bool)]) -> Needs {
         let mut needs = Needs::default();
         let before = self.before(agent) | also.map_or(0, |other| self.before(other));
@@ -61,7 +61,7 @@ impl Order {
                     continue;
                 }
                 let meets = numbers.iter().any(|number| old.numbers.contains(number));
-                // Only runs are told apart to the byte.
+                // Only contiguous ranges are compared exactly.
                 let apart = match (old.run, view.run()) {
                     (Some(a), Some(b)) => a.1 <= b.0 || b.1 <= a.0,
                     _ => false,
@@ -100,7 +100,7 @@ impl Order {
         self.host |= self.before(stream);
     }
 
-    /// What an event covers that is recorded now.
+    /// The operations covered by an event recorded now.
     pub fn event(&self, stream: Agent) -> u128 {
         self.before(stream)
     }

@@ -1,4 +1,4 @@
-//! Reports that no script alone ends in: those of the command line, of limits, of several files.
+//! Reports that a script alone cannot cause: those of the command line, of limits, of several files.
 
 use runnel::base::{Code, SourceMap};
 use runnel::engine::report::{Look, Severity, render};
@@ -9,15 +9,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How a report comes about, and the report.
+/// How to cause a report, and the report.
 pub struct Shown {
-    /// What its reader would do.
+    /// The commands or code that cause it.
     pub how: String,
-    /// What is said then.
+    /// The report.
     pub text: String,
 }
 
-/// The report of a code, where it takes more than a script.
+/// The report of a code, if a script alone cannot cause it.
 pub fn shown(code: &Code) -> Option<Shown> {
     on_the_command_line(code.id)
         .or_else(|| in_a_program(code.id))
@@ -25,7 +25,7 @@ pub fn shown(code: &Code) -> Option<Shown> {
         .or_else(|| elsewhere(code.id))
 }
 
-/// Scripts that two processes run, what rank 0 of them reports: the code, and how it is told.
+/// Scripts run by two processes, whose rank 0 reports the code.
 const GROUPS: &[(&str, &str)] = &[
     (
         "E0535",
@@ -35,9 +35,9 @@ const GROUPS: &[(&str, &str)] = &[
     ("E0537", "dist.init()\nlet part = ones(4 + dist.rank())\ndist.all_reduce(part)"),
 ];
 
-/// What rank 0 of two processes says, and what is said where rank 0 should be and is not.
+/// The report of rank 0 of two processes, and the reports when rank 0 is missing.
 fn in_a_group(id: &str) -> Option<Shown> {
-    // A listener keeps the port from others, until the processes want it.
+    // A listener reserves the port until the processes need it.
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let start = |script: &str, rank: &str| {
@@ -78,7 +78,7 @@ fn in_a_group(id: &str) -> Option<Shown> {
     text.contains(id).then_some(Shown { how, text })
 }
 
-/// What it takes another machine, a terminal or a failing disk for: the error as it is made there.
+/// Errors that need another machine, a terminal or a failing disk, made directly.
 fn elsewhere(id: &str) -> Option<Shown> {
     use runnel::driver::cuda::error as cuda;
     use runnel::driver::error as device;

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn assertions_show_what_they_are_about() {
+    fn assertions_show_their_operands() {
         let example = "let x = tensor([[1, 2], [3, 4]])\nassert(equal(x.sum(1), [3, 7]))\nassert(x.shape == (2, 2))\nassert(x.is_contiguous())\nfor i in 0..2 {\n    print(i)\n}";
         let shown = "> let x = tensor([[1, 2], [3, 4]])\n> x.sum(1)\ntensor([3, 7], device='cuda:0')\n> x.shape\n(2, 2)\n> x.is_contiguous()\ntrue\n> for i in 0..2 {\n      print(i)\n  }\n0\n1";
         assert_eq!(transcript(example), shown);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_editor_changes_is_changed() {
+    fn edits_of_a_document_are_applied() {
         for (before, from, to, text, after) in [
             ("", (0, 0), (0, 0), "let x = 1\n", "let x = 1\n"),
             ("a𝕏b", (0, 1), (0, 3), "é", "aéb"),

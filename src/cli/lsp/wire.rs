@@ -1,13 +1,13 @@
 //! Messages of the language server protocol: a header with the length, then JSON.
 //!
-//! Invariant: a message longer than [`MOST`] ends the connection; one that is not JSON gets an error
+//! Invariant: a message longer than [`MAX_MESSAGE`] ends the connection; one that is not JSON gets an error
 //! response.
 
 use serde_json::Value;
 use std::io::{BufRead, Read, Result, Write};
 
 /// The longest accepted message: 64 MiB.
-const MOST: usize = 64 << 20;
+const MAX_MESSAGE: usize = 64 << 20;
 
 /// The result of a read.
 pub enum Message {
@@ -34,7 +34,7 @@ pub fn read(from: &mut impl BufRead) -> Result<Message> {
         }
         let Some((name, value)) = line.split_once(':') else { return Ok(Message::End) };
         if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse::<usize>().ok().filter(|length| *length <= MOST);
+            length = value.trim().parse::<usize>().ok().filter(|length| *length <= MAX_MESSAGE);
         }
     }
     let Some(length) = length else { return Ok(Message::End) };

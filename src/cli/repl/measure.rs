@@ -69,8 +69,8 @@ fn text_of(time: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// `:plan`: lists the kernels that code launches. The launches are suppressed; if the code needs their
-/// results, it runs once more for real.
+/// `:plan`: lists the kernels that code launches. The launches are suppressed; if the code needs their results, it runs
+/// again for real.
 pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
     let name = repl.next_name();
     let block = repl.session.engine.checked(&name, code)?;

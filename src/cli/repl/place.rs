@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spot_is_what_can_stand_there() {
+    fn a_spot_is_the_kind_of_completion() {
         let spot = |text| at_end(text).spot;
         assert_eq!(spot("x.su"), Spot::Member("x"));
         assert_eq!(spot("a + f(x)[0].y."), Spot::Member("f(x)[0].y"));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_has_what_was_given() {
+    fn a_place_has_the_arguments_given_so_far() {
         let call = |text| at_end(text).call;
         let one = call("1 + x.sum(1, keepdim=tr").unwrap();
         assert_eq!((one.function, one.given, one.name), ("x.sum", vec![None], Some("keepdim")));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_has_a_place() {
+    fn every_text_has_a_completion_place() {
         for text in
             ["", ")", "]}", "\"", "\"\"\"", "r\"\\", "é.ü(ö", "a..", "...", "x.\n", "f(,,=,", "\"{\"{\""]
         {

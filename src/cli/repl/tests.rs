@@ -29,14 +29,14 @@ fn values_are_shown_and_the_last_is_kept() {
 }
 
 #[test]
-fn an_error_is_reported_and_what_was_there_stays() {
+fn an_error_keeps_earlier_names() {
     let text = play(&["let x = 1", "x = 2\nundefined_thing", "x"]);
     assert!(text.contains("undefined_thing") && text.contains("<input:2>:2:1"), "{text}");
     assert!(text.ends_with("\n1\n"), "{text}");
 }
 
 #[test]
-fn what_other_sessions_call_help_and_quit_is_understood() {
+fn help_and_quit_work_as_in_other_sessions() {
     let own = |name: &str| name == "exit";
     for (line, command) in [
         ("help", Some("help")),
@@ -77,7 +77,7 @@ fn inputs_go_on_until_they_are_complete() {
 }
 
 #[test]
-fn words_are_completed_by_what_is_known() {
+fn words_are_completed_from_known_names() {
     let (mut repl, _) = session();
     repl.input("let weights = (first = 1, second = 2)\nlet words = [\"a\"]");
     let vm = repl.session.engine.vm();
@@ -151,7 +151,7 @@ fn paths_are_completed_where_a_path_is_taken() {
 }
 
 #[test]
-fn a_call_shows_what_it_still_takes() {
+fn a_hint_shows_the_missing_parameters() {
     let (mut repl, _) = session();
     repl.input("let x = ones(2, 3)\nfn scaled(x, factor=2) { x * factor }");
     let vm = repl.session.engine.vm();
@@ -241,7 +241,7 @@ fn a_plan_shows_the_kernels_and_runs_nothing() {
     );
     assert!(last_shown(&[x, ":plan (x on cpu) + 1"]).contains("on cpu"));
     assert!(last_shown(&[x, ":plan x + ones(7)"]).contains("E04"));
-    // A session goes on after each.
+    // The session continues after each.
     assert!(last_shown(&[x, ":plan x + ones(7)", "x.sum().item()"]).contains("6"));
     assert!(
         last_shown(&["let s = Stream()", x, ":plan x + 1", "with stream(s) { ones(2) }"]).contains("cuda:0")
@@ -310,7 +310,7 @@ fn a_saved_session_is_a_script() {
 }
 
 #[test]
-fn help_knows_the_session_and_what_is_documented() {
+fn help_covers_session_names_and_documented_ones() {
     let shown = last_shown(&["# Twice its argument.\nfn twice(x, times=2) { x * times }", ":help twice"]);
     assert_eq!(shown, "twice(x, times=...)\n\nTwice its argument.\n");
     assert!(last_shown(&[":help cumsum"]).contains("\n    > "));
@@ -323,7 +323,7 @@ fn help_knows_the_session_and_what_is_documented() {
 }
 
 #[test]
-fn what_a_side_stream_computes_is_shown_and_races_name_streams() {
+fn results_of_side_streams_are_shown_and_races_name_streams() {
     let side = "let s = Stream()";
     assert!(last_shown(&[side, "with stream(s) { ones(2) }"]).contains("f32[2] on cuda:0"));
     assert!(last_shown(&[side, "with stream(s) { (ones(2), 1) }"]).contains("tensor("));
@@ -362,7 +362,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn help_shows_an_example_for_whatever_is_documented() {
+fn help_shows_an_example_for_every_documented_name() {
     let (mut repl, _) = session();
     let examples = crate::library::docs::entries().iter().filter(|e| !e.example.is_empty());
     let with_example: std::collections::BTreeSet<String> = examples.map(|e| e.name.to_string()).collect();

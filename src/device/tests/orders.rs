@@ -341,7 +341,7 @@ fn programs_of_eight_steps_on_three_streams_race_exactly_when_two_orders_differ(
 }
 
 #[test]
-fn what_is_admitted_gives_one_result_under_priorities() {
+fn admitted_programs_give_one_result_under_priorities() {
     let mut draw = Draw(0xacce_0000);
     for _ in 0..60 {
         let program = draw.program(60);
@@ -356,7 +356,7 @@ fn what_is_admitted_gives_one_result_under_priorities() {
 }
 
 #[test]
-fn a_race_that_is_let_through_shows_itself_under_priorities() {
+fn an_allowed_race_changes_results_under_priorities() {
     let mut draw = Draw(0x0bad_5eed);
     let (mut racy, mut shown) = (0, 0);
     for _ in 0..60 {

@@ -1,4 +1,4 @@
-//! Threads of the process that compile kernels, and get libraries ready, beside its work.
+//! Background threads of the process that compile kernels and load libraries.
 //!
 //! The program that is interpreted most is compiled, and translated, first: each interpreted launch adds its elements, or
 //! their instructions, to the count of its job. Nothing is dropped.
@@ -27,7 +27,7 @@ impl<T> Jobs<T> {
         self.added.notify_one();
     }
 
-    /// The job of the greatest use, of several the oldest. Waits for one.
+    /// Takes the job with the greatest use, the oldest of several. Waits for one.
     fn take(&self) -> T {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() {
@@ -54,12 +54,12 @@ extern "C" fn at_exit() {
     prepare_exit();
 }
 
-/// Waits for compilations under way and begins no more: the process is about to exit.
+/// Waits for running compilations and starts no more: the process is about to exit.
 pub(super) fn prepare_exit() {
     *WORKING.write() = false;
 }
 
-/// Waits for compilations under way.
+/// Waits for running compilations.
 pub(super) fn pause() {
     drop(WORKING.write());
 }
@@ -69,8 +69,8 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Prepares NVRTC for [`run`]. Takes as long as the first compilation, so drivers call it beside the
-/// creation of their context.
+/// Prepares NVRTC for [`run`]. Takes as long as a first compilation, so drivers call it in parallel to the creation of
+/// their context.
 ///
 /// NVRTC registers exit handlers when it compiles for the first time. If the process exits during a compilation,
 /// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it. NVRTC
@@ -129,7 +129,7 @@ fn work(jobs: &Jobs<Job>) {
                 std::thread::park();
             }
         }
-        // A job that panics has ended its waits; the thread goes on with the next one.
+        // A job that panics ends its own waits; the thread continues with the next one.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
     }
 }
@@ -146,7 +146,7 @@ mod tests {
             jobs.add(count.clone(), number);
         }
         assert_eq!(jobs.take(), 1);
-        // A loop uses the first program while it waits, and another one comes.
+        // A loop uses the first program while it waits, and a second one is submitted.
         for _ in 0..100 {
             counts[0].fetch_add(10, Relaxed);
         }

@@ -310,7 +310,7 @@ fn extents(product: &Product, call: &'static str) -> Result<[c_int; 4]> {
     Ok(found)
 }
 
-/// Gets a device's handle and the kernels of a dtype's products ready, unless a product came first.
+/// Creates a device's handle and loads the kernels of a dtype's products, unless a product has done so.
 pub(super) fn warm_up(slot: &Mutex<Option<Blas>>, context: Context, dtype: Dtype) -> Result<()> {
     let mut slot = slot.lock();
     if slot.is_some() {

@@ -64,7 +64,7 @@ pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
 /// The drivers of the process.
 static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
 
-/// What programs of the process multiply: nothing, matrices, or matrices of halves too.
+/// The products in programs of this process: none, of `f32`, or also of halves.
 static MULTIPLIES: AtomicU8 = AtomicU8::new(0);
 const HALVES: u8 = 2;
 
@@ -88,7 +88,7 @@ pub(super) fn open_device(index: u32) -> Result<Arc<CudaDriver>> {
     Ok(driver)
 }
 
-/// Gets cuBLAS ready on all devices, and on those that open later.
+/// Loads cuBLAS on all devices, including ones opened later.
 pub(super) fn expect_products(halves: bool) {
     if MULTIPLIES.fetch_max(if halves { HALVES } else { 1 }, Relaxed) > 0 {
         return;
@@ -96,7 +96,7 @@ pub(super) fn expect_products(halves: bool) {
     open_devices().iter().for_each(|driver| driver.expect_products());
 }
 
-/// Gets cuFFT ready on all devices, and on those that open later.
+/// Loads cuFFT on all devices, including ones opened later.
 pub(super) fn expect_transforms() {
     if !TRANSFORMS.swap(true, Relaxed) {
         open_devices().iter().for_each(|driver| driver.expect_transforms());
@@ -158,26 +158,26 @@ impl CudaDriver {
         })
     }
 
-    /// Gets cuBLAS ready on a background thread.
+    /// Loads cuBLAS on a background thread.
     fn expect_products(&self) {
         let (library, context, blas) = (self.library.clone(), self.context, self.blas.clone());
         let job = move || {
             if !library.is_closed() {
                 let dtype = if MULTIPLIES.load(Relaxed) == HALVES { Dtype::BF16 } else { Dtype::F32 };
-                // The first product meets the same error.
+                // The first product reports the same error.
                 let _ = blas::warm_up(&blas, context, dtype);
             }
         };
-        // Before what was interpreted so far.
+        // Ahead of jobs of interpreted programs.
         background::COMPILERS.run(Arc::new(AtomicU64::new(u64::MAX)), Box::new(job));
     }
 
-    /// Gets cuFFT ready on a background thread.
+    /// Loads cuFFT on a background thread.
     fn expect_transforms(&self) {
         let (library, context) = (self.library.clone(), self.context);
         let job = move || {
             if !library.is_closed() {
-                // The first transform meets the same error.
+                // The first transform reports the same error.
                 let _ = fft::warm_up(context);
             }
         };

@@ -36,7 +36,7 @@ pub(super) struct Toolkit {
     files: &'static [File],
     /// How to install it, for error messages.
     install: &'static str,
-    /// What is different without it.
+    /// The consequences if it is missing.
     without: &'static str,
     found: OnceLock<Result<Found>>,
 }
@@ -224,7 +224,7 @@ pub struct LibraryInfo {
     pub name: &'static str,
     /// Its version and file, or why it cannot be used.
     pub found: Result<(String, PathBuf)>,
-    /// What is different without it.
+    /// The consequences if it is missing.
     pub without: &'static str,
 }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_library_is_passed_over() {
+    fn files_that_are_not_the_library_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         for file in NVRTC.files {
             std::fs::write(folder.path().join(file.name()), "no library").unwrap();
@@ -301,7 +301,7 @@ mod tests {
 
     /// Binds every function of the libraries on this machine.
     #[test]
-    fn libraries_are_there_whole_or_named_in_the_error() {
+    fn every_library_loads_or_is_named_in_the_error() {
         for library in libraries() {
             match library.found {
                 Ok((version, file)) => {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_lacks_a_function_is_named_by_its_file() {
+    fn a_missing_function_error_names_the_library_file() {
         static C: Toolkit =
             Toolkit::new("C", c"abs", &[File { cuda: 12, unix: "libc.so.6", windows: "" }], "", "");
         let found = C.find().unwrap();

@@ -44,7 +44,7 @@ dynamic::api! {
     z2d = c"cufftExecZ2D"(Handle, Data, Data) -> Outcome;
 }
 
-/// The length of the plan that is made to load what plans have in common.
+/// The length of the plan made to load what all plans share.
 const WARM_UP: usize = 1024;
 
 /// A plan. Each run sets its stream and workspace under the lock.
@@ -81,7 +81,7 @@ pub(super) fn version() -> Result<String> {
         .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not tell its version"))
 }
 
-/// Loads the library and what a first plan loads; nothing without the library.
+/// Loads the library and everything that a first plan loads. Without the library, does nothing.
 pub(super) fn warm_up(context: Context) -> Result<()> {
     if is_missing() {
         return Ok(());

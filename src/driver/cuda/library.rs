@@ -68,8 +68,8 @@ type Wanted = (Arc<Program>, Signature);
 
 const RECENT: usize = 1024;
 
-/// Instructions times elements that take the interpreter of an H200 about 100 ms, as long as the first translation of a
-/// process.
+/// Instructions times elements that take the interpreter on an H200 about 100 ms, as long as a process's first
+/// translation.
 const LONG_WORK: u64 = 60_000_000_000;
 
 struct Tables {
@@ -96,7 +96,7 @@ pub(super) struct Library {
     pub counts: Counts,
     /// Compilations not yet reported; only the newest if there are many.
     compiled: Mutex<VecDeque<Compiled>>,
-    /// The device goes: queued compilations are dropped.
+    /// The device is closing: queued compilations are dropped.
     closed: AtomicBool,
 }
 
@@ -222,7 +222,7 @@ impl Library {
                 Some(State::Ready(loaded)) => {
                     let loaded = loaded.clone();
                     let recent = Recent { program: program.clone(), signature, loaded: loaded.clone() };
-                    // Programs of one slot that are launched in turn would be looked up by their structure.
+                    // Otherwise, alternating programs that share a slot would always be looked up by structure.
                     tables.recent.swap(at, at ^ 1);
                     tables.recent[at] = Some(recent);
                     return Ok(Some(loaded));
@@ -278,7 +278,7 @@ impl Library {
             }
         });
         match background::COMPILERS.run(used, job) {
-            // The job has a guard of its own.
+            // The job has its own guard.
             true => std::mem::forget(compiling),
             false => compiling.give_up(),
         }
@@ -329,7 +329,7 @@ impl Library {
         }
         let translate = move |library: &Library, program: &Encoded| {
             let image = program.translate(bodies).map(|ptx| library.assemble(&ptx)).transpose();
-            // Another thread may have been faster.
+            // Another thread may have translated it meanwhile.
             let mut table = library.translated.lock();
             if let Some(Translation::Done(loaded)) = table.get(&structure) {
                 return Ok(loaded.clone());
@@ -354,7 +354,7 @@ impl Library {
         let (library, program) = (Arc::downgrade(self), program.clone());
         let job = move || {
             if let Some(library) = library.upgrade().filter(|library| !library.is_closed()) {
-                // A program that the assembler refuses stays interpreted.
+                // A program that the assembler rejects stays interpreted.
                 let _ = translate(&library, &program);
             }
         };
@@ -438,8 +438,8 @@ impl Library {
         }
     }
 
-    /// Drops queued compilations and waits for those under way. NVRTC's exit handlers destroy its data, so none may
-    /// run when the process exits.
+    /// Drops queued compilations and waits for running ones. NVRTC's exit handlers destroy its data, so none may run
+    /// when the process exits.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         background::pause();

@@ -41,12 +41,12 @@ pub fn prepare_exit() {
     background::prepare_exit();
 }
 
-/// Gets cuBLAS ready beside other work, for `f32` or for halves, on devices that are open and on those that will be.
+/// Loads cuBLAS in the background, for `f32` or for halves, on devices that are open or opened later.
 pub fn expect_products(halves: bool) {
     driver::expect_products(halves);
 }
 
-/// Gets cuFFT ready in the same way.
+/// Loads cuFFT in the same way.
 pub fn expect_transforms() {
     driver::expect_transforms();
 }
@@ -71,8 +71,8 @@ pub(crate) fn ships(text: &str) -> bool {
     shipped::has(text, nvrtc::Arch { major: 9, minor: 0 })
 }
 
-/// Says that a test is skipped, and adds a line to the file that `RUNNEL_SKIPPED` names: what is missing, and the
-/// test. CI prints how many there are.
+/// Prints that a test is skipped, and adds a line to the file named by `RUNNEL_SKIPPED`: what is missing, and the test.
+/// CI prints how many there are.
 #[cfg(test)]
 fn skip(need: &str, why: impl std::fmt::Display) {
     use std::io::Write;

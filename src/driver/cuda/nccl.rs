@@ -514,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_there_whole_or_named_in_the_error() {
+    fn the_library_loads_or_is_named_in_the_error() {
         match api() {
             Ok(api) => assert!(!api.text(5).is_empty()),
             Err(error) => assert_eq!(error.code().id, "E0813"),

@@ -126,7 +126,7 @@ pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>,
     Ok((image, false))
 }
 
-/// Compiles something small, if NVRTC is here: its first use registers exit handlers.
+/// Compiles a small source if NVRTC is installed, because its first use registers exit handlers.
 pub(super) fn warm_up() {
     const TEXT: &str = r#"extern "C" __global__ void warm(float* x) { x[threadIdx.x] = sinf(x[0]) / x[1]; }"#;
     if let Ok(compiler) = compiler()

@@ -120,7 +120,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Bytes of a batch whose product takes longer than its launch.
+/// A batch of at least this many bytes takes longer to multiply than to launch.
 const LONG: usize = 1 << 24;
 
 impl cuda::Queue for Queue<'_> {

@@ -1,8 +1,8 @@
-//! The kernels that ship with Runnel as machine code: the interpreter of programs (`kernels/interpret.cu`), and
-//! those of `kernels/device.cu`. Programs with complex numbers have an interpreter in an image of its own.
+//! The kernels that ship with Runnel as machine code: the interpreter of programs (`kernels/interpret.cu`), and those
+//! of `kernels/device.cu`. The interpreter of programs with complex numbers is a separate image.
 //!
-//! An image of `kernels/ready` is for the devices of one major version from one minor version on. A file holds a
-//! hash of the source, then the compressed image. One whose source is not that of this build is not used.
+//! An image in `kernels/ready` serves devices of one major compute capability, from one minor version on. A file holds
+//! a hash of the source, then the compressed image. Images of a different source are not used.
 
 use super::nvrtc::{self, Arch};
 use crate::kernel::cuda::interpret::table::{COMPLEX_FUNCTIONS, FUNCTIONS, complex_source, source};
@@ -48,8 +48,8 @@ macro_rules! files {
     };
 }
 
-/// All images. Drivers of CUDA 12 load those of NVRTC 12. Kinds other than programs have one image per device, of the
-/// oldest compiler that knows the device: it is the same with every NVRTC, so the bits are too.
+/// All images. Drivers of CUDA 12 load those of NVRTC 12. Kinds other than programs have one image per device, from the
+/// oldest compiler that supports the device. Their bits do not depend on the installed NVRTC.
 pub(super) static FILES: &[File] = files! {
     "12.0": "75" = (7, 5) "12.0", "80" = (8, 0) "12.0", "90" = (9, 0) "12.0";
     "13.0": "75" = (7, 5) "12.0", "80" = (8, 0) "12.0", "90" = (9, 0) "12.0",
@@ -99,8 +99,8 @@ pub(super) fn read_bodies(at: usize, complex: bool) -> Option<Bodies> {
     Bodies::read(&texts?.concat(), complex)
 }
 
-/// The image for a device: of the same major version as the NVRTC that is here, so that functions have the same
-/// bits; otherwise the oldest.
+/// The image for a device: from the major version of the installed NVRTC, so that functions have the same bits;
+/// otherwise the oldest.
 pub(super) fn find(arch: Arch) -> Option<&'static File> {
     let fits = |file: &&File| file.arch.major == arch.major && file.arch.minor <= arch.minor;
     let here = nvrtc::version().unwrap_or_default();
@@ -134,7 +134,7 @@ pub(super) fn wanted() -> Wanted {
     })
 }
 
-/// The image for a device; `None` if there is none of this build.
+/// The image for a device; `None` if this build has none.
 pub(super) fn image(arch: Arch) -> Option<Vec<u8>> {
     unpack(find(arch)?.bytes, &source(FUNCTIONS))
 }
@@ -144,7 +144,7 @@ pub(super) fn complex_image(arch: Arch) -> Option<Vec<u8>> {
     unpack(find(arch)?.complex, &complex_source(FUNCTIONS, COMPLEX_FUNCTIONS))
 }
 
-/// What a file holds; `None` if it was not made of this source.
+/// A file's image; `None` if it was made from another source.
 fn unpack(file: &[u8], source: &str) -> Option<Vec<u8>> {
     let (head, packed) = file.split_at_checked(HEAD)?;
     if head != hash(source) {

@@ -1,4 +1,4 @@
-//! The ready-made kernels: the table of functions, and whether the files in `kernels/ready` are fresh.
+//! The ready-made kernels: the table of functions, and whether the files in `kernels/ready` are up to date.
 //!
 //! `RUNNEL_UPDATE=1` rewrites the files; `.ci/ready` does so with every compiler that is needed.
 
@@ -104,12 +104,12 @@ fn texts() -> BTreeSet<(usize, String)> {
 const CLASSES: [Class; 5] = [Class::F32, Class::F64, Class::I64, Class::C64, Class::C128];
 const NAMES: [&str; 5] = ["float", "double", "i64", "c64", "c128"];
 
-/// The lines of both tables; the compiler says what class a text has.
+/// The lines of both tables; the compiler determines the class of each text.
 fn lines() -> [String; 2] {
     let mut functions: Vec<(Form, usize, String)> = Vec::new();
     for (class, text) in texts() {
         match text.as_str() {
-            // The mark of a function of complex numbers.
+            // Marks a function of complex numbers.
             "complex" => {}
             "b > a" | "b < a" => functions.push((Form::Wins, class, text)),
             "(a ? b : c)" | "(a != 0 ? b : c)" => functions.push((Form::Select, class, text)),
@@ -155,7 +155,7 @@ fn lines() -> [String; 2] {
 }
 
 #[test]
-fn the_tables_of_functions_are_fresh() {
+fn the_tables_of_functions_are_up_to_date() {
     if !nvrtc_is_here() {
         return;
     }
@@ -182,9 +182,9 @@ fn write(name: &str, source: &str, content: &[u8]) {
     std::fs::write(folder().join(name), packed).unwrap();
 }
 
-/// Rewrites the functions as PTX, if they are old.
+/// Rewrites the functions as PTX if they are outdated.
 #[test]
-fn functions_as_ptx_are_fresh() {
+fn functions_as_ptx_are_up_to_date() {
     for (compiler, files) in ready::FUNCTIONS_PTX {
         let builds = updates() && nvrtc_is_here() && nvrtc::version().unwrap() == compiler;
         for ((file, source), kind) in
@@ -203,9 +203,9 @@ fn functions_as_ptx_are_fresh() {
     }
 }
 
-/// Rewrites the files that this machine's NVRTC is meant for, if they are old.
+/// Rewrites the files that this machine's NVRTC produces, if they are outdated.
 #[test]
-fn ready_kernels_are_fresh() {
+fn ready_kernels_are_up_to_date() {
     let texts = [table::source(FUNCTIONS), table::complex_source(FUNCTIONS, COMPLEX_FUNCTIONS)];
     for file in ready::FILES {
         let arch = format!("{}{}", file.arch.major, file.arch.minor);
@@ -221,7 +221,7 @@ fn ready_kernels_are_fresh() {
     }
 }
 
-/// The functions that different versions of NVRTC compute with other last digits are those that call some.
+/// Only functions that call others may differ in the last digits between versions of NVRTC.
 #[test]
 fn functions_of_complex_numbers_that_vary_are_known() {
     let text = include_str!("../../../kernels/complex.cuh");

@@ -1,15 +1,15 @@
 //! Kernels of sorts, scatters and other kinds that ship as machine code, so that these run while their own kernels
 //! compile, and without NVRTC.
 //!
-//! Which ones is a list in `shipped_tests`: the sources of [`Kind::general`](crate::kernel::Kind::general), and those
-//! that are the only ones of their kind. A file of `kernels/ready` holds groups of similar images, each compressed as
-//! one. An image is found by the hash of its source, so one of another source is never used.
+//! `shipped_tests` lists them: the sources of [`Kind::general`](crate::kernel::Kind::general), and those of kinds with
+//! a single source. A file in `kernels/ready` holds groups of similar images, each group compressed as one. Images are
+//! looked up by the hash of their source, so an outdated image is never used.
 
 use super::nvrtc::Arch;
 use super::ready::{self, HEAD};
 use std::io::Read;
 
-/// A group of images: the hashes of their sources and their lengths, and the images one after the other, in planes and
+/// A group of images: the hashes of their sources, their lengths, and the concatenated images, split into planes and
 /// compressed.
 pub(super) struct Group<'a> {
     pub entries: Vec<([u8; HEAD], usize)>,
@@ -33,9 +33,9 @@ impl Group<'_> {
     }
 }
 
-/// Instructions resemble each other byte by byte, so images are compressed as planes: the first bytes of all words, the
-/// second ones, and so on. How long a word is, the first byte of the packed images says: one plane is best for images that
-/// share longer parts.
+/// Instructions resemble each other byte by byte, so images are compressed as planes: the first bytes of all words,
+/// then the second bytes, and so on. The first byte of the packed images is the word length. A single plane is best for
+/// images that share longer parts.
 fn from_planes(planes: &[u8], count: usize) -> Vec<u8> {
     let mut bytes = vec![0; planes.len()];
     let places = (0..count).flat_map(|first| (first..planes.len()).step_by(count));
@@ -67,7 +67,7 @@ pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<Group<'_>>> {
     Some(groups)
 }
 
-/// Images, compressed in as many planes as are best.
+/// Compresses images with the best number of planes.
 #[cfg(test)]
 pub(super) fn packed(images: &[Vec<u8>]) -> Vec<u8> {
     use std::io::Write;

@@ -1,4 +1,4 @@
-//! Which kernels ship for kinds of programs, and whether the files in `kernels/ready` are fresh.
+//! Which kernels ship for kinds of programs, and whether the files in `kernels/ready` are up to date.
 //!
 //! `RUNNEL_UPDATE=1` rewrites the files; `.ci/ready` does so with every compiler that is needed.
 
@@ -25,10 +25,10 @@ use std::path::Path;
 const SIZES: [Dtype; 5] = [Dtype::U8, Dtype::I16, Dtype::I32, Dtype::I64, Dtype::C128];
 /// A dtype of each class.
 const CLASSES: [Dtype; 3] = [Dtype::F32, Dtype::F64, Dtype::I64];
-/// What scans combine by.
+/// The functions that scans combine with.
 const SCANS: [&ReduceFn; 5] = [&SUM, &PROD, &MAX, &MIN, &LOG_SUM];
 
-/// A launch with contiguous views of these dtypes; `far` for a first view that needs positions of 64 bits.
+/// A launch with contiguous views of these dtypes; `far`: the first view needs 64-bit positions.
 fn sample(kind: impl Kind, shape: &[usize], views: &[Dtype], far: bool) -> Launch {
     let strides = contiguous_strides(shape);
     let mut views: Vec<_> = views.iter().map(|&dtype| view(dtype, &strides, 0)).collect();
@@ -69,7 +69,7 @@ fn texts() -> Vec<Vec<String>> {
             }
         }
     }
-    // Positions of 64 bits; few targets, many, and more than elements. What is similar stands together.
+    // 64-bit positions; few targets, many, and more than elements. Similar sources are adjacent.
     for (shape, limit, far) in
         [([4, 4], 4, true), ([4, 4], 4, false), ([100, 100], 100, false), ([4, 4], 5, false)]
     {
@@ -120,9 +120,9 @@ fn texts() -> Vec<Vec<String>> {
     vec![moves, sorts, scans, combinations, others, transforms, vec![tiny]]
 }
 
-/// Rewrites the files that this machine's NVRTC is meant for; images and groups of sources that did not change stay.
+/// Rewrites the files that this machine's NVRTC produces. Images and groups of unchanged sources are kept.
 #[test]
-fn shipped_kernels_are_fresh() {
+fn shipped_kernels_are_up_to_date() {
     let texts = texts();
     let hashes: Vec<Vec<_>> =
         texts.iter().map(|group| group.iter().map(|text| ready::hash(text)).collect()).collect();
@@ -147,7 +147,7 @@ fn shipped_kernels_are_fresh() {
         }
         let mut bytes = Vec::new();
         for (texts, hashes) in texts.iter().zip(&hashes) {
-            // A group without changes stays as it is: it may be compressed better than here.
+            // An unchanged group is kept, since it may be compressed better than here.
             let same = |group: &&shipped::Group<'_>| group.entries.iter().map(|(hash, _)| hash).eq(hashes);
             if let Some(group) = groups.iter().find(same) {
                 bytes.extend(shipped::group(&group.entries, group.packed));
@@ -165,7 +165,7 @@ fn shipped_kernels_are_fresh() {
     }
 }
 
-/// Whatever the planes of a group.
+/// For any number of planes.
 #[test]
 fn shipped_images_unpack() {
     for file in ready::FILES {

@@ -84,8 +84,7 @@ fn knows(arch: &str) -> bool {
     known
 }
 
-/// Compiles the program of a launch once for each of these architectures, whatever the number of launches that have
-/// its text.
+/// Compiles the program of a launch once for each of these architectures, even if several launches have the same text.
 fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
     static DONE: Mutex<BTreeSet<(u64, String)>> = Mutex::new(BTreeSet::new());
     let program = &launch.program;
@@ -103,10 +102,10 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
     }
 }
 
-/// Notes what is queued.
+/// Records what is queued.
 #[derive(Default)]
 pub(super) struct Noted {
-    /// Kernels, and the number of words that they get.
+    /// Kernels, and the number of their parameter words.
     kernels: Vec<(usize, usize)>,
     /// Other programs.
     launches: Vec<Arc<Program>>,
@@ -451,7 +450,7 @@ fn other_kinds_compile() {
         for f in [None, Some(&SUM), Some(&AMAX), Some(&AMIN)] {
             let scatter = Scatter { dtype, f };
             let views = [dense(&shape), index(&[64, 1]), dense(&shape)];
-            // Sums have a way for halves, one for integers and one for wide floats. Extremes have one of each order.
+            // Sums have separate paths for halves, integers and wide floats; extremes have one per order.
             match f {
                 Some(_) => everywhere(&launch(scatter.clone(), &shape, &views, 0)),
                 None => first(&launch(scatter.clone(), &shape, &views, 0)),
@@ -587,7 +586,7 @@ fn batches_of_tiny_products_are_one_launch() {
             kind.enqueue(&work, kind.signature(&work), &mut noted).unwrap();
             let tiny = noted.launches.iter().filter(|&program| **program == tiny).count();
             assert_eq!((tiny, noted.products), (launches, products), "{dtype} {batch}");
-            // Nothing waits for the library.
+            // The library is not waited for.
             assert_eq!(kind.multiplies(&work), products > 0);
         };
         check(32, 1, 0);
@@ -635,7 +634,7 @@ fn the_device_kernels_and_random_functions_compile() {
     }
 }
 
-/// Long programs, and those that repeat.
+/// Long programs, and programs with repeated instructions.
 mod long;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Translated programs go through NVIDIA's assembler (nvJitLink, which contains the one of the driver). No GPU needed.
+//! Passes translated programs through nvJitLink, which contains the driver's assembler. Needs no GPU.
 
 #![cfg(test)]
 
@@ -76,7 +76,7 @@ impl Assembler {
     }
 }
 
-/// Both libraries of functions, every function, every kind of view; the newest device for a part of them.
+/// Both function libraries, every function, every kind of view; the newest device for some of them.
 #[test]
 fn translated_programs_assemble() {
     let Some(assembler) = Assembler::find() else { return };
@@ -97,7 +97,7 @@ fn translated_programs_assemble() {
     assert!(copied > samples.len() / 4, "{copied}");
 }
 
-/// The work of a program orders translations: its instructions for every element that it reads, of reductions too.
+/// Translations are ordered by work: instructions times elements read, also in reductions.
 #[test]
 fn work_is_instructions_times_elements() {
     let work = |launch: &Launch| {

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_finite_and_comes_back() {
+    fn memory_is_finite_and_freed_memory_is_reused() {
         let mut memory = Memory::new(4 << 20, None);
         let a = memory.alloc(1 << 20).unwrap();
         let b = memory.alloc(3 << 20).unwrap();

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_comes_up_once() {
+    fn every_order_is_run_once() {
         let (orders, mut seen) = (Orders::default(), BTreeSet::new());
         loop {
             assert!(seen.insert(order(Schedule::Every(orders.clone()), &[3, 3, 2])), "an order came twice");

@@ -51,7 +51,7 @@ fn read(driver: &dyn Driver, from: Ptr, stream: StreamHandle) -> i64 {
 }
 
 #[test]
-fn a_stream_runs_in_order_and_the_host_goes_on() {
+fn a_stream_runs_in_order_without_blocking_the_host() {
     for schedule in [None, Some(1)] {
         let devices = machine(schedule);
         let d = &devices[0];
@@ -199,7 +199,7 @@ fn the_highest_priority_goes_first() {
 }
 
 #[test]
-fn memory_is_finite_and_the_nth_call_fails_when_asked() {
+fn memory_is_finite_and_the_nth_call_fails_on_request() {
     let devices = Emulator::devices(Config { devices: 1, memory_per_device: 1 << 20, ..Config::default() });
     assert_eq!(devices[0].alloc(2 << 20).unwrap_err().kind(), ErrorKind::OutOfMemory);
     assert_eq!(devices[0].memory_info().unwrap(), (1 << 20, 1 << 20));
@@ -274,7 +274,7 @@ fn host_threads_may_share_a_machine() {
 }
 
 #[test]
-fn a_machine_goes_away_with_work_queued() {
+fn a_machine_is_dropped_with_work_queued() {
     for _ in 0..20 {
         let devices = machine(None);
         let x = devices[0].alloc(8 << 20).unwrap();

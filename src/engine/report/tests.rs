@@ -74,7 +74,7 @@ fn recursion_is_told_once() {
 }
 
 #[test]
-fn a_terminal_is_not_commanded_by_a_script() {
+fn control_characters_of_a_script_are_escaped() {
     let mut sources = SourceMap::default();
     let (_, base) = sources.add("a\x1b.rnl", "let x = \"\x1b[2J\u{202e}\u{85}\"\r\nx\n").unwrap();
     let error = Error::new(&SHAPE, "bad \x1b[31m").at(Span::new(base + 8, base + 19), "\x07").help("\x1b");
@@ -95,7 +95,7 @@ fn long_lines_are_cut_around_the_label() {
 }
 
 #[test]
-fn colours_are_there_only_when_asked_for() {
+fn colours_are_off_by_default() {
     let (sources, a, _) = sample();
     let error = Error::new(&SHAPE, "no").at(Span::new(a, a + 3), "x");
     let look = Look { width: 60, color: true };

@@ -126,7 +126,7 @@ fn look(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result
         return Err(error::malformed("csv", "it is empty"));
     }
     let columns = record.len();
-    // A name is there twice, in the list and in the set of those seen.
+    // Each name is stored twice: in the list and in the set of names seen.
     sink.hold(columns.saturating_mul(160).saturating_add(record.as_slice().len()))?;
     let named = options.header.unwrap_or_else(|| record.iter().any(|field| kind_of(field) == Kind::Text));
     let mut shape = Shape { names: None, columns: vec![Look::NEW; columns], rows: 0, text: None };
@@ -218,7 +218,7 @@ fn read_columns(
         columns.push(match look.kind() {
             _ if !sink.wants(name) => Values::Unwanted,
             Kind::Text => {
-                // A text has at least the smallest piece of memory.
+                // A text takes at least one minimal allocation.
                 sink.hold(shape.rows.saturating_mul(size_of::<String>() + 24))?;
                 Values::Texts(Vec::with_capacity(shape.rows))
             }

@@ -60,7 +60,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     }
 }
 
-/// Compressed data, which is to blame for errors other than an early end.
+/// A gzip stream: its errors, except an early end, are reported as damaged data.
 struct Packed<R>(R);
 
 impl<R: Read> Read for Packed<R> {
@@ -90,7 +90,7 @@ fn header(input: &mut dyn Read) -> Result<(Head, u64)> {
         return Err(error::malformed("idx", "it does not begin with two zero bytes"));
     };
     let Some(&(_, dtype)) = DTYPES.iter().find(|(number, _)| *number == kind) else {
-        return Err(error::malformed("idx", format!("{kind} is no type of elements")));
+        return Err(error::malformed("idx", format!("{kind} is not an element type")));
     };
     let mut shape = Vec::new();
     for _ in 0..rank {
@@ -101,7 +101,7 @@ fn header(input: &mut dyn Read) -> Result<(Head, u64)> {
     Ok((Head::new(dtype, shape)?, 4 + 4 * u64::from(rank)))
 }
 
-/// Hands the elements to the sink, which takes all or none of them; whether it did.
+/// Hands the elements to the sink, which takes all or none of them. Returns whether it took them.
 fn elements(input: &mut dyn Read, head: &Head, sink: &mut dyn Sink) -> Result<bool> {
     let mut elements = Taken(Plain::new(input, head.dtype, true), false);
     sink.array(None, head, &mut elements as &mut dyn Elements)?;

@@ -109,11 +109,11 @@ pub trait Sink {
     fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()>;
     /// A text stored next to the arrays.
     fn note(&mut self, key: &str, text: &str) -> Result<()>;
-    /// Hears of bytes that the reader is about to keep until it ends, beside a few buffers: lists of names, rows of a
-    /// table, an image that is not made row by row.
+    /// Called before the reader allocates bytes that it keeps until it ends, apart from a few buffers: lists of names,
+    /// rows of a table, an image that is not decoded row by row.
     ///
     /// # Errors
-    /// Limits; 0 bytes ask whether one has been reached.
+    /// Limits. With 0 bytes, only checks whether one has been reached.
     fn hold(&mut self, bytes: usize) -> Result<()>;
 }
 

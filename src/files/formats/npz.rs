@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
 
 /// The most entries in an archive.
 const ENTRIES: usize = 1 << 20;
-/// About the bytes that the description of an entry takes.
+/// Approximate bytes of an entry's description.
 const ENTRY: usize = 1 << 10;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
@@ -92,7 +92,7 @@ fn check_end(input: &mut dyn Input, length: u64) -> Result<u64> {
         return Err(error::malformed("npz", "it does not end like an archive"));
     }
     let mut count = u64::from(u16::from_le_bytes([end[10], end[11]]));
-    // An end with wider numbers may stand before: a pointer of 20 bytes to it.
+    // A 20-byte ZIP64 locator may precede the end record.
     let mut pointer = [0; 20];
     if start >= 20 {
         input.seek(SeekFrom::Start(start - 20)).map_err(error::reading)?;

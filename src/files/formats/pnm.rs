@@ -63,7 +63,7 @@ impl<R: Read> Words<R> {
                     }
                 }
                 Some(_) => return Err(error::malformed("ppm", "a number was expected")),
-                // Also after a digit: others may be missing.
+                // An error after a digit too, because further digits may be missing.
                 None => return Err(error::cut("a number")),
             }
         }
@@ -93,7 +93,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     let count = head.count() as u64;
     let left = length - words.at.min(length);
     if text {
-        // Each level takes a digit and a blank.
+        // Each sample takes at least a digit and a blank.
         if left < count.saturating_mul(2) {
             return Err(error::short(words.at.saturating_add(count.saturating_mul(2)), length));
         }

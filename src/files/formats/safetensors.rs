@@ -48,7 +48,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     if text.first() != Some(&b'{') {
         return Err(error::malformed("safetensors", "its header does not begin with `{`"));
     }
-    // Each name is there twice, in the list and in the set of those seen. Everything has a colon.
+    // Each name is stored twice: in the list and in the set of names seen. Every entry has a colon.
     let colons = text.iter().filter(|&&byte| byte == b':').count();
     sink.hold(ENTRY.saturating_mul(colons).saturating_add(2 * text.len()))?;
     let header: Header = match serde_json::from_slice(&text) {
@@ -145,7 +145,7 @@ impl Header {
     }
 }
 
-/// An error if this thread is asked to stop.
+/// An error if this thread has been asked to stop.
 fn goes_on<E: de::Error>() -> Result<(), E> {
     match stop::is_due(16) && stop::asked().is_some() {
         true => Err(E::custom("stopped")),

@@ -112,7 +112,7 @@ fn files_that_are_cut_are_refused() {
     for (name, bytes) in samples() {
         for length in 0..bytes.len() {
             let result = read(name, &bytes[..length]);
-            // A table and raw bytes may end anywhere.
+            // Tables and raw bytes have no fixed end.
             let open = matches!(name, "csv" | "raw");
             assert!(open || result.is_err(), "{name} of {length} bytes passes");
         }

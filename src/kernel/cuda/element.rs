@@ -1,4 +1,4 @@
-//! The code of a map: straight-line code for one element, or a loop over what repeats.
+//! The code of a map: straight-line code for one element, with a loop over repeated instructions.
 
 use super::loops::Loop;
 use super::{bits_type, class_name, class_type, convert};
@@ -66,8 +66,8 @@ const LIGHT: &[&str] = &[
     "tanhf",
 ];
 
-/// Most inlined copies of other functions in one kernel: each takes NVRTC 4 to 40 ms. Above this they are
-/// called, which costs a few percent in a kernel that does nothing else (docs/performance.md).
+/// Limit on inlined copies of other functions in one kernel: each takes NVRTC 4 to 40 ms. Above this they are called,
+/// which costs a few percent in a kernel that does nothing else (docs/performance.md).
 const MOST_HEAVY: usize = 4;
 
 /// The same for light functions.
@@ -129,7 +129,7 @@ pub(in crate::kernel) fn weight(text: &str) -> [usize; 2] {
 
 /// How the surrounding kernel loads an element's inputs and stores its results.
 pub(in crate::kernel) struct Surroundings<'a> {
-    /// How many copies of the code the kernel contains: loops over elements are unrolled.
+    /// Number of copies of the code in the kernel, since loops over elements are unrolled.
     pub copies: usize,
     /// Collects the functions that are called.
     pub functions: &'a Functions,
@@ -305,7 +305,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Declares a source's register. `step`: slots between a number's values in two rounds of a loop.
+    /// Declares a source's register. `step`: slots between a number's values in two consecutive rounds of a loop.
     fn source(&self, out: &mut String, reg: u16, step: Option<i32>) {
         let _ = match &self.map.sources[usize::from(reg)] {
             Source::Load { view, dtype } => {

@@ -73,8 +73,8 @@ impl Space {
         self.sum(|d| format!("({index}){name}{d} * ({index})p.w[{}]", strides + d))
     }
 
-    /// [`Space::offset`] of a view that wraps: after the strides come the coordinates where it does, and how
-    /// far it goes back there.
+    /// [`Space::offset`] of a view that wraps: after the strides come the coordinates where it wraps, and the distances
+    /// by which it wraps.
     pub fn wrapped_offset(&self, strides: usize) -> String {
         let Space { name, index, rank, .. } = self;
         self.sum(|d| {
@@ -112,7 +112,7 @@ fn counted(launch: &Launch) -> SmallVec<[usize; 8]> {
     (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1 || d == launch.axis).collect()
 }
 
-/// Which of [`RANKS`] serves a launch, and whether that counts in 64 bits.
+/// The one of [`RANKS`] that serves a launch, and whether it counts in 64 bits.
 pub(in crate::kernel) fn general_rank(launch: &Launch, wide: bool) -> Option<(usize, bool)> {
     let [narrow, most] = RANKS;
     match counted(launch).len() {

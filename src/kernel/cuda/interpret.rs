@@ -1,8 +1,8 @@
-//! Programs as data for the ready-made kernel `kernels/interpret.cu`, which runs them while their own kernels
-//! compile, and where NVRTC is missing.
+//! Encodes programs as data for the ready-made kernel `kernels/interpret.cu`, which runs them while their own kernels
+//! compile, and without NVRTC.
 //!
 //! The kernel knows the functions of `kernels/ready/functions.txt` and `complex.txt` ([`table`]): every text of the
-//! operations' tables, with its classes. The number of a line is the opcode. A function that is not listed, such as one
+//! operations' tables, with its classes. The line number is the opcode. A function that is not listed, such as one
 //! defined at run time, is not interpreted.
 //!
 //! A complex number is two registers of real numbers, one after the other.
@@ -24,9 +24,9 @@ use table::{conversion, words};
 /// Fixed opcodes, as in the template.
 pub(in crate::kernel) mod op {
     pub const POSITION: u64 = 0;
-    /// Elements that exist come from the second operand; then the same for two slots.
+    /// Elements in range come from the second operand; then the same for two slots.
     pub const EXISTING: u64 = 1;
-    /// Lanes some distance away; then the same for two slots.
+    /// Values of lanes at a distance; then the same for two slots.
     pub const LANES_AWAY: u64 = 3;
     pub const COPY: u64 = 5;
     pub const WITHIN: u64 = 7;
@@ -42,16 +42,16 @@ pub(in crate::kernel) mod op {
 pub(in crate::kernel) const NUMBER: u64 = 0x200;
 /// Words before those of views.
 pub(in crate::kernel) const HEAD: usize = 11;
-/// Most threads of a block.
+/// Maximum threads of a block.
 const MOST_THREADS: usize = 256;
 /// Threads of a block of a map.
 const MAP_THREADS: usize = 128;
 /// Bytes of shared memory that a block may use on every device.
 pub(crate) const MOST_SHARED: usize = 64 << 10;
-/// Most blocks of a map; each then takes several units.
+/// Maximum blocks of a map; each then takes several units.
 const MOST_BLOCKS: u64 = 1 << 12;
 
-/// Functions whose last digits differ between NVRTC 12.0 and 13.0 (measured), and others like them.
+/// Functions whose last digits differ between NVRTC 12.0 and 13.0 (measured), and similar ones.
 pub(crate) const VARYING: &[&str] = &[
     "acos",
     "acosf",
@@ -104,9 +104,9 @@ pub struct Encoded {
     pub threads: usize,
     /// Bytes of shared memory of a block.
     pub shared: usize,
-    /// True when it calls a function that versions of NVRTC compute with other last digits.
+    /// True when it calls a function whose last digits differ between versions of NVRTC.
     pub varies: bool,
-    /// True for the kernel that knows complex numbers.
+    /// True for the kernel with functions of complex numbers.
     pub complex: bool,
 }
 
@@ -228,7 +228,8 @@ impl Coder {
         Location { operand: NUMBER | at as u64, class }
     }
 
-    /// Free slots. A register begins at a multiple of its size, so that two of a size are one or apart.
+    /// Allocates slots. A register begins at a multiple of its size, so two registers of one size are equal or
+    /// disjoint.
     pub fn take(&mut self, class: Class) -> Location {
         let slots = slots(class);
         let mut at = 0;
@@ -337,7 +338,7 @@ impl Coder {
         coding.run(value)
     }
 
-    /// The finished launch, of blocks of `threads` threads; of fewer, but at least `least`, where registers take much
+    /// The finished launch, with `threads` threads per block; with fewer, but at least `least`, if registers take much
     /// shared memory.
     pub fn finish(
         self,
@@ -488,7 +489,7 @@ impl Coding<'_> {
         }
     }
 
-    /// Where a register is; a source is loaded at its first use.
+    /// The slots of a register; a source is loaded at its first use.
     fn place(&mut self, reg: u16) -> Option<Location> {
         if let Some(place) = self.places[usize::from(reg)] {
             return Some(place);

@@ -1,11 +1,10 @@
-//! Loops in programs: instructions that found, as a loop of a script leaves them.
+//! Finds loops in programs: repeated instructions, as loops of scripts leave them.
 //!
 //! A kernel contains the repeated instructions once, in a loop, so NVRTC's time does not grow with the number of rounds.
 
 use crate::kernel::{Map, Source};
 
-/// Rounds of the same instructions, one after the other. The first round's registers name what a round
-/// computes.
+/// Consecutive rounds of the same instructions. Values of a round are named by the first round's registers.
 #[derive(Debug, PartialEq)]
 pub(super) struct Loop {
     /// The first instruction of the first round.
@@ -35,7 +34,7 @@ pub(super) struct Carried {
 const LEAST_SAVED: usize = 8;
 
 impl Loop {
-    /// The loop that saves most instructions. Only the last round's registers may be read after it: by later
+    /// The loop that saves the most instructions. Only the last round's registers may be read after it: by later
     /// instructions, stores, or as one of `results`.
     pub fn find(map: &Map, results: &[u16]) -> Option<Loop> {
         let count = map.instrs.len();
@@ -78,8 +77,8 @@ impl Loop {
             arguments: vec![[None; 4]; period],
             numbers: Vec::new(),
         };
-        // The second and the third round show how each argument goes on; the first one may read carried
-        // values from anywhere.
+        // The second and third rounds show how each argument advances; the first one may read carried values from
+        // anywhere.
         for at in 0..period {
             found.learn(map, at)?;
         }
@@ -200,8 +199,8 @@ enum Step {
     Same,
     /// It is a number, this many slots further.
     Number(i32),
-    /// It is what the same instruction of the next round computes.
+    /// It is the result of the corresponding instruction of the next round.
     Local,
-    /// It is what this instruction of the round before computes.
+    /// It is the result of this instruction of the previous round.
     Carried(usize),
 }

@@ -1,4 +1,4 @@
-//! Random programs with loops: unrolling what is found gives the program back.
+//! Random programs with loops: unrolling the loop that is found restores the program.
 
 use super::loops::Loop;
 use crate::array::{Class, Dtype};
@@ -130,7 +130,7 @@ fn unrolls(map: &Map, found: &Loop) {
             }
         }
     }
-    // What is read after the loop is there.
+    // Everything read after the loop is available there.
     let hidden = count + found.start..count + found.end() - found.period;
     let after = map.instrs[found.end()..].iter().flat_map(|instr| &instr.args);
     let read: Vec<u16> = after.copied().chain(map.stores.iter().map(|store| store.reg)).collect();
@@ -182,7 +182,7 @@ fn damaged_rounds_unroll_to_the_program_too() {
 }
 
 #[test]
-fn a_result_of_an_early_round_keeps_the_rounds_apart() {
+fn a_result_of_an_early_round_prevents_the_loop() {
     let mut d = Draw(3);
     let made = (0..).map(|_| draw(&mut d)).find(|made| made.rounds == 10 && made.period == 2);
     let Some(Made { map, start, .. }) = made else { return };

@@ -109,7 +109,7 @@ pub struct Product {
     pub out: Ptr,
     /// The distance between results of a batch, in elements.
     pub out_step: i64,
-    /// More dimensions of the batch, the outermost first: batches that do not lie at even distances.
+    /// Further batch dimensions, the outermost first, for batches without a common stride.
     pub outer: SmallVec<[Outer; 2]>,
 }
 
@@ -162,7 +162,7 @@ impl Product {
 
 #[cfg(test)]
 impl Product {
-    /// A batch of three products of contiguous matrices, or of transposes of such, that begin at `ptr`.
+    /// A batch of three products of contiguous matrices, or of their transposes, starting at `ptr`.
     pub(crate) fn of_matrices(dtype: Dtype, sizes: [usize; 3], transposed: [bool; 2], ptr: Ptr) -> Product {
         let [m, n, k] = sizes;
         let operand = |rows: usize, columns: usize, transposed: bool| {

@@ -27,8 +27,8 @@ pub(in crate::kernel) fn sortable(dtype: Dtype, descending: bool) -> String {
     }
 }
 
-/// The same for elements of the dtype that the word `order` names ([`order`]). A narrow element may also be in the highest
-/// bits of a wider key.
+/// The same for elements of the dtype that the word `order` names ([`order`]). A narrow element may also occupy the
+/// highest bits of a wider key.
 pub(in crate::kernel) const SORTABLE_ANY: &str = "\
     const Key sign = (Key)((Key)1 << (8 * sizeof(Key) - 1));
     const Key size = (Key)(k & (Key)~sign);

@@ -7,7 +7,8 @@ use crate::base::stop;
 const PARALLEL: usize = 4 << 20;
 const PART: usize = 1 << 20;
 
-/// Copies bytes; the ranges may overlap. A long copy ends early when this thread is asked to stop: false if it may have.
+/// Copies bytes; the ranges may overlap. A long copy ends early when this thread is asked to stop; returns false if it
+/// may have.
 ///
 /// # Safety
 /// `from` is readable and `to` is writable for `bytes` bytes. During the call nothing else writes `from` or

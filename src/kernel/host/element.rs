@@ -367,7 +367,7 @@ mod tests {
     use crate::kernel::host::isa::at_every_level;
 
     #[test]
-    fn every_half_widens_exactly_and_comes_back() {
+    fn every_half_widens_exactly_and_round_trips() {
         for bits in 0..=u16::MAX {
             let (f, b) = (f16::from_bits(bits), bf16::from_bits(bits));
             if f.is_nan() {

@@ -203,7 +203,7 @@ mod tests {
     static XOR: HostReduce = host_combine!(i64: |a, b| a ^ b);
 
     #[test]
-    fn lanes_take_elements_in_turn_at_every_level() {
+    fn lanes_are_interleaved_at_every_level() {
         let x: Vec<f32> = (0..100).map(|i| 0.1 * i as f32).collect();
         let mut want = [0f32; LANES];
         x.iter().enumerate().for_each(|(i, v)| want[i % LANES] += v);

@@ -25,10 +25,10 @@ pub struct Plane {
     pub col: Option<usize>,
 }
 
-/// What a register holds for an element.
+/// The type of a register's elements.
 type Held<M> = <M as Element>::Held;
 
-/// Wide values of one instruction: four arguments and the result.
+/// Widened registers of one instruction: four arguments and the result.
 const WIDE: usize = 5;
 
 /// True for integers that registers hold as narrower values than their class.
@@ -376,7 +376,7 @@ impl<'a> Interpreter<'a> {
             // by element, each before the same element is written.
             unsafe {
                 if register.dtype != access.dtype {
-                    // A number that does not fit its dtype.
+                    // A number outside its dtype's range.
                     dispatch!(access.dtype, M => element::store::<M>(register.now.cast(), tile, to.cast()));
                 } else if tile.is_dense() && is_held_as_in_memory(access.dtype) {
                     std::ptr::copy(register.now, to, h * w * size);

@@ -51,7 +51,7 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
 
 /// [`CAST`](super::CAST): any register to any other, rounded to narrow integers and `bool`.
 pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
-    /// To every kind of register, from one whose element `a` converts to each class.
+    /// Converts to every register type from one whose element `a` converts to each class.
     macro_rules! from {
         ($t:ty, |$a:ident| $truth:expr, $whole:expr, $single:expr, $double:expr, $complex:expr, $wide:expr) => {
             host_map!(

@@ -1,7 +1,7 @@
 //! Positions of a shape: coordinates, offsets in views, and indices that kernels read.
 
 use super::FaultSlot;
-use super::tasks::{SOME, Until};
+use super::tasks::{ELEMENTS_PER_CHECK, Until};
 use crate::array::Dims;
 use crate::kernel::{Fault, Launch, Ptr, View};
 use smallvec::smallvec;
@@ -40,7 +40,7 @@ pub(in crate::kernel) fn runs(
     }
     let (mut i, mut seen) = (elements.start, elements.start);
     while i < elements.end {
-        if i - seen >= SOME {
+        if i - seen >= ELEMENTS_PER_CHECK {
             seen = i;
             if until.ended() {
                 return;
@@ -50,10 +50,10 @@ pub(in crate::kernel) fn runs(
             (Some(&extent), Some(&first)) => extent - first,
             _ => 1,
         };
-        let run = left.min(elements.end - i).min(SOME);
+        let run = left.min(elements.end - i).min(ELEMENTS_PER_CHECK);
         each(i, &at, run);
         i += run;
-        // The next run: rows of few elements are frequent, so without divisions.
+        // Advance to the next run without divisions, because short rows are frequent.
         let mut more = run;
         for (at, &extent) in at.iter_mut().zip(shape).rev() {
             *at += more;

@@ -1,4 +1,4 @@
-//! Large buffers of kernels. Freed ones are kept for the next launch: the system would have to clear new pages.
+//! Large buffers of kernels. Freed buffers are cached, because the system would have to clear new pages.
 
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Buffers from this size are mapped, with huge pages if the system has them.
 const MAPPED: usize = 1 << 20;
 
-/// How many bytes of free buffers are kept.
+/// Limit on cached bytes.
 const KEPT: usize = 128 << 20;
 
 static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
@@ -29,7 +29,7 @@ pub(in crate::kernel) struct Buffer<T> {
 unsafe impl<T: Send + Sync> Sync for Buffer<T> {}
 
 impl<T: Copy> Buffer<T> {
-    /// Room for this many elements, which hold nothing yet.
+    /// Room for this many uninitialised elements.
     pub(in crate::kernel) fn new(count: usize) -> Buffer<T> {
         let bytes = count.saturating_mul(size_of::<T>());
         if bytes < MAPPED {
@@ -72,7 +72,7 @@ impl<T: Copy> Buffer<T> {
         unsafe { std::slice::from_raw_parts(self.first.add(range.start), range.len()) }
     }
 
-    /// As `slice`, to change.
+    /// As `slice`, mutable.
     ///
     /// # Safety
     /// As `slice`.

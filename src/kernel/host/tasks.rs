@@ -1,6 +1,6 @@
 //! Work split into tasks that run on all threads when that pays, and that may end early.
 //!
-//! Every loop of this module over a launch's elements calls [`Until::ended`] at least once per [`SOME`]
+//! Every loop of this module over a launch's elements calls [`Until::ended`] at least once per [`ELEMENTS_PER_CHECK`]
 //! elements. A launch that ended early leaves its results unwritten, and they are not used.
 
 use crate::base::stop::{self, Stop};
@@ -55,7 +55,7 @@ fn hand() -> Option<Sender<rayon::ThreadBuilder>> {
 }
 
 /// Number of elements between two checks for an early end.
-pub(in crate::kernel) const SOME: usize = 1 << 14;
+pub(in crate::kernel) const ELEMENTS_PER_CHECK: usize = 1 << 14;
 
 /// When this thread's work should end early; passed to the threads that help with it.
 #[derive(Clone, Default)]

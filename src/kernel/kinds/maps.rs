@@ -31,7 +31,7 @@ pub struct Maps {
 
 /// Threads of a block.
 const BLOCK: usize = 128;
-/// Units of each thread, one after the other: the search takes little of a block's time.
+/// Units per thread, processed in sequence, so that the search takes little of a block's time.
 const ROUNDS: usize = 4;
 /// Words of the parameter before the numbers.
 const HEAD: usize = 1;
@@ -50,7 +50,7 @@ impl Maps {
         counts(&self.map).0
     }
 
-    /// The most segments of a launch.
+    /// The largest number of segments in a launch.
     pub fn most(&self) -> usize {
         let (views, numbers) = counts(&self.map);
         MAX_WORDS.saturating_sub(HEAD + numbers) / (1 + views)

@@ -23,7 +23,7 @@ pub struct NonZero {
 /// Elements per tile, also in the template.
 const TILE: u64 = 4096;
 
-/// The bits of an element that say whether it is zero: all, without the signs of floats.
+/// The bits that decide whether an element is zero: all except the signs of floats.
 fn magnitude(dtype: Dtype) -> [u64; 2] {
     if !dtype.is_float() && !dtype.is_complex() {
         return [u64::MAX; 2];

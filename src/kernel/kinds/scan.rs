@@ -15,7 +15,7 @@ use crate::kernel::cuda::{
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::{self, Element, Tile};
 use crate::kernel::host::fold::Accumulator;
-use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use crate::kernel::{Kind, Launch, ReduceFn, View};
 use smallvec::smallvec;
 
@@ -239,7 +239,7 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
         let mut out = [T::default(); ROWS * COLUMNS];
         let (mut from, mut seen) = (0, 0);
         while from < length {
-            if from - seen >= SOME {
+            if from - seen >= ELEMENTS_PER_CHECK {
                 seen = from;
                 if until.ended() {
                     return;

@@ -47,7 +47,7 @@ impl Kind for Search {
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
-        // Launches of high ranks have kernels of their own.
+        // Launches of high rank are compiled separately.
         let rank = general_rank(launch, far || count >= 1 << 31);
         let (rank, wide) = rank.unwrap_or((launch.shape.len(), true));
         let mut signature = Signature::default();

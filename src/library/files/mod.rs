@@ -80,7 +80,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.metadata",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The texts beside the tensors of a `.safetensors` file: a dict.",
+        doc: "The metadata of a `.safetensors` file: a dict of texts.",
         example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
                   assert(files.metadata(path)[\"by\"] == \"me\")",
         run: part!("files", formats::load::metadata),

@@ -1,5 +1,5 @@
-//! Layers whose `forward` reads their own tensors as variables. A functional form differentiates aliases of its argument's
-//! tensors, so their gradients would be zeros in silence.
+//! Layers whose `forward` reads their own tensors as variables. A functional form differentiates aliases of its
+//! argument's tensors, so their gradients would silently be zeros.
 
 use std::rc::Rc;
 

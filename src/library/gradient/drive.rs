@@ -1,4 +1,4 @@
-//! Runs backward passes: calls the script's hooks and rules when a pass asks for them.
+//! Runs backward passes: calls the script's hooks and rules when a pass requests them.
 
 use super::functions::Checkpoint;
 use crate::base::Result;

@@ -158,7 +158,7 @@ fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bo
     tree::rebuilt(vm, value, &mut leaf, 0)
 }
 
-/// The gradients in the form of a value: zeros for a tensor without one, `none` beside floating tensors.
+/// The gradients in the form of a value: zeros for a tensor without one, `none` for everything except floating tensors.
 fn like(vm: &mut Vm, value: &Value, gradients: &mut dyn Iterator<Item = Option<Tensor>>) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => match gradients.next().flatten() {
@@ -447,7 +447,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
             Value::Tensor(y) => {
                 left += usize::from(y.count() > 0 && gradient::requires_gradient(&mut vm.rt, y))
             }
-            // Beside what is no floating tensor there is no gradient.
+            // Only floating tensors have gradients.
             Value::None if second => {}
             _ => return Err(gradient::error::bad_loss("a tensor, or a tree of tensors")),
         }

@@ -260,7 +260,7 @@ static MORE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Operations that are no row of a table, with scripts that call them.
+/// Operations outside the tables, with scripts that call them.
 static OTHERS: &[(&Op, &str)] = &[
     (
         &subscript::INDEX,

@@ -206,9 +206,9 @@ impl Book {
         std::mem::replace(&mut arena.waits, waits) != waits
     }
 
-    /// Notes that memory may be free because the arena's stream waits for its last use: whoever else uses it must come
-    /// after this wait, and not only after the stream's work. Whether there was such memory depends on timing, so it
-    /// does not matter.
+    /// Notes that memory may be free because the arena's stream waits for its last use. Other users of that memory must
+    /// be ordered after this wait, not only after the stream's work. Recorded whether or not there was such memory,
+    /// because that depends on timing.
     pub(super) fn note_order(&mut self, arena: ArenaId) {
         let arena = &mut self.arenas[arena as usize];
         if arena.freed_at != 0 {

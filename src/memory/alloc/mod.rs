@@ -23,10 +23,10 @@
 //!   `max_split_size_mb`, blocks of that size and above (*oversize*) are never split, and only serve requests
 //!   of that size which leave less than 20 MiB unused (`max_non_split_rounding_mb`).
 //! - A freed block is merged with free neighbours of its segment.
-//! - A freed block that other streams used is *pending*: an event is recorded on each of those streams at the
-//!   free, and the block becomes free when all events have completed. Scripts need not call `record_stream`.
-//!   There is nothing to wait for where the block's own stream has been told to wait for the use: what it does with the
-//!   block next comes later. So the memory that a loop takes does not depend on how far its device is behind.
+//! - A freed block that other streams used is *pending*: an event is recorded on each of those streams at the free, and
+//!   the block becomes free when all events have completed. Scripts need not call `record_stream`. No event is needed
+//!   if the block's own stream already waits for that use, because its next use of the block comes later. So a loop's
+//!   memory does not depend on how far its device lags behind.
 //!
 //! When no block fits, in this order:
 //!

@@ -249,7 +249,7 @@ fn alc_10_a_segment_in_part_use_stays() {
 }
 
 #[test]
-fn alc_11_a_block_used_elsewhere_comes_back_after_its_last_use() {
+fn alc_11_a_block_used_by_another_stream_is_reused_after_its_last_use() {
     let (driver, device) = device();
     let side = device.stream(0).unwrap();
     let a = device.alloc(64, &side, Span::NONE).unwrap();
@@ -324,7 +324,7 @@ fn a_block_used_by_a_peer_waits_for_the_peer() {
 }
 
 #[test]
-fn alc_13_the_own_stream_is_no_other_use() {
+fn alc_13_recording_the_own_stream_changes_nothing() {
     let (driver, device) = device();
     let a = alloc(&device, 64);
     let address = a.ptr();

@@ -61,7 +61,7 @@ pub(super) struct Parts<'a> {
     pub gradients: &'a [Option<Tensor>],
     /// Whether the gradient of an input, by number, is wanted.
     pub wanted: &'a dyn Fn(usize) -> bool,
-    /// Whether shares of the gradient of an input may wait, and whether it has got gradients before.
+    /// Whether shares of an input's gradient may wait (`None`: no), and whether the input already has gradients.
     pub waits: &'a dyn Fn(usize) -> Option<bool>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Back<'a> {
         self.y_of(0)
     }
 
-    /// The kept result, or what computes it from the kept first operand ([`Keeps::narrower`](super::Keeps)).
+    /// The kept result, or the result computed again from the kept first operand ([`Keeps::narrower`](super::Keeps)).
     pub fn y_or<'s>(&'s self, code: impl FnOnce(&Var<'s>) -> Var<'s>) -> Var<'s> {
         if self.has_x(0) { code(&self.x(0)) } else { self.y() }
     }

@@ -296,14 +296,14 @@ pub fn bad_rule(count: usize) -> Error {
         .help("`none` stands for an argument without a gradient")
 }
 
-/// Something is to be called at the end of a pass, and none runs.
+/// A callback for the end of a pass, while no pass runs.
 #[cold]
 pub fn no_pass() -> Error {
     Error::new(&NO_PASS, "no backward pass is running")
         .help("call `autograd.queue_callback` in a hook of a tensor")
 }
 
-/// A hook is to follow the storing of the gradient of a computed tensor.
+/// A post-accumulate hook on a computed tensor.
 #[cold]
 pub fn not_stored(tensor: &Tensor) -> Error {
     Error::new(&NOT_RECORDED, "no gradient is stored in this tensor, which was computed from others")
@@ -317,7 +317,7 @@ pub fn lost_checkpoint() -> Error {
     Error::new(&CONSUMED, "the function of a checkpoint is gone")
 }
 
-/// A checkpoint's function did something else when it ran again.
+/// A checkpoint's function recorded other operations when it ran again.
 #[cold]
 pub fn checkpoint_differs(first: usize, second: usize) -> Error {
     let message = format!("a checkpoint recorded {first} operations at first and {second} when it ran again");
@@ -350,7 +350,7 @@ pub fn captured_parameter(field: Option<&str>) -> Error {
     };
     let own = format!("`forward = |self, x| ...` with `self.{field}`");
     Error::new(&LOST, format!("{message}, so its gradient would be 0"))
-        .help(format!("write {own}; for a value that shall stay as it is, use a copy: `{field}.clone()`"))
+        .help(format!("write {own}; to keep a value constant, use a copy: `{field}.clone()`"))
 }
 
 /// An input that the outputs do not depend on.

@@ -85,7 +85,7 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     Some(edge)
 }
 
-/// A tensor that was written keeps what `retain_grad` asked for: the gradient of what it holds now.
+/// `retain_grad` survives a write: the tensor then retains the gradient of its new value.
 pub(super) fn move_retained(old: &Edge, new: &Edge) {
     let (Some(from), Some(to)) = (Node::of(old), Node::of(new)) else { return };
     if matches!(from.step, Step::Leaf) {
@@ -130,8 +130,8 @@ pub(super) fn check_writable(tensor: &Tensor) -> Result<()> {
     }
 }
 
-/// Makes `new` the record of what `target` holds after a write in place; `None` if that requires no gradients.
-/// `fresh`: no other tensor has this record.
+/// Makes `new` the record of `target` after a write in place; `None` if the new value requires no gradients. `fresh`:
+/// no other tensor has this record.
 pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fresh: bool) -> Result<()> {
     let mark = target.mark();
     let count = (target.storage().bytes() / target.dtype().size() as u64) as usize;
@@ -141,7 +141,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let before = base.clone();
     let current = if covers(&own, count) {
         let edge = match &base {
-            // The record of an operation in place leads to the old one.
+            // An in-place operation's record already leads to the old one.
             Some((old, _)) if !fresh || new.is_none() => overwritten(rt, target, old, new),
             _ => new,
         };
@@ -198,7 +198,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), stream);
         Some((Edge { node, output: 0 }, whole))
     };
-    // What the memory's tensor holds now has another gradient, also if only its views are used from here on.
+    // The base tensor's new value has another gradient, even if only views of it are used from now on.
     if let (Some((old, was)), Some((new, is))) = (&before, &current)
         && was == is
     {

@@ -68,7 +68,8 @@ pub enum Gradient {
 pub struct Keeps {
     /// A bit per parameter whose tensors are kept.
     pub operands: u16,
-    /// Whether the gradient of a parameter needs an operand, or the results. What no gradient needs is not kept.
+    /// Whether the gradient of a parameter needs an operand, or the results. Operands that no gradient needs are not
+    /// kept.
     pub needs: Needs,
     /// A bit per result that is kept.
     pub results: u8,
@@ -114,7 +115,7 @@ impl Keeps {
         Keeps { operands: bits, ..Keeps::NOTHING }
     }
 
-    /// Only what the gradients of the parameters need that require gradients.
+    /// Keeps only what the gradients of parameters that require gradients need.
     pub const fn when(self, needs: Needs) -> Keeps {
         Keeps { needs, ..self }
     }

@@ -32,7 +32,7 @@ pub struct Node {
     pub stream: Option<Arc<Stream>>,
     /// Counts towards the session's limit on tensors.
     pub counted: Option<Arc<()>>,
-    /// The record of the first run of a checkpoint that this one, of a later run, stands for.
+    /// For a record of a checkpoint's later run: the corresponding record of its first run.
     pub moved: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// What changes after the recording.
     pub state: Mutex<State>,
@@ -101,9 +101,9 @@ pub struct State {
     pub followers: Vec<(Arc<u64>, LeafRef)>,
     /// The gradients of a leaf, or of results whose gradients are retained, by result.
     pub gradients: Vec<(u32, Option<Tensor>)>,
-    /// The gradients of a leaf are switched off: passes over what was recorded before store none.
+    /// The gradients of a leaf are switched off: passes over earlier records store none.
     pub rests: bool,
-    /// The function to which an argument belongs has returned: nothing more is differentiated by it.
+    /// The differentiated function of this argument has returned.
     pub ended: bool,
     /// The source position of the pass that consumed `saved`.
     pub consumed: Span,
@@ -157,7 +157,7 @@ impl Node {
         edge.node.downcast_ref()
     }
 
-    /// The edge to the record that another one stands for.
+    /// The edge to the first run's record that a record corresponds to.
     pub fn first(edge: Edge) -> Edge {
         match Node::of(&edge).and_then(|node| node.moved.get()?.upgrade()) {
             Some(node) => Edge { node, ..edge },
@@ -175,7 +175,7 @@ impl Node {
                 None
             }
         };
-        // The record of the one before may lead to this node.
+        // The record of the previous gradient may lead to this node.
         drop(state);
         drop(before);
     }

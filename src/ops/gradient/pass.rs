@@ -50,8 +50,8 @@ pub enum Create {
     No,
     /// It is.
     Yes,
-    /// It is if the result depends on leaves other than the inputs, or on arguments of functions that run, or if an
-    /// input is the argument of a function whose caller differentiates, too.
+    /// It is if the result depends on leaves other than the inputs or on arguments of functions that are running, or if
+    /// an input is the argument of a function whose caller also differentiates.
     IfUseful,
 }
 
@@ -63,18 +63,18 @@ pub enum Event {
     Hook(u64, Tensor),
     /// Compute the gradients of a [`Step::Script`] from those of its results, then [`Pass::answer`].
     Script(u64, Vec<Option<Tensor>>),
-    /// Run a checkpoint again and give its records to [`restore`], then go on.
+    /// Run a checkpoint again and pass its records to [`restore`], then continue.
     Again(u64),
-    /// Call a hook with a leaf whose gradient was stored, then go on.
+    /// Call a hook with a leaf whose gradient was stored, then continue.
     Stored(u64, Tensor),
 }
 
-/// A pass under way.
+/// A pass in progress.
 pub struct Pass {
     options: Options,
     span: Span,
     ready: BinaryHeap<Ready>,
-    /// The uses of each followed leaf that have not passed on their gradients.
+    /// Per followed leaf, the number of uses that have not passed on their gradients.
     uses: HashMap<u64, usize>,
     /// Followed leaves whose gradients are complete. They come before all other nodes.
     complete: Vec<Ready>,
@@ -206,7 +206,7 @@ impl Pass {
         Ok(pass)
     }
 
-    /// Goes on until the caller has to do something.
+    /// Runs until the caller must act.
     ///
     /// # Errors
     /// Those of the operations; E0383, E0384, E0385, E0386.
@@ -309,7 +309,7 @@ impl Pass {
                 if let Step::Leaf = node.step
                     && node.state.lock().gradients.iter().any(|(_, stored)| stored.is_some())
                 {
-                    // A stored gradient is updated in place, and may be what waits.
+                    // Waiting shares may read a stored gradient, which is updated in place.
                     self.settle_all(rt)?;
                 }
                 self.store(rt, node)?;
@@ -481,7 +481,7 @@ impl Pass {
         Ok(())
     }
 
-    /// The sum of a stored gradient and a new one. Without recording, that of a leaf is updated in place.
+    /// Adds a new gradient to a stored one. Without recording, a leaf's gradient is updated in place.
     fn accumulated(
         &self,
         rt: &mut Runtime,
@@ -625,7 +625,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Counts a use of a leaf whose gradient was passed on, or is none.
+    /// Counts a use of a leaf as done: its gradient was passed on, or there is none.
     fn note_use(&mut self, edge: &Edge) {
         let Some(node) = Node::of(edge) else { return };
         let Some(count) = self.uses.get_mut(&node.id) else { return };
@@ -686,7 +686,7 @@ impl Pass {
         }
     }
 
-    /// What has arrived for a node, to which a stream contributes.
+    /// The arrivals of a node, to which a stream contributes.
     pub(super) fn arriving_at(
         &mut self,
         edge: &Edge,

@@ -1,8 +1,8 @@
 //! Rules of products over dimensions and of running products.
 //!
-//! The derivative of a product by an element is the product of the others. Without zeros that is the product,
-//! divided by the element; the first derivative with zeros takes masks. Those formulas lose second derivatives
-//! at zeros, so a pass that is recorded looks for zeros (which waits) and multiplies the others if it finds any.
+//! The derivative of a product by an element is the product of the others. Without zeros that is the product, divided
+//! by the element; the first derivative with zeros takes masks. These formulas lose second derivatives at zeros, so a
+//! recorded pass checks for zeros (which waits) and, if there are any, multiplies the other elements.
 
 use super::{Back, Var, rules};
 use crate::ops::Arg;

@@ -27,8 +27,8 @@ pub fn end_arguments<'e>(arguments: impl Iterator<Item = &'e Edge>) {
     }
 }
 
-/// The leaves, and arguments of functions, on which a result depends, by age. A later search ends at results that were
-/// searched before, so that a loop does not search its whole history in each round.
+/// The leaves, and arguments of functions, on which a result depends, by age. Searches end at results that were
+/// searched before, so that a loop does not search its whole history in each iteration.
 pub(super) fn leaves_of(edge: &Edge) -> Arc<[Edge]> {
     let mut found: Vec<(u64, Edge)> = Vec::new();
     let mut seen = HashSet::default();
@@ -77,7 +77,7 @@ pub(super) fn leading_to<'e>(
         let is_wanted = needed.contains(&node.id);
         match node.step {
             Step::Leaf => useful |= !is_wanted,
-            // The pass must reach it, which is an error.
+            // The pass must reach it to raise the error.
             Step::Unrecorded => drop(needed.insert(node.id)),
             Step::Argument if is_wanted && create == Create::IfUseful => {
                 let is_leaf =

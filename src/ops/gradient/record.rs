@@ -57,7 +57,7 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
     let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
     if inputs.is_empty() {
         let out = match op.gradient {
-            // The operations that its code calls are not recorded either.
+            // The operations that its code calls are not recorded.
             Gradient::Constant => unrecorded(rt, |rt| apply::run(rt, op, call))?,
             _ => apply::run(rt, op, call)?,
         };
@@ -148,7 +148,7 @@ fn note(
     if !results.iter().any(family::is_continuous) {
         return Ok(out);
     }
-    // `x.to(x.dtype)` and the like give the tensor itself.
+    // `x.to(x.dtype)` and similar calls return the tensor itself.
     if let [result] = results
         && args.opt_tensor(0).is_some_and(|x| x.same(result))
     {
@@ -311,7 +311,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     };
     let is_view = matches!(op.run, Run::View(_));
     if !records {
-        // A record is of the layout that the tensor had, so a change of it is recorded even inside `no_grad`.
+        // A record belongs to a layout, so a change of layout is recorded even inside `no_grad`.
         let record = if is_view { family::edge(rt, target) } else { None };
         if record.is_some_and(|edge| !is_step(&edge, |step| matches!(step, Step::Leaf))) {
             return recording(rt, true, |rt| view_in_place(rt, op, args));
@@ -330,7 +330,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         family::written(rt, target, None, true)?;
         return Ok(out);
     }
-    // The rule may need the elements from before.
+    // The rule may need the old elements.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
     let inputs = inputs(rt, args);
     if op.gradient.keeps().keeps_operand(args, 0, &inputs) || matches!(op.gradient, Gradient::Composed) {
@@ -549,9 +549,9 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
     }
 }
 
-/// A tensor of the same memory with a record of its own: the argument of a differentiated function. Its gradients
-/// flow on to `tensor` if that requires gradients. Gives true if `tensor` is a leaf; a leaf alone is no reason to
-/// record a pass ([`Create::IfUseful`](super::Create)).
+/// A tensor of the same memory with a separate record: the argument of a differentiated function. Its gradients flow on
+/// to `tensor` if that requires gradients. Returns true if `tensor` is a leaf, which alone does not cause a pass to be
+/// recorded ([`Create::IfUseful`](super::Create)).
 pub fn argument(rt: &mut Runtime, tensor: &Tensor) -> (Tensor, bool) {
     rt.recording.used = true;
     let form = Varies::of(tensor);
@@ -569,7 +569,7 @@ fn is_step(edge: &Edge, is: impl Fn(&Step) -> bool) -> bool {
     Node::of(edge).is_some_and(|node| is(&node.step))
 }
 
-/// A tensor of the same memory with a record and a family of its own.
+/// A tensor of the same memory with a separate record and family.
 fn marked_apart(tensor: &Tensor, node: Arc<dyn Any + Send + Sync>, output: u32) -> Tensor {
     let alias = family::detached(tensor);
     let mut mark = alias.mark();
@@ -649,7 +649,7 @@ pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>)
     Ok(())
 }
 
-/// Remembers a node that stores a gradient with a record, which may lead back to the node.
+/// Registers a node that stores a gradient with a record, which may refer back to the node.
 pub(super) fn note_circular(rt: &mut Runtime, node: &Arc<dyn Any + Send + Sync>, gradient: &Tensor) {
     if edge_of(rt, gradient).is_some() {
         if rt.recording.circular.len() >= 64 && rt.recording.circular.len().is_power_of_two() {
@@ -659,7 +659,7 @@ pub(super) fn note_circular(rt: &mut Runtime, node: &Arc<dyn Any + Send + Sync>,
     }
 }
 
-/// Releases records that refer to themselves. No pass can follow.
+/// Releases records that refer to themselves. Called when no further pass can run.
 pub fn end_session(rt: &mut Runtime) {
     for node in std::mem::take(&mut rt.recording.circular).iter().filter_map(Weak::upgrade) {
         if let Some(node) = node.downcast_ref::<Node>() {
@@ -702,12 +702,11 @@ pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<E
     Ok(edge)
 }
 
-/// Adds a hook that follows the storing of a leaf's gradient ([`super::Event::Stored`]). In the passes that begin
-/// from now on, leaves with such hooks are complete as soon as all their gradients are there. Otherwise as
-/// [`add_hook`].
+/// Adds a post-accumulate hook of a leaf ([`super::Event::Stored`]). In passes that begin from now on, such a leaf is
+/// complete as soon as all its gradients have arrived. Otherwise as [`add_hook`].
 ///
 /// # Errors
-/// E0380 if the tensor is no leaf that requires gradients.
+/// E0380 if the tensor is not a leaf that requires gradients.
 pub fn add_follower(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<Edge> {
     let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
     match Node::of(&edge) {
@@ -746,7 +745,7 @@ pub fn end_log(rt: &mut Runtime, outer: Option<Log>) -> Log {
     made
 }
 
-/// Releases what records keep; a pass computes it again under this ticket.
+/// Releases the kept tensors of records; a pass computes them again under this ticket.
 pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
     for (number, node) in records.iter().enumerate() {
         if let Some(node) = node.downcast_ref::<Node>() {
@@ -763,8 +762,8 @@ pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
 /// A record that is computed again under the ticket of a checkpoint, as its record of this number.
 pub type Again = (Arc<u64>, usize, Weak<dyn Any + Send + Sync>);
 
-/// Moves what the records of a second run keep to those of the first one. Gives those that belong to checkpoints
-/// inside of it, which must compute the records of the first run again.
+/// Moves the kept tensors of a second run's records to those of the first run. Returns the records that belong to
+/// nested checkpoints, which must be run again.
 pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) -> Vec<Again> {
     let mut inside = Vec::new();
     for (place, new) in first.iter().zip(second) {

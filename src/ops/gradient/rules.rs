@@ -56,7 +56,7 @@ pub fn of_pair(b: &Back<'_>, loses: &str) {
     b.to(1, || part(1, 0));
 }
 
-/// Rejects gradients of parameters that count as plain numbers.
+/// Rejects gradients of parameters that are treated as plain numbers.
 pub fn fixed(b: &Back<'_>, params: &[usize]) {
     if params.iter().any(|&param| b.wants(param)) {
         let help = "give its factors as numbers, or multiply the operands by them";

@@ -6,7 +6,7 @@
 //! the pass reaches that node, the factors are stacked into a single product, and the parts are written to one buffer.
 //!
 //! A product waits only if the operand already has a gradient (an operand that is used once gets its gradient
-//! immediately), and only while the waiting factors are small compared with the gradient ([`MOST`]). Nothing waits in a
+//! immediately), and only while the waiting factors are small compared with the gradient ([`MAX_RATIO`]). Nothing waits in a
 //! pass that is recorded or checks for nan, for a node of another stream, or while script code runs: a hook may write
 //! the waiting tensors in place.
 
@@ -23,10 +23,10 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Waiting factors may hold this many times the gradient's elements.
-const MOST: usize = 8;
+const MAX_RATIO: usize = 8;
 
 /// Up to this many parts are compared pairwise.
-const FEW: usize = 16;
+const MAX_COMPARED: usize = 16;
 
 /// A gradient as a rule returns it.
 pub(super) enum Share {
@@ -66,7 +66,7 @@ impl Waiting {
 
     /// True if the shares hold so much memory that they should be added now.
     pub(super) fn is_much(&self, form: &Varies) -> bool {
-        let most = if self.parts.is_empty() { MOST } else { 1 };
+        let most = if self.parts.is_empty() { MAX_RATIO } else { 1 };
         self.held > form.shape.iter().product::<usize>().saturating_mul(most)
     }
 
@@ -245,5 +245,5 @@ fn are_apart(views: &[(Tensor, Tensor)], whole: &Layout) -> bool {
     let apart = |(i, (a, _)): (usize, &(Tensor, Tensor))| {
         views[..i].iter().all(|(b, _)| crate::plan::are_apart(a.layout(), b.layout(), whole))
     };
-    follow || views.len() <= FEW && views.iter().enumerate().all(apart)
+    follow || views.len() <= MAX_COMPARED && views.iter().enumerate().all(apart)
 }

@@ -32,8 +32,8 @@ pub static ERASE: Op = Op {
     ..Op::BASE
 };
 
-/// The gradient of a view's operand, which has the layout `from`. Elements of the operand that are one in memory
-/// share their gradient: the operations that repeated them will add the shares.
+/// The gradient of a view's operand, which has the layout `from`. Operand elements at the same address each get an
+/// equal share of the gradient; the operation that expanded them sums the shares.
 pub(super) fn view_back<'a>(b: &'a Back<'_>, view: Arg, from: &Layout) -> Var<'a> {
     let own = encoded(from);
     let same = matches!((&view, &own), (Arg::Ints(view), Arg::Ints(own)) if view == own);
@@ -111,7 +111,7 @@ pub(super) fn decoded(ints: &[i64]) -> Option<Layout> {
     })
 }
 
-/// True when a layout has each element of `count` once.
+/// True if a layout covers each of `count` elements exactly once.
 pub fn covers(layout: &Layout, count: usize) -> bool {
     layout.count() == count && layout.extent() == (0..count) && !crate::plan::overlaps_itself(layout)
 }
@@ -124,7 +124,7 @@ fn moved(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     if from == to {
         return Ok(x.clone());
     }
-    // The part of the memory that matters starts at the first element of either.
+    // The relevant memory starts at the first element of either layout.
     let ends = [from.extent(), to.extent()];
     let used = ends.iter().filter(|range| !range.is_empty());
     let first = used.clone().map(|range| range.start).min().unwrap_or(0);
@@ -167,7 +167,7 @@ fn scattered(rt: &mut Runtime, x: &Tensor, layout: &Layout, length: usize) -> Re
     composed::call(rt, "index_add", &args)
 }
 
-/// The most parts of a layout that are added one by one.
+/// Up to this many parts of a layout are added one by one.
 const PARTS: usize = 32;
 
 /// Splits a layout whose elements share positions (`unfold`) into parts in which none do, each with the coordinates at
@@ -187,7 +187,7 @@ fn apart(layout: Layout, first: Dims, parts: &mut Vec<(Dims, Layout)>) -> bool {
             below += step * (extent as isize - 1);
             continue;
         }
-        // As many positions along the inner dimension as come before the next one of the outer dimension.
+        // Positions of the inner dimension up to the next position of the outer one.
         let block = ((stride - 1 - below) / step).max(0) as usize + 1;
         return (0..extent).step_by(block).all(|start| {
             let (mut part, mut at) = (layout.clone(), first.clone());
@@ -221,7 +221,7 @@ fn added(rt: &mut Runtime, x: &Tensor, length: usize, parts: Vec<(Dims, Layout)>
     }
 }
 
-/// Sums over dimensions of stride 0, which read the same elements again.
+/// Sums over dimensions of stride 0, which read the same elements repeatedly.
 fn summed_over_repeats(rt: &mut Runtime, x: &Tensor, layout: &Layout) -> Result<(Tensor, Layout)> {
     let repeated = |d: &usize| layout.strides[*d] == 0 && layout.shape[*d] > 1;
     let dims: Vec<i64> = (0..layout.rank()).filter(repeated).map(|d| d as i64).collect();

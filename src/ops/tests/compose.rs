@@ -185,7 +185,7 @@ fn powers_of_ints_wrap_and_refuse_negative_numbers() {
 }
 
 #[test]
-fn rounding_goes_to_digits_too() {
+fn rounding_takes_a_number_of_digits() {
     let mut lab = Lab::new();
     let x = lab.tensor(&[4], &[0.125, 2.5, -3.5, 1234.567], F64);
     for (decimals, want) in

@@ -101,7 +101,7 @@ fn powers_and_combinations() {
 }
 
 #[test]
-fn windows_and_turns() {
+fn unfold_and_rot90_match_their_definitions() {
     let mut lab = Lab::new();
     let a = values(24);
     for x in lab.layouts(&[4, 6], &a, I64) {

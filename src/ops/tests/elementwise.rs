@@ -365,7 +365,7 @@ fn numbers_are_weak() {
         assert_eq!(lab.call("add", &[(&x).into(), number.clone()]).dtype(), result);
         assert_eq!(lab.call("mul", &[number, (&x).into()]).dtype(), result);
     }
-    // A tensor without dimensions does not determine the dtype beside one that has dimensions.
+    // A tensor without dimensions does not determine the dtype if another operand has dimensions.
     let (row, point) = (lab.tensor(&[1], &[1.0], F32), lab.tensor(&[], &[1.0], F64));
     assert_eq!(lab.call("add", &[(&row).into(), (&point).into()]).dtype(), F32);
 }
@@ -396,7 +396,7 @@ fn fusion_changes_no_bit_of_any_operation() {
 }
 
 #[test]
-fn nan_goes_through_as_pytorch_has_it() {
+fn nan_propagates_as_in_pytorch() {
     let mut lab = Lab::new();
     let nan = f64::NAN;
     for dtype in [F16, F32, F64] {

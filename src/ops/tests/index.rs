@@ -165,7 +165,7 @@ fn several_index_tensors_select_together() {
 }
 
 #[test]
-fn masks_select_what_is_true() {
+fn masks_select_true_elements() {
     let mut lab = Lab::new();
     for x in lab.layouts(&[2, 3, 2], &counted(12), F32) {
         let whole: Vec<f64> = (0..12).map(|i| f64::from(u8::from(i % 5 == 1))).collect();

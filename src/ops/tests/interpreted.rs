@@ -71,7 +71,7 @@ static COMPLEX_USED: &[&MapFn] = &[
     &COMPLEX,
 ];
 
-/// Others, which translations call.
+/// Further ones, which translations call.
 static COMPLEX_CALLED: &[&MapFn] = &[
     &complex::EXP.f,
     &complex::LOG.f,
@@ -256,7 +256,7 @@ enum Way {
     Translated(bool),
 }
 
-/// Runs what is queued at once.
+/// Runs queued kernels immediately.
 struct Model {
     functions: HashMap<u64, Function<'static>>,
     way: Way,
@@ -479,10 +479,10 @@ fn check(
     // SAFETY: the views lie in the copies.
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
     let before = memory.to_vec();
-    // Calls differ from copies in little: a part of the programs is enough.
+    // Calls differ little from copies, so a part of the programs is enough.
     let mut kernels = 0;
     let ways = match calls {
-        // The host's functions are not those of the C++ compiler.
+        // The host's functions differ from those of the C++ compiler.
         true => vec![Way::Model, Way::Translated(true)],
         false if seed.is_multiple_of(4) => {
             vec![Way::Model, Way::CudaC, Way::Translated(false), Way::Translated(true)]
@@ -530,9 +530,9 @@ fn interpreted_maps_have_the_bits_of_the_host() {
     (0..300).map(|seed| check_map(seed, &Dtype::REAL, false, false)).for_each(|kernels| assert!(kernels > 0));
 }
 
-/// About as large as the planner makes them, with more registers alive than a kernel has.
+/// Programs near the planner's limit, with more live registers than a kernel has.
 #[test]
-fn programs_that_are_too_large_are_interpreted_in_parts() {
+fn too_large_programs_are_interpreted_in_parts() {
     let maps = (0..8).filter(|&seed| check_map(seed, &[Dtype::C128], false, true) > 1).count();
     let folds = (0..8).filter(|&seed| check_reduction(seed, &[Dtype::C128], true, false) > 2).count();
     assert!(maps > 4 && folds > 4, "{maps} maps and {folds} reductions are in parts");
@@ -588,7 +588,7 @@ fn check_reduction(seed: u64, dtypes: &[Dtype], large: bool, turned: bool) -> us
     let loads: Vec<Dtype> =
         (0..if large { 18 } else { 1 + dice.roll(2) }).map(|_| dice.pick(dtypes)).collect();
     let f = match dice.pick(&folds) {
-        // Operations reject positions in nothing.
+        // Operations reject an arg-reduction of no elements.
         f if f.indexed && shape.contains(&0) => &crate::ops::folds::SUM,
         f => f,
     };

@@ -221,7 +221,7 @@ fn sums_of_halves_are_scaled_and_added_to_before_they_are_rounded() {
 }
 
 #[test]
-fn layers_are_products_with_the_turned_weight() {
+fn linear_is_a_product_with_the_transposed_weight() {
     let mut lab = Lab::new();
     let (x, w) = (lab.counted(&[2, 2, 3]), lab.counted(&[4, 3]));
     let turned = lab.call("t", &[(&w).into()]);

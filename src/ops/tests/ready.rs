@@ -15,14 +15,14 @@ use crate::ops::{Arg, Args, Call, Data, Op, apply, table};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has general kernels for eight dimensions at most, after those that can be merged.
+/// Kinds whose general kernels take at most eight dimensions after merging.
 const FEW_DIMENSIONS: &[&str] = &["gather", "scatter_", "search", "sort"];
 
-/// A queue that only looks at what is queued: what has no ready-made kernel.
+/// A queue that runs nothing and collects launches without a ready-made kernel.
 #[derive(Default)]
 struct Spy {
     problems: Vec<String>,
-    /// The Fourier transform that is looked at.
+    /// The Fourier transform being checked.
     transform: Option<FftSpec>,
 }
 
@@ -33,7 +33,7 @@ impl Spy {
         if kind.is_empty(launch) {
             return;
         }
-        // Its groups run instead, as long as its own kernel is not compiled.
+        // Its groups run instead until its own kernel is compiled.
         if (kind as &dyn Any).downcast_ref::<Rows>().is_some() {
             return;
         }
@@ -43,7 +43,7 @@ impl Spy {
             kind.enqueue(launch, signature, self).unwrap();
             return;
         }
-        // What a library does, or a product in place of one.
+        // Library work, or our own product instead of it.
         if kind.source(signature).entries.is_empty() {
             kind.enqueue(launch, signature, self).unwrap();
             return;
@@ -106,7 +106,7 @@ impl Queue for Spy {
     }
 }
 
-/// What a parameter may get.
+/// Values for a parameter.
 fn values(lab: &mut Lab, kind: Kind, dtype: Dtype, deep: bool) -> Vec<Arg> {
     if deep && matches!(kind, Kind::Tensor | Kind::TensorOrNumber) {
         return deep_tensors(lab, dtype);
@@ -148,7 +148,7 @@ fn values(lab: &mut Lab, kind: Kind, dtype: Dtype, deep: bool) -> Vec<Arg> {
     }
 }
 
-/// Tensors of more dimensions than general kernels know, whose dimensions cannot be merged.
+/// Tensors with more dimensions than general kernels support, which cannot be merged.
 fn deep_tensors(lab: &mut Lab, dtype: Dtype) -> Vec<Arg> {
     const RANK: usize = 12;
     let shape = [2; RANK];
@@ -171,8 +171,8 @@ fn absent(param: &Param) -> Arg {
     }
 }
 
-/// Most calls of an operation that are tried, and most that succeed.
-const MOST: (usize, usize) = (300, 6);
+/// Limits per operation: calls that are tried, and calls that succeed.
+const MAX_CALLS: (usize, usize) = (300, 6);
 
 /// Argument lists: all combinations of the required ones; then each optional one.
 fn calls(lab: &mut Lab, op: &Op, dtype: Dtype, deep: bool, all_given: bool) -> Vec<Vec<Arg>> {
@@ -189,7 +189,7 @@ fn calls(lab: &mut Lab, op: &Op, dtype: Dtype, deep: bool, all_given: bool) -> V
             .flat_map(|list| {
                 choices.iter().map(move |choice| [&list[..], std::slice::from_ref(choice)].concat())
             })
-            .take(MOST.0)
+            .take(MAX_CALLS.0)
             .collect();
     }
     all
@@ -206,7 +206,7 @@ fn run(lab: &mut Lab, op: &'static Op, dtype: Dtype, deep: bool) -> usize {
     for all_given in [false, true] {
         let lists = if succeeded.is_empty() { calls(lab, op, dtype, deep, all_given) } else { Vec::new() };
         for list in lists {
-            if succeeded.len() < MOST.1 && try_one(lab, &list) {
+            if succeeded.len() < MAX_CALLS.1 && try_one(lab, &list) {
                 succeeded.push(list);
             }
         }

@@ -201,7 +201,7 @@ fn logsumexp_keeps_infinities() {
 }
 
 #[test]
-fn nothing_has_a_sum_but_no_greatest() {
+fn an_empty_reduction_has_a_sum_but_no_maximum() {
     let mut lab = Lab::new();
     let x = lab.tensor(&[2, 0], &[], F32);
     let whole = Arg::from(&x);
@@ -351,7 +351,7 @@ fn a_number_that_is_counted_is_an_int() {
 }
 
 #[test]
-fn pairs_of_reductions_agree_with_each_alone() {
+fn pairs_of_reductions_match_single_ones() {
     let mut lab = Lab::new();
     let values: Vec<f64> = (0..12).map(|i| f64::from(i * 5 % 7)).collect();
     for x in lab.layouts(&[3, 4], &values, F64) {

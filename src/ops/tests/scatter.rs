@@ -1,5 +1,5 @@
-//! Writing to positions: every dtype and combination against a model, out of place and in place, and what in-place forms
-//! launch.
+//! Writing to positions: every dtype and combination against a model, out of place and in place, and the launches of
+//! in-place forms.
 
 #![cfg(test)]
 
@@ -26,7 +26,7 @@ fn combined(how: &str, a: f64, b: f64) -> f64 {
     }
 }
 
-/// The result for one place: the value from before, and its sources.
+/// The result for one target: its old value combined with its sources.
 fn model(how: &str, held: f64, sources: &[f64], own: bool, dtype: Dtype) -> f64 {
     let mut all = sources.iter().copied();
     let first = if own || sources.is_empty() { held } else { all.next().unwrap_or(held) };
@@ -38,7 +38,7 @@ fn model(how: &str, held: f64, sources: &[f64], own: bool, dtype: Dtype) -> f64 
     if dtype.is_float() { mean } else { mean.floor() }
 }
 
-/// Many sources of few places, few of many, none, and some of every number of places.
+/// Numbers of sources and targets.
 const FORMS: &[(usize, usize)] = &[(0, 3), (1, 1), (5, 4), (400, 1), (400, 3), (6, 500), (40, 40)];
 
 #[test]
@@ -48,7 +48,7 @@ fn sources_are_combined_as_a_model_does() {
         for how in ["sum", "prod", "mean", "amax", "amin"] {
             for (number, &(count, places)) in FORMS.iter().enumerate() {
                 for own in [true, false] {
-                    // Exact in every dtype, in every order; some places get special numbers.
+                    // Sums are exact in every dtype and order; some elements are special numbers.
                     let value = |i: usize| match (mix(i) % 50, how) {
                         (0, _) if dtype.is_float() && number % 2 == 0 => f64::NAN,
                         (1, "amax" | "amin") if dtype.is_float() => f64::INFINITY,
@@ -121,7 +121,7 @@ fn complex_numbers_are_multiplied() {
     }
 }
 
-/// The labels of what some work launches.
+/// The labels of the launches of some work.
 fn labels(lab: &mut Lab, work: impl FnOnce(&mut Lab)) -> Vec<String> {
     lab.rt.flush().unwrap();
     lab.rt.start_listing(false).unwrap();

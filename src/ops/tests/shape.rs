@@ -297,7 +297,7 @@ fn triangles_and_diagonals() {
 }
 
 #[test]
-fn grids_vary_along_their_own_dimension() {
+fn meshgrids_vary_along_one_dimension_each() {
     let mut lab = Lab::new();
     let (a, b) = (lab.counted(&[2]), lab.counted(&[3]));
     let list = Arg::Tensors(vec![a, b]);
@@ -310,7 +310,7 @@ fn grids_vary_along_their_own_dimension() {
 }
 
 #[test]
-fn tensors_say_what_they_are() {
+fn tensors_describe_themselves() {
     let mut lab = Lab::new();
     let x = lab.tensor(&[2, 3], &[0.0; 6], F16);
     let t = lab.call("t", &[(&x).into()]);

@@ -104,7 +104,7 @@ fn means_and_medians_leave_nan_out() {
 }
 
 #[test]
-fn histograms_count_what_lies_in_the_range() {
+fn histograms_count_elements_in_the_range() {
     let mut lab = Lab::new();
     let values = values();
     let count = |bins: usize, low: f64, high: f64| {
@@ -201,7 +201,7 @@ fn histograms_with_edges_are_those_of_a_search() {
 }
 
 #[test]
-fn differences_begin_and_end_with_what_is_joined() {
+fn diff_joins_prepend_and_append() {
     let mut lab = Lab::new();
     // The examples from PyTorch's documentation.
     let (a, b) = (lab.tensor(&[3], &[1.0, 3.0, 2.0], I64), lab.tensor(&[2], &[4.0, 5.0], I64));

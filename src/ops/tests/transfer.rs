@@ -6,7 +6,7 @@ use crate::tensor::PrintOptions;
 use Dtype::*;
 
 #[test]
-fn what_is_there_already_is_returned_itself() {
+fn transfers_without_effect_return_the_tensor_itself() {
     let mut lab = Lab::new();
     let x = lab.counted(&[3]);
     let y = lab.call("cuda", &[(&x).into()]);
@@ -128,7 +128,7 @@ fn shorthands_convert() {
 }
 
 #[test]
-fn values_come_back_as_numbers() {
+fn elements_are_returned_as_numbers() {
     let mut lab = Lab::new();
     let x = lab.tensor(&[1, 1], &[2.5], F16);
     assert_eq!(lab.number("item", &[(&x).into()]), Scalar::Float(2.5));
@@ -150,7 +150,7 @@ fn values_come_back_as_numbers() {
 }
 
 #[test]
-fn printing_reads_the_corners_alone() {
+fn printing_reads_only_the_corners() {
     let mut lab = Lab::new();
     let options = PrintOptions::default();
     let shape = [30, 50];

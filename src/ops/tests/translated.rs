@@ -1,5 +1,5 @@
-//! The PTX that programs are translated to, run by a small model of a device. Functions are those that ship, or are called
-//! ([`Bodies::named`]) and are those of the host.
+//! Translations to PTX, run by a small model of a device. Function bodies are the shipped ones; calls
+//! ([`Bodies::named`]) run the host's functions.
 
 use super::interpreted::{Bits, function, load, store};
 use crate::array::{Class, Dtype, Strides};
@@ -28,7 +28,7 @@ enum Arg<'a> {
 
 /// `@%k1 add.s64 %q1, %q2, 3;`, or a label.
 struct Line<'a> {
-    /// The predicate, and the value with which the instruction runs.
+    /// The predicate, and the value for which the instruction runs.
     when: Option<(usize, bool)>,
     name: &'a str,
     /// The parts of the name.
@@ -145,7 +145,7 @@ pub(super) fn run(program: &Encoded, functions: &HashMap<u64, Function<'static>>
 
 impl Device<'_> {
     fn run(&mut self, block: u32, threads: usize) {
-        // What was never written must not be used.
+        // Registers that were never written must not be read.
         let count = self.names.0.len() + 3;
         let mut all =
             vec![Thread { at: 0, ended: false, values: vec![0xeeee_eeee_eeee_eeee; count] }; threads];
@@ -162,7 +162,7 @@ impl Device<'_> {
             if all.iter().all(|thread| thread.ended) {
                 return;
             }
-            // All have come to the same shuffle or barrier.
+            // All threads have reached the same shuffle or barrier.
             let at = all[0].at;
             assert!(all.iter().all(|thread| thread.at == at && !thread.ended));
             if let [Arg::Register(to), Arg::Register(from), Arg::Number(distance), ..] =
@@ -411,7 +411,7 @@ fn convert(to: &str, from: &str, a: u64, b: u64) -> u64 {
     }
 }
 
-/// A chain of one function over a dtype, of one operand each.
+/// A chain of calls of one unary function over a dtype.
 fn chain(f: &'static crate::kernel::MapFn, dtype: Dtype, length: usize) -> Encoded {
     let mut map = Map { sources: vec![Source::Load { view: 0, dtype }], ..Map::default() };
     for at in 0..length as u16 {
@@ -433,7 +433,7 @@ fn chain(f: &'static crate::kernel::MapFn, dtype: Dtype, length: usize) -> Encod
     encode_map(&map, &launch).unwrap()
 }
 
-/// A call takes as long as the few instructions of a rounding: 300 of them are copies. Long functions are called.
+/// A call costs as much as a rounding, so all 300 roundings are copied. Long functions are called.
 #[test]
 fn short_functions_are_copied_in_long_programs_too() {
     let bodies = shipped_functions();

@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub(in crate::plan) const FEW_BYTES: u64 = 2 << 20;
 
 /// The most tensors of one program.
-const MOST: usize = 32;
+const MAX_TENSORS: usize = 32;
 
 /// Shares start at multiples of this many elements.
 const GRAIN: usize = 1024;
@@ -86,7 +86,7 @@ impl Runtime {
                 places.push(tensor.device());
             }
         }
-        if tensors.len() > MOST || places.contains(&DeviceId::Cpu) {
+        if tensors.len() > MAX_TENSORS || places.contains(&DeviceId::Cpu) {
             return Ok(None);
         }
         let bytes = tensors.first().map_or(0, |t| t.layout().bytes(t.dtype()));

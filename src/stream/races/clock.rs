@@ -76,7 +76,7 @@ impl Default for Agents {
     }
 }
 
-/// The knowledge of nothing.
+/// The empty clock.
 static NOTHING: Clock = Clock(Vec::new());
 
 impl<'a> View<'a> {

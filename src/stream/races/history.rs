@@ -42,7 +42,7 @@ enum Ranges {
     One(Range<u64>, Record),
     /// Several ranges, occasionally one.
     Several(Box<Several>),
-    /// Ranges and accesses that are not in them yet.
+    /// Ranges, and accesses not yet applied to them.
     Recent(Box<Recent>),
 }
 
@@ -298,7 +298,7 @@ impl History {
             Ranges::None => Ranges::None,
             Ranges::One(range, record) => Ranges::One(range.clone(), record.copy()),
             Ranges::Several(several) => Ranges::Several(Box::new(several.copy())),
-            // Only whole histories have such a list, and they are not split.
+            // Only unsplit histories have such a list.
             Ranges::Recent(_) => Ranges::None,
         })
     }

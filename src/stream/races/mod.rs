@@ -307,8 +307,8 @@ impl Checker {
         agents.merge_agent(to, from);
     }
 
-    /// Tells a stream what it comes after, when its waits have been queued in the driver. The allocator then reuses its
-    /// memory without waiting for those streams.
+    /// Publishes a stream's ordering after its waits have been queued in the driver. The allocator then reuses the
+    /// stream's memory without waiting for the streams that it waits for.
     pub fn publish(&self, stream: &Stream) {
         stream.comes_after(self.agents.covered(self.agents.known(stream), stream.device()));
     }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_runs_that_do_not_meet() {
+    fn disjoint_columns_do_not_overlap() {
         let left = Region::of(&view(&[3, 2], &[10, 1], 0), 4);
         let right = Region::of(&view(&[3, 2], &[10, 1], 2), 4);
         assert_eq!((left.bytes(), right.bytes()), (0..120, 0..120));

@@ -34,17 +34,17 @@ impl<'a> Compiler<'_, '_, 'a> {
         result
     }
 
-    /// Evaluates a container, of which an instruction then takes a part into `dst`: into a variable's own register,
-    /// or into `dst`, so that nothing keeps the container. The second value says that it is in neither and must be
-    /// cleared. `later` is evaluated before the instruction.
+    /// Evaluates a container whose part an instruction then stores in `dst`. Uses the variable's register, or `dst`,
+    /// which the part overwrites, where possible. The second value says whether the register must be cleared
+    /// afterwards. `later` is evaluated before the instruction.
     fn container(&mut self, expr: &'a Expr, later: Option<&'a Expr>, dst: Reg) -> Result<(Reg, bool)> {
         if let ExprKind::Name(name) = &unparen(expr).kind {
             let once = self.functions.len() == 1 && self.last().loops.is_empty();
             let assigned = later.is_some_and(mentions::has_block);
             match self.resolve(name)? {
                 Some(Location::Register(reg)) if !assigned => return Ok((reg, false)),
-                // The variable keeps the container, unless it gets another value later. So clearing is not
-                // worth an instruction in code that runs often.
+                // The variable keeps the container anyway, unless it is reassigned. So clearing is not worth an
+                // instruction in code that runs often.
                 _ if !once => {
                     let reg = self.temp()?;
                     self.expr(expr, reg)?;
@@ -623,7 +623,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.emit(Op::PopHandler { flush: true });
         let end = self.emit(Op::Jump { offset: 0 });
         self.patch(handler);
-        // What the failed block had begun to make.
+        // A partial result of the failed block.
         self.emit(Op::Clear { from: dst, count: 1 });
         self.open_scope_at(error);
         if let Some(name) = name {
@@ -671,7 +671,7 @@ fn owns(expr: &Expr) -> bool {
     )
 }
 
-/// Whether evaluating this does more than to load a value.
+/// Whether evaluating this does more than load a value.
 fn runs(expr: &Expr) -> bool {
     use ExprKind::*;
     !matches!(unparen(expr).kind, None | Bool(_) | Int(_) | Float(_) | Str(_) | Name(_) | Chain(..))

@@ -97,7 +97,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let from = self.last().next;
         let value = self.temp()?;
         self.expr(subject, value)?;
-        // A variable keeps its value and the parts of it.
+        // A variable keeps its value alive, and so its parts.
         let is_variable = matches!(subject.kind, ExprKind::Name(_));
         let (mut ends, mut most) = (Vec::new(), value + 1);
         for arm in arms {

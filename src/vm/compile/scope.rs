@@ -19,7 +19,7 @@ pub(super) struct Scope {
     /// How many of `locals` are visible, while some are hidden.
     shown: Option<usize>,
     from: Reg,
-    /// Whether nothing reads the variables of the scope around it once this one ends.
+    /// Whether the enclosing scope's variables are dead once this one ends.
     last: bool,
     /// Whether a variable has taken the register of one of these names.
     reused: bool,
@@ -36,8 +36,8 @@ struct Local {
 }
 
 /// Up to this many names are searched linearly.
-const FEW: usize = 12;
-/// Inside more `defer`s and regions than this, no variable takes the register of another.
+const MAX_LINEAR: usize = 12;
+/// Inside more `defer`s and regions than this, registers are not reused.
 const MANY_EXITS: usize = 64;
 
 impl Scope {
@@ -62,12 +62,12 @@ impl Scope {
 
     fn push(&mut self, local: Local) {
         let at = self.locals.len();
-        if at == FEW {
+        if at == MAX_LINEAR {
             for (at, local) in self.locals.iter().enumerate() {
                 self.index.entry(Rc::clone(&local.name)).or_default().push(at);
             }
         }
-        if at >= FEW {
+        if at >= MAX_LINEAR {
             self.index.entry(Rc::clone(&local.name)).or_default().push(at);
         }
         self.locals.push(local);
@@ -76,7 +76,7 @@ impl Scope {
     /// The innermost variable of this name, and its position.
     fn find(&self, name: &str) -> Option<(usize, &Local)> {
         let shown = self.shown.unwrap_or(self.locals.len());
-        if self.locals.len() <= FEW {
+        if self.locals.len() <= MAX_LINEAR {
             return self.locals[..shown].iter().enumerate().rev().find(|(_, local)| *local.name == *name);
         }
         let places = self.index.get(name)?;
@@ -203,7 +203,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             None => (!scope.last).then_some(None),
         })??;
         let (reg, cell, fixed) = (local.reg, local.cell, local.fixed);
-        // What `defer` runs later still sees the old variable.
+        // A `defer` that runs later still reads the old variable.
         let reads = |exit: &Exit| match *exit {
             Exit::Defer(e, scopes, names) => {
                 (depth + 1 < scopes || (depth + 1 == scopes && at < names))

@@ -274,7 +274,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let Some(done) = self.last().loops.pop() else { return Ok(()) };
         self.patch_all(done.continues);
         if reused {
-            // The loop variable's register holds what the body made.
+            // The loop variable's register holds the body's value.
             self.emit(Op::Clear { from: dst, count: 1 });
         }
         self.patch(start);

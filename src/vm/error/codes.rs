@@ -66,7 +66,7 @@ codes! {
         "A sequence of n elements has the indices 0 to n - 1, and -n to -1 from the end."
         "[1, 2, 3][3]";
     NO_KEY "E0316" Index "a dict has no such key"
-        "Reading `d[k]` needs the key to be there. `d.get(k, default)` gives a default, `k in d` asks."
+        "`d[k]` needs an existing key. `d.get(k, default)` returns a default for a missing one; `k in d` tests for a key."
         "let d = dict()\nd[\"a\"]";
     BAD_KEY "E0317" Type "a value cannot be a dict key"
         "Keys are `none`, bools, numbers, strings, and tuples of them: values that cannot change."
@@ -101,8 +101,8 @@ codes! {
     NO_TRUTH "E0327" Type "a condition has no truth value"
         "Guards and conditions take bools, numbers, strings, containers, `none`, and tensors of one element. For a larger tensor say which is meant: `(x > 0).any()` or `(x > 0).all()`."
         "let x = ones(2)\nif x > 0 { print(1) }";
-    CHANGED "E0329" Value "a container was changed while it was gone through"
-        "A `for` loop over a dict ends here when the dict has gained or lost entries since the loop began: the order of the rest is another. Setting values of keys that are there is allowed. `l.sort(key=f)` refuses a list that `f` has changed. Go through a copy: `for k in d.keys()`, `sorted(l, key=f)`."
+    CHANGED "E0329" Value "a container was changed during iteration"
+        "A `for` loop over a dict raises this error if the dict has gained or lost entries since the loop began, because the order of the remaining entries has changed. Setting the value of an existing key is allowed. `l.sort(key=f)` rejects a list that `f` has changed. Iterate over a copy: `for k in d.keys()`, `sorted(l, key=f)`."
         "let d = dict((a = 1, b = 2))\nfor k in d { d.pop(k) }";
     UNKNOWN_NAME "E0328" Name "a name is not defined"
         "Nothing of this name is in scope. The help names the nearest one."
@@ -114,7 +114,7 @@ codes! {
         "`throw` raised this error; its text is the script's own."
         "throw \"no luck\"";
     MODULE_MISSING "E0903" Io "a module cannot be read"
-        "`import \"file.rnl\"` is looked up beside the file that imports it; `import name` in Runnel's own library."
+        "`import \"file.rnl\"` is looked up relative to the file that imports it, `import name` in Runnel's own library."
         "import \"no-such-file.rnl\" as m";
     MODULE_CYCLE "E0904" Value "modules import each other"
         "A module needs another one that is still being run because it needs the first. Move what both need into a third file."

@@ -96,8 +96,8 @@ pub(super) fn how_to_pass(function: &str, expected: &str, found: &str) -> String
     }
 }
 
-/// An empty list beside an arithmetic operator. As a tensor it would have no elements, and with a tensor of one
-/// element it would broadcast to none: what a list collects would be lost.
+/// An empty list as the operand of an arithmetic operator. As a tensor it has no elements, and a one-element tensor
+/// broadcasts to that: the collected values would be lost.
 #[cold]
 pub fn empty_operand(op: &str, index: usize) -> Error {
     Error::new(&OPERATOR_TYPES, format!("`{op}` does not take an empty list"))
@@ -105,7 +105,7 @@ pub fn empty_operand(op: &str, index: usize) -> Error {
         .help("`++` joins lists: `found = found ++ [x]`, or `found.append(x)`; `zeros(0)` is a tensor without elements")
 }
 
-/// `x in list` and the like, where `x == element` has several truth values.
+/// `x in list` and similar, where `x == element` is a tensor of several elements.
 #[cold]
 pub fn ambiguous(left: &str, right: &str) -> Error {
     Error::new(&NO_TRUTH, format!("`==` of {left} and {right} has no single truth value"))

@@ -290,7 +290,7 @@ fn floats(op: Binary, x: f64, y: f64) -> Option<f64> {
     })
 }
 
-/// `x // y` and `x % y` as in Python: the rest is exact and has the sign of `y`, and the quotient belongs to it. So
+/// `x // y` and `x % y` as in Python: the remainder is exact and has the sign of `y`, and the quotient matches it. So
 /// `1.0 // 0.1` is 9.0, though `1.0 / 0.1` rounds to 10.0.
 fn float_div_mod(x: f64, y: f64) -> (f64, f64) {
     if y == 0.0 {
@@ -338,7 +338,7 @@ fn quotient(x: i64, y: i64) -> f64 {
     if x == 0 || are_exact(x, y) {
         return x as f64 / y as f64;
     }
-    // The quotient as an integer of at least 64 bits, whose lowest bit stands for all that is left out.
+    // The quotient as an integer of at least 64 bits with a sticky lowest bit.
     let (n, d) = (u128::from(x.unsigned_abs()), u128::from(y.unsigned_abs()));
     let shift = n.leading_zeros();
     let (whole, rest) = ((n << shift) / d, (n << shift) % d);

@@ -21,9 +21,9 @@ pub(in crate::vm) type Named = SmallVec<[(Rc<str>, Value); 2]>;
 type Written = SmallVec<[usize; 8]>;
 
 /// Up to this many arguments of a native are passed without a vector.
-const FEW: usize = 4;
+const NATIVE_ARGS: usize = 4;
 /// The same for an operation.
-const MOST: usize = 8;
+const OPERATION_ARGS: usize = 8;
 /// The number of an argument that is not written in the source.
 const NOT_WRITTEN: usize = usize::MAX - 1;
 
@@ -202,12 +202,12 @@ impl Vm {
             let args = self.calls.stack[index..index + count].iter_mut().map(std::mem::take).collect();
             return self.call_native(native, args, Named::new());
         };
-        if params.len() > FEW || !bind::takes_all(params, count) {
+        if params.len() > NATIVE_ARGS || !bind::takes_all(params, count) {
             let args = registers.iter_mut().map(std::mem::take).collect();
             return self.call_native(native, args, Named::new());
         }
         // The common case of library calls: few arguments, in order.
-        let mut args = [const { Value::None }; FEW];
+        let mut args = [const { Value::None }; NATIVE_ARGS];
         for (arg, register) in args.iter_mut().zip(registers) {
             // SAFETY: `arg` is `none`, and both point to values.
             unsafe { transfer(arg, register) };
@@ -240,11 +240,13 @@ impl Vm {
         };
         let count = given + names.clone().count();
         let registers = &mut self.calls.stack[index..index + count];
-        if count > MOST || native.of_plain_values(registers, names.clone().map(|name| &**name)).is_some() {
+        if count > OPERATION_ARGS
+            || native.of_plain_values(registers, names.clone().map(|name| &**name)).is_some()
+        {
             return None;
         }
         let sources = bind::sources(op.params, given, names.clone())?;
-        let mut args = [const { Value::None }; MOST];
+        let mut args = [const { Value::None }; OPERATION_ARGS];
         for (arg, register) in args.iter_mut().zip(registers) {
             // SAFETY: `arg` is `none`, and both point to values.
             unsafe { transfer(arg, register) };

@@ -117,13 +117,13 @@ impl Vm {
                 (Value::str(&*c.encode_utf8(&mut buffer)), position + c.len_utf8() as i64)
             }),
             Value::Dict(dict) => {
-                // The lower half of a position counts entries, the upper one tells whether they are those of before.
+                // The lower half of a position counts entries; the upper half is the table's version.
                 let (table, at) = (dict.borrow(), position as u32);
                 let version = i64::from(table.version());
                 if position != 0 && position >> 32 != version {
                     return Err(error::changed(
-                        "the dict gained or lost entries while it was gone through",
-                        "go through a list of its keys instead: `for k in d.keys()`",
+                        "the dict gained or lost entries while a loop iterated over it",
+                        "iterate over a list of its keys instead: `for k in d.keys()`",
                     ));
                 }
                 let next = (version << 32) | (i64::from(at) + 1);

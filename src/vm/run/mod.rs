@@ -113,8 +113,8 @@ pub(super) struct Calls {
     pub(super) callbacks: usize,
 }
 
-/// [`Record::get`]. Its inner loop, and a call that is not cold, would take the processor registers that hold the
-/// interpreter loop's state.
+/// [`Record::get`]. Cold and out of line: inlining its loop, or a call that is not cold, would spill the interpreter
+/// loop's state from processor registers.
 #[cold]
 #[inline(never)]
 fn field<'a>(record: &'a Record, name: &str) -> Option<&'a Value> {

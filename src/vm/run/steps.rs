@@ -410,7 +410,7 @@ impl Vm {
             (Value::Bool(_), Value::Int(_) | Value::Float(_)) => Ok(false),
             (Value::Int(_) | Value::Float(_), Value::Bool(_)) => Ok(false),
             (Value::Tensor(a), Value::Tensor(b)) if a.same(b) => Ok(true),
-            // Other arms may take it.
+            // Later arms may match it.
             (Value::Tensor(tensor), _) | (_, Value::Tensor(tensor)) if tensor.count() != 1 => Ok(false),
             _ => equal(self, value, pattern),
         }

@@ -56,7 +56,7 @@ assert(point.y[5..8] == [7, 8, 9] and min(4, 3) == 3)
 "#;
 
 #[test]
-fn fast_paths_own_and_release_what_they_should() {
+fn fast_paths_keep_reference_counts() {
     let config = Config { backend: Backend::Emu, devices: Some(0), ..Config::default() };
     let runtime = Runtime::new(Machine::open(&config).unwrap(), Settings::default());
     let mut vm = crate::library::machine(runtime);

@@ -1,4 +1,4 @@
-//! Long programs: what repeats is compiled once, and costly functions are not copied without bound.
+//! Long programs: repeated instructions are compiled once, and copies of costly functions are limited.
 
 use super::*;
 
@@ -6,7 +6,7 @@ static SIN: MapFn = MapFn::of_text("sin", 1, CudaText { f32: "sinf(a)", f64: "si
 
 /// `count` nested sines.
 fn sines(count: u16, dtype: Dtype) -> Map {
-    // Not a loop: what repeats is compiled once.
+    // No repetition that a loop could express.
     let args = |i: u16| [if i % 3 == 2 { i / 2 } else { i }].into_iter().collect::<Regs>();
     Map {
         sources: vec![Register::Load { view: 0, dtype }],
@@ -52,7 +52,7 @@ static NORMAL: MapFn =
 
 static EXP: MapFn = MapFn::of_text("exp", 1, CudaText { f32: "expf(a)", f64: "exp(a)", i64: "" });
 
-/// A random walk as a loop of a script leaves it: `x = exp(x + randn())`.
+/// The program of a random walk in a script's loop: `x = exp(x + randn())`.
 fn walk(rounds: u16) -> Map {
     let dtype = Dtype::F32;
     let mut map =

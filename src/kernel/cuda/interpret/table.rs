@@ -1,7 +1,7 @@
 //! The functions that the ready-made kernel knows, and the kernel's source over them.
 //!
-//! Programs of real numbers have an image of their own: functions of complex numbers need more registers, which would
-//! slow the others down.
+//! Programs of real numbers have a separate image: functions of complex numbers need more registers, which would slow
+//! them down.
 
 use super::super::element::weight;
 use super::super::{MAX_WORDS, assemble, bits_type, class_type, convert};
@@ -18,7 +18,7 @@ pub(crate) const FUNCTIONS: &str = include_str!("../../../../kernels/ready/funct
 /// Those over complex numbers, and those that make them: opcodes from [`op::COMPLEX`] on.
 pub(crate) const COMPLEX_FUNCTIONS: &str = include_str!("../../../../kernels/ready/complex.txt");
 
-/// What a function of the table computes with.
+/// The classes of a function's arguments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Form {
     /// All arguments have the class.

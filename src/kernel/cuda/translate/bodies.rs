@@ -1,6 +1,6 @@
 //! The functions of the ready-made kernel as PTX, made by NVRTC from the texts that compiled kernels contain.
 //!
-//! A body is copied into the kernel, in a block whose registers are its own, or called.
+//! A body is either copied into the kernel, in a block with its own registers, or called.
 
 use crate::array::{Class, Dtype};
 use crate::kernel::cuda::interpret::table::{self, Function};
@@ -80,11 +80,11 @@ pub(super) struct Item {
     text: String,
     /// What is between the braces of a function.
     pub body: Vec<String>,
-    /// The names of other items in it.
+    /// The names of other items that it uses.
     uses: Vec<String>,
-    /// Instructions, with those that one such as a division becomes.
+    /// Number of instructions, after expansion of divisions and the like.
     pub weight: usize,
-    /// True for code that can be copied: it has no memory of its own, and calls nothing.
+    /// True for code that can be copied: it declares no memory and calls nothing.
     pub plain: bool,
 }
 
@@ -154,7 +154,7 @@ impl Bodies {
                 }
             }
         }
-        // Only what NVRTC's own functions use has such names.
+        // Only items of NVRTC's own functions have such names.
         let names: Vec<String> = items.keys().filter(|name| name.starts_with("__")).cloned().collect();
         for item in items.values_mut() {
             let is_used = |name: &&String| item.text.contains(name.as_str());
@@ -200,7 +200,7 @@ impl Bodies {
     }
 }
 
-/// How many instructions the assembler makes of a line. Declarations, labels, arguments and moves are none.
+/// Number of instructions that the assembler makes of a line. Declarations, labels, arguments and moves count as 0.
 fn weight(line: &str) -> usize {
     if line.starts_with(['.', '$'])
         || ["ld.param", "st.param", "mov.", "ret"].iter().any(|start| line.starts_with(start))

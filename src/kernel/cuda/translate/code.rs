@@ -13,11 +13,11 @@ use std::fmt::{self, Write};
 /// Loads that a phase begins with, so that they are in flight together.
 const MOST_AHEAD: usize = 8;
 
-/// Functions of so few instructions, such as roundings to halves, are always copied. A call takes as many.
+/// Functions of at most this many instructions, such as roundings to halves, are always copied: a call costs as much.
 const SHORT: usize = 8;
 
-/// Others up to a number of instructions in all; above this they are called. Few instructions, such as those of an
-/// exponential, take the assembler no longer than a call.
+/// Longer functions are copied up to this total number of instructions, then called. A short one, such as an
+/// exponential, takes the assembler no longer than a call.
 const COPIED: [(usize, usize); 2] = [(24, 4000), (usize::MAX, 800)];
 
 /// A register of PTX.
@@ -36,7 +36,7 @@ type Lanes = [Reg; 4];
 /// A program's register: one of real numbers, or the two parts of a complex one.
 type Value = SmallVec<[Lanes; 2]>;
 
-/// The registers of real numbers that an operand of a class is: slot, and whether they have 64 bits.
+/// The real registers that make up an operand of a class: slot, and whether they have 64 bits.
 fn parts(operand: usize, class: Class) -> SmallVec<[(usize, bool); 2]> {
     let (part, wide) = (part_class(class), is_wide(part_class(class)));
     let count = if class.is_complex() { 2 } else { 1 };
@@ -46,7 +46,7 @@ fn parts(operand: usize, class: Class) -> SmallVec<[(usize, bool); 2]> {
 /// The elements that a phase computes.
 #[derive(Clone)]
 pub(super) struct Unit {
-    /// The first element of the shape; `None` where nothing asks for it.
+    /// The position of the first element in the shape; `None` if unused.
     first: Option<Reg>,
     /// The same, counted from the beginning of its result's elements.
     within: Option<Reg>,
@@ -58,7 +58,7 @@ pub(super) struct Unit {
     half: u32,
     /// How many are computed.
     most: usize,
-    /// Elements next to each other need not be so in memory.
+    /// Adjacent elements need not be adjacent in memory.
     pub apart: bool,
 }
 
@@ -78,7 +78,7 @@ impl Unit {
         Unit { first: Some(first), most: 1, ..Unit::none() }
     }
 
-    /// Four elements from `first` on, of which `rest` exist. `checked`: the first may be no multiple of four.
+    /// Four elements from `first` on, of which `rest` exist. `checked`: `first` may not be a multiple of four.
     pub fn of(code: &mut Code<'_>, first: Reg, within: Option<Reg>, rest: Reg, checked: bool) -> Unit {
         let has = [0, 1, 2, 3].map(|j| {
             let has = code.flag();
@@ -103,14 +103,14 @@ pub(super) struct Code<'a> {
     /// What precedes the code: numbers.
     head: String,
     text: String,
-    /// Lines that are no declarations.
+    /// Lines other than declarations.
     lines: usize,
     /// Registers used of each kind: 32 bits, 64, 16, predicates.
     counts: [u32; 4],
     labels: u32,
     /// Bytes of shared memory.
     shared: usize,
-    /// Where the next lanes that are passed on begin in it.
+    /// The offset in it of the next lanes that are exchanged.
     next_shared: usize,
     /// Instructions in copied functions.
     copied: usize,
@@ -119,11 +119,11 @@ pub(super) struct Code<'a> {
     numbers: HashMap<(usize, bool), Reg>,
     /// The program's registers in this phase, by slot and width.
     places: HashMap<(usize, bool), Lanes>,
-    /// Where they are between phases.
+    /// The registers that hold them between phases.
     kept: HashMap<(usize, bool), Lanes>,
     /// Written in this phase.
     written: Vec<(usize, bool)>,
-    /// The coordinates of each element of the unit, once they are needed.
+    /// The coordinates of each element of the unit, computed on demand.
     coordinates: [Option<Vec<Reg>>; 4],
 }
 
@@ -211,7 +211,7 @@ impl<'a> Code<'a> {
 
     // --- Phases ------------------------------------------------------------------------------------
 
-    /// Translates a phase; `None` for code that it does not know.
+    /// Translates a phase; `None` for unsupported code.
     pub fn phase(&mut self, phase: &Phase, unit: &Unit) -> Option<()> {
         self.places = self.kept.clone();
         self.written.clear();
@@ -306,12 +306,12 @@ impl<'a> Code<'a> {
         Some(())
     }
 
-    /// Moves what the phase wrote to where the next one looks for it.
+    /// Moves the values that the phase wrote to the registers between phases.
     fn keep(&mut self) {
         if self.encoded.words[6] == 0 {
             return;
         }
-        // All reads, then all writes: a register may be another one's place.
+        // All reads, then all writes, because a source register may be another value's destination.
         let written = std::mem::take(&mut self.written);
         let copies: Vec<Lanes> = written
             .iter()
@@ -387,7 +387,7 @@ impl<'a> Code<'a> {
                 }
             }
             _ => {
-                // To another warp, through shared memory. The next step uses other bytes, so that one barrier will do.
+                // Between warps, through shared memory. The next step uses different bytes, so one barrier is enough.
                 let size = if wide { 32 } else { 16 };
                 let own = self.word();
                 let region = 2 * self.encoded.exchanged() * threads;
@@ -401,7 +401,7 @@ impl<'a> Code<'a> {
                 }
                 self.line("bar.sync 0;");
                 let (theirs, exists) = (self.word(), self.flag());
-                // The last lanes have no other; what they compute is not used.
+                // The last lanes have no partner; their results are not used.
                 self.line(&format!("setp.lt.u32 {exists}, %t, {};", threads - distance.min(threads)));
                 self.line(&format!("selp.u32 {theirs}, {}, 0, {exists};", distance * size));
                 self.line(&format!("add.u32 {theirs}, {theirs}, {own};"));
@@ -418,7 +418,7 @@ impl<'a> Code<'a> {
     /// The results of a function for the first `most` lanes.
     fn function(&mut self, name: &str, values: &[(Lanes, bool)], wide: bool, most: usize) -> Option<Lanes> {
         let item = self.bodies.get(name)?;
-        // One value in all lanes is computed once.
+        // A value that is equal in all lanes is computed once.
         let alike = values.iter().all(|(lanes, _)| lanes.iter().all(|lane| *lane == lanes[0]));
         let most = if alike { 1 } else { most };
         let cost = item.weight * most;
@@ -515,7 +515,7 @@ fn vectors([a, b, c, d]: Lanes, wide: bool) -> Vec<(&'static str, String, usize)
     }
 }
 
-/// Reads an argument as `ld.param` of a form would: all of it, or its lowest bits.
+/// Reads an argument as `ld.param` of that form does: all of it, or its lowest bits.
 fn taken(form: &str, to: &str, argument: Reg, wide: bool) -> Option<String> {
     let bits = if wide { 64 } else { 32 };
     let read: u32 = form.get(1..)?.parse().ok()?;

@@ -1,5 +1,6 @@
-//! Programs of the ready-made kernel as PTX. The driver's own assembler makes machine code of it in milliseconds, where
-//! NVRTC takes 50 or more, and needs no toolkit. The parameter is the same, so the same encoded launch runs either way.
+//! Translates encoded programs of the ready-made kernel to PTX. The driver's assembler turns PTX into machine code in
+//! milliseconds, where NVRTC takes 50 or more, and needs no toolkit. The parameter is the same, so an encoded launch
+//! runs either way.
 //!
 //! The text depends on the code and the form of the views, not on sizes, addresses or numbers ([`Encoded::structure`]).
 //! A thread holds four elements of each register. The bits are those of the interpreter: the same functions
@@ -18,20 +19,20 @@ use std::fmt::Write;
 /// Threads of a block of a map.
 const MAP_THREADS: usize = 128;
 
-/// Most threads of a block of a reduction over columns.
+/// Maximum threads of a block of a reduction over columns.
 const COLUMN_THREADS: usize = 512;
 
 /// Bytes of shared memory that a block may declare on every device.
 const MOST_SHARED: usize = 48 << 10;
 
-/// Longer texts take the assembler hundreds of milliseconds.
+/// Limit on the text's length; longer texts take the assembler hundreds of milliseconds.
 const MOST_LINES: usize = 12_000;
 
 /// The name of the kernel.
 pub(crate) const ENTRY: &str = "translated";
 
 impl Encoded {
-    /// What the text depends on. Equal structures have equal texts.
+    /// Everything that the text depends on. Equal structures have equal texts.
     pub fn structure(&self) -> Vec<u64> {
         let (code, first) = self.code();
         let mut structure = Vec::with_capacity(8 + 2 * code.len());
@@ -85,7 +86,7 @@ impl Encoded {
         (self.lanes() as usize / 4).max(1)
     }
 
-    /// True for a reduction whose results are adjacent in memory: so are then those of adjacent threads.
+    /// True for a reduction whose results are adjacent in memory; then adjacent threads have adjacent results.
     fn columns(&self) -> bool {
         self.words[10] & 2 != 0
     }
@@ -103,7 +104,7 @@ impl Encoded {
         threads
     }
 
-    /// Bytes that a thread passes on in one step of the combination of lanes.
+    /// Bytes that a thread exchanges in one step of the combination of lanes.
     fn exchanged(&self) -> usize {
         let code = &self.words[self.phase(2).code];
         code.iter()
@@ -215,7 +216,7 @@ impl Encoded {
         code.line(&format!("mad.lo.s64 {row}, {row}, {reduced}, {begin};"));
         code.line("NONE:");
         code.phase(&self.phase(1), &Unit::none())?;
-        // All threads of a block take as many rounds as its longest segment.
+        // All threads of a block run as many rounds as its longest segment.
         code.line(&format!("min.u64 {limit}, {length}, {reduced};"));
         code.line(&format!("mov.u64 {round}, 0;"));
         code.line("ROUND:");
@@ -249,7 +250,7 @@ impl Encoded {
 }
 
 impl Encoded {
-    /// A quotient; of 32 bits, which is faster, where all numbers of segments are so short.
+    /// A quotient, in 32 bits, which is faster, if all segment numbers fit.
     fn divide(&self, code: &mut Code<'_>, quotient: Reg, a: Reg, b: Reg) {
         if self.is_wide() {
             return code.line(&format!("div.u64 {quotient}, {a}, {b};"));
@@ -276,7 +277,7 @@ struct Moved {
     is_store: bool,
     /// The word of the view.
     at: usize,
-    /// Of the element's size in bytes, the logarithm.
+    /// The logarithm of the element's size in bytes.
     shift: u64,
 }
 

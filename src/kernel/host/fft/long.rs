@@ -7,7 +7,7 @@
 //! precisions.
 
 use super::{along, zero};
-use crate::kernel::host::tasks::{self, SOME, threads};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, threads};
 use num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use std::f64::consts::TAU;
@@ -169,8 +169,8 @@ fn prime<T: FftNum>(sign: f64, forward: &Line<T>, backward: &Line<T>, line: &mut
 /// Calls `change` with each element and its index, on all threads.
 pub(super) fn each_element<E: Send>(data: &mut [E], change: impl Fn(usize, &mut E) + Sync) {
     let (count, base) = (data.len(), data.as_mut_ptr() as usize);
-    tasks::each(count.div_ceil(SOME), threads(count * 8) > 1, |task| {
-        for at in task * SOME..((task + 1) * SOME).min(count) {
+    tasks::each(count.div_ceil(ELEMENTS_PER_CHECK), threads(count * 8) > 1, |task| {
+        for at in task * ELEMENTS_PER_CHECK..((task + 1) * ELEMENTS_PER_CHECK).min(count) {
             // SAFETY: the element lies in `data`, and tasks are disjoint.
             change(at, unsafe { &mut *(base as *mut E).add(at) });
         }

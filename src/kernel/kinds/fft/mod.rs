@@ -1,8 +1,8 @@
 //! Fourier transforms: plan specifications and the programs that run plans.
 //!
-//! Planning is slow (tables of roots of unity, choice of algorithm) and a transform is fast. So drivers make
-//! plans, devices cache them ([`crate::device::Device::fft_plan`]), and programs carry them. This module
-//! computes nothing, but holds the kernels for machines without cuFFT ([`OwnFft`]). Transforms are not normalised.
+//! Planning is slow (tables of roots of unity, choice of algorithm) and a transform is fast. So drivers make plans,
+//! devices cache them ([`crate::device::Device::fft_plan`]), and programs carry them. This module computes nothing
+//! itself; [`OwnFft`] has the kernels for machines without cuFFT. Transforms are not normalised.
 
 mod own;
 mod passes;

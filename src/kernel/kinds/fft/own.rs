@@ -1,4 +1,4 @@
-//! Fourier transforms by kernels of our own, for machines without cuFFT.
+//! Fourier transforms by our own kernels, for machines without cuFFT.
 
 use super::passes::{Buffer, ENTRIES, Passes, capacity};
 use super::{Fft, FftPlan, FftSpec, Transform};

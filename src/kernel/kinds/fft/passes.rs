@@ -1,8 +1,9 @@
-//! Which kernels of `kernels/fft.cu` compute a transform, in which order, and where they keep what lies between.
+//! Plans a transform: which kernels of `kernels/fft.cu` run, in which order, and where intermediate data is stored.
 //!
-//! A dimension is transformed in passes over the whole data. A pass transforms lines that fit shared memory; a length of
-//! up to [`capacity`] needs one. Longer ones are split into factors (Stockham's algorithm). A length with a prime factor
-//! above [`LARGEST_RADIX`] becomes a convolution of a length without one (Bluestein's algorithm), for some signals at a time.
+//! A dimension is transformed in passes over the whole data. A pass transforms lines that fit shared memory; a length
+//! of up to [`capacity`] needs one. Longer ones are split into factors (Stockham's algorithm). A length with a prime
+//! factor above [`LARGEST_RADIX`] becomes a convolution of a length without one (Bluestein's algorithm), a batch of
+//! signals at a time.
 
 use super::{FftSpec, Transform};
 use crate::array::Dtype;
@@ -21,7 +22,7 @@ const GATHER: usize = 4;
 /// The largest prime by which a pass divides lines. It costs as many products per element.
 const LARGEST_RADIX: usize = 61;
 
-/// About as many elements are convolved at a time; few in tests, which run kernels on the CPU.
+/// Approximate number of elements convolved at a time; few in tests, which run kernels on the CPU.
 const CONVOLVED: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
 
 /// Flags of the kernels.
@@ -34,7 +35,7 @@ const LOADS_ACROSS: u64 = 32;
 const STORES_ACROSS: u64 = 64;
 const ACROSS: u64 = 128;
 
-/// The elements of a tile in shared memory: a third of 48 KiB.
+/// The elements of a tile in shared memory, which takes a third of 48 KiB.
 pub(super) fn capacity(part: Dtype) -> usize {
     if part == Dtype::F64 { 1024 } else { 2048 }
 }
@@ -60,7 +61,7 @@ pub(super) struct Step {
     pub blocks: u32,
 }
 
-/// What computes a transform.
+/// A plan: the kernels of a transform.
 #[derive(Debug)]
 pub(super) struct Passes {
     pub steps: Vec<Step>,
@@ -74,19 +75,19 @@ struct Stage {
     outer: usize,
     length: usize,
     inner: usize,
-    /// `FROM_REAL`, `FROM_HALF` or 0, and what the out is.
+    /// `FROM_REAL`, `FROM_HALF` or 0, and the same for the output.
     from: u64,
     to: u64,
 }
 
-/// A part of a stage that reads all data and writes it.
+/// A pass of a stage: reads and writes all data.
 struct Unit {
     stage: Stage,
     /// The factors of the length, and which of them this pass is for; `None` for a convolution.
     pass: Option<(Vec<Vec<usize>>, usize)>,
-    /// It may write where it reads.
+    /// It may run in place.
     in_place: bool,
-    /// The out can hold what it reads.
+    /// The output can hold its input.
     fits_out: bool,
 }
 
@@ -170,7 +171,7 @@ fn stages(spec: &FftSpec) -> SmallVec<[Stage; 3]> {
     if stages.iter().any(own) {
         stages.retain(|stage| own(stage));
     } else {
-        // Something must write the out.
+        // At least one pass must write the output.
         stages.truncate(1);
     }
     stages
@@ -197,7 +198,7 @@ impl Passes {
                 units.push(Unit { stage, pass, in_place: complex && count == 1, fits_out });
             }
         }
-        // From the last one, which writes the out, to the first.
+        // From the last one, which writes the output, to the first.
         let mut buffers = vec![Buffer::Out];
         let mut workspace = 0;
         for unit in units.iter().skip(1).rev() {
@@ -227,7 +228,7 @@ impl Passes {
 struct Planner {
     part: Dtype,
     steps: Vec<Step>,
-    /// Where the workspace of convolutions begins.
+    /// The start of the workspace of convolutions.
     begin: usize,
     workspace: usize,
 }
@@ -264,8 +265,8 @@ impl Planner {
         self.steps.push(step);
     }
 
-    /// All passes of signals that lie in the workspace, which begin in the first of two buffers and take turns. Returns the
-    /// buffer of the result, which is `to` where it is given.
+    /// All passes over signals in the workspace, alternating between two buffers, from the first one. Returns the
+    /// buffer of the result, which is `to` if given.
     fn transform(&mut self, stage: &Stage, direction: u64, turns: [Buffer; 2], to: Option<Buffer>) -> Buffer {
         let Some(factors) = factors(stage.length, self.part) else { return turns[0] };
         let mut from = turns[0];

@@ -1,4 +1,4 @@
-//! Passes of lengths that are too long to run in a test.
+//! Plans of transforms that are too long to run in a test.
 
 #![cfg(test)]
 

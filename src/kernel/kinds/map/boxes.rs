@@ -11,7 +11,7 @@ pub(super) fn is_wrapped(launch: &Launch) -> bool {
     launch.views.iter().any(|view| view.wraps.is_some())
 }
 
-/// The launch as launches without wrapping views, which together do its work.
+/// Splits a launch into launches without wrapping views.
 pub(super) fn boxes(launch: &Launch) -> Vec<Launch> {
     let rank = launch.shape.len();
     let ranges: SmallVec<[Vec<Range<usize>>; 6]> = (0..rank).map(|d| ranges(launch, d)).collect();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_read_what_the_views_read() {
+    fn boxes_read_the_same_elements_as_wrapping_views() {
         let shape = [3, 5, 4];
         let view = |ptr, strides: [isize; 3], wraps: Option<[usize; 3]>| {
             let mut view = View::new(ptr, Dtype::F32, SmallVec::from_slice(&strides));
@@ -78,7 +78,7 @@ mod tests {
             view(1 << 20, [20, 4, 1], Some([1, 5, 3])),
             view(2 << 20, [20, -4, 1], Some([3, 2, 3])),
             view(3 << 20, [0, 1, -5], Some([3, 4, 1])),
-            // Alone in its memory: each of its elements is one of the shape.
+            // Each element of its memory is one element of the shape.
             view(4 << 20, [20, 4, 1], None),
         ];
         let launch = Launch::new(

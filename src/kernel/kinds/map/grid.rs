@@ -15,16 +15,16 @@ use std::fmt::Write;
 
 /// Marks a signature of this file.
 const MARK: u32 = 125;
-/// First words of the parameter; see the template.
+/// The first words of the parameter; see the template.
 const HEAD: usize = 3;
-/// Most views whose kinds fit a signature.
+/// The number of views whose kinds fit a signature.
 const MAX_VIEWS: usize = 30;
 /// Rows of a block per row of a warp.
 const WARPS: usize = 8;
 /// Shorter rows and columns leave too many threads without an element.
 const LEAST_X: usize = 48;
 const LEAST_Y: usize = WARPS / 2;
-/// Most 32-bit registers for the loads of one row.
+/// Limit on 32-bit registers for the loads of one row.
 const REGISTERS: usize = 40;
 /// Rows of a warp, in launches of many blocks.
 const ROWS: usize = 4;

@@ -6,12 +6,12 @@ use crate::base::stop;
 use crate::base::stop::Stop;
 use crate::kernel::host::CHUNK;
 use crate::kernel::host::interp::{Interpreter, Plane};
-use crate::kernel::host::tasks::{PARALLEL, SOME, threads};
+use crate::kernel::host::tasks::{ELEMENTS_PER_CHECK, PARALLEL, threads};
 use crate::kernel::{Launch, Map, Source};
 use rayon::prelude::*;
 
 /// Tiles between two checks for an early end.
-const TILES_PER_CHECK: usize = SOME / CHUNK;
+const TILES_PER_CHECK: usize = ELEMENTS_PER_CHECK / CHUNK;
 
 /// Runs a map over the launch's shape.
 ///

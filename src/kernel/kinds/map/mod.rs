@@ -228,21 +228,20 @@ struct Plan {
     /// Dimensions to split positions into; 0 when no view needs them.
     rank: usize,
     kinds: SmallVec<[ViewKind; 8]>,
-    /// For each view, whether it has the strides of the first one by coordinates: an offset is computed once for all of
-    /// them.
+    /// For each view, whether it has the strides of the first view addressed by coordinates; they share one offset.
     like_first: SmallVec<[bool; 8]>,
 }
 
-/// Most instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
+/// Limit on the instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
 const MOST_UNROLLED: usize = 256;
 
 /// Most views whose kinds fit a signature; programs with more views address all of them as strided.
 const MAX_KINDS: usize = 27;
 
-/// Set beside the number of a kind when the view has the strides of the first one by coordinates.
+/// Set in a view's kind when the view has the strides of the first view addressed by coordinates.
 const LIKE_FIRST: usize = 8;
 
-/// Then the views that may wrap; loads come first.
+/// In programs with more views than fit a signature, the number of views that may wrap; loads come first.
 const MAX_WRAPS: usize = 100;
 
 impl Plan {

@@ -1,4 +1,4 @@
-//! Maps that are too large for the ready-made kernel, as several: a part keeps what later ones read in scratch memory.
+//! Splits maps that are too large for the ready-made kernel. Parts pass values to later parts in scratch memory.
 
 use crate::array::contiguous_strides;
 use crate::base::Result;
@@ -8,7 +8,7 @@ use crate::kernel::{Instr, Launch, Map, Source, Store, View};
 use foldhash::{HashMap, HashMapExt};
 use std::ops::Range;
 
-/// The launches of a map, one after the other; `None` if it holds a function that the kernel does not know.
+/// The launches of a map, in order; `None` if the kernel lacks one of its functions.
 pub(crate) fn encode(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result<Option<Vec<Encoded>>> {
     if let Some(encoded) = encode_map(map, launch) {
         return Ok(Some(vec![encoded]));
@@ -43,7 +43,7 @@ pub(crate) fn encode(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Resul
     Ok(Some(all))
 }
 
-/// Each result alone. All are computed before the first one is stored: a view may be one that others load.
+/// A part for each result. All are computed before the first one is stored, because other parts may load its view.
 fn each_store(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result<Option<Vec<Encoded>>> {
     let (mut computed, mut stored) = (Vec::new(), Vec::new());
     for store in &map.stores {
@@ -66,7 +66,7 @@ pub(crate) fn scratch_view(map: &Map, launch: &Launch, reg: u16, queue: &mut dyn
     Ok(View::new(ptr, dtype, contiguous_strides(&launch.shape)))
 }
 
-/// Some of a map's instructions, with what they need. Registers that are `given` are loaded.
+/// Some of a map's instructions and everything that they need. Registers in `given` are loaded.
 pub(crate) fn part(
     map: &Map,
     launch: &Launch,

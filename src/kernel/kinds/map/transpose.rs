@@ -20,8 +20,8 @@ const HEAD: usize = 4;
 const MAX_VIEWS: usize = 32;
 /// Bytes of shared memory that the tiles of all transposed views may take.
 const SHARED: usize = 40 << 10;
-/// Smaller extents are not worth a tile.
-const LEAST: usize = 16;
+/// Minimum extents for tiles.
+const MIN_EXTENT: usize = 16;
 
 /// The source's dependencies.
 struct Plan {
@@ -78,7 +78,7 @@ pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     let axes = axes(launch);
     let x = *axes.last()?;
     let y = transposed_axis(map, launch, &axes)?;
-    if launch.shape[x] < LEAST || launch.shape[y] < LEAST {
+    if launch.shape[x] < MIN_EXTENT || launch.shape[y] < MIN_EXTENT {
         return None;
     }
     let (mut transposed, mut bytes, mut wide) = (0u32, 0, false);

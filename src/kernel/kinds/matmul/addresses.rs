@@ -1,4 +1,4 @@
-//! The addresses of a batch's matrices, for a batch that does not lie at even distances.
+//! The addresses of a batch's matrices, for batches without a common stride.
 
 use crate::array::Dtype;
 use crate::base::Result;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Addresses;
 
-/// Dimensions of a batch, also in the template.
+/// Maximum batch dimensions, also in the template.
 const DIMS: usize = 8;
 
 impl Addresses {
-    /// The launch for a product, and the place of the addresses: memory of that many bytes which `take` gives. `None`, and
-    /// no memory taken, if the batch has too many dimensions or matrices.
+    /// The launch for a product, and the buffer for the addresses, which `take` allocates. `None`, without an
+    /// allocation, if the batch has too many dimensions or matrices.
     ///
     /// # Errors
     /// Those of `take`.
@@ -67,7 +67,7 @@ impl Kind for Addresses {
                     rest /= extent;
                 }
                 let address = view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
-                // SAFETY: the caller guarantees that the place holds three addresses for each product.
+                // SAFETY: the caller guarantees that the buffer holds three addresses for each product.
                 unsafe { (place.ptr as *mut u64).add(number * count + product).write_unaligned(address) };
             }
         }
@@ -116,7 +116,7 @@ mod tests {
         };
         let (launch, at) = Addresses::launch(&product, take).unwrap().unwrap();
         assert_eq!(at, place.as_ptr() as Ptr);
-        // SAFETY: the launch writes the place alone.
+        // SAFETY: the launch writes only the buffer.
         unsafe { host::run(&launch, &FaultSlot::default()) };
         let mut want = [vec![], vec![], vec![]];
         for batch in product.batches() {

@@ -1,4 +1,4 @@
-//! Matrix products: floats and complex numbers by cuBLAS, integers and batches of tiny matrices by kernels of our own.
+//! Matrix products: floats and complex numbers by cuBLAS, integers and batches of tiny matrices by our own kernels.
 //!
 //! cuBLAS is column-major, so a product of row-major matrices is computed as the transposed product of the
 //! transposed operands. An operand whose strides form a matrix in either order is used in place; any other is
@@ -132,13 +132,13 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
     (first, count, steps)
 }
 
-/// What the templates of kernels of our own share.
+/// The text that the templates of our own kernels share.
 const ADD_PRODUCT: &str = include_str!("../../../../kernels/add_product.cuh");
 
-/// Most blocks of a kernel of our own side by side that take one product each.
+/// Limit on the batch dimension of the grids of our own kernels.
 const MOST_PRODUCTS: usize = 1 << 15;
 
-/// A launch of a kernel of our own for a product. Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out
+/// A launch of one of our own kernels for a product. Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out
 /// `[batch, m, n]`. Shape: `[batch, m, n, k]`.
 fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
     let [m, n, k] = product.sizes;
@@ -155,7 +155,7 @@ fn product_launch(program: &Arc<Program>, product: &Product) -> Launch {
     )
 }
 
-/// A kernel of our own for some of the launches of a [`Matmul`], which ships compiled.
+/// A kernel of our own that ships and runs some of the launches of a [`Matmul`].
 pub trait OwnProduct: Identity + Debug + Send + Sync {
     /// The dtype of the product's operands.
     fn dtype(&self) -> Dtype;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_join_while_all_views_step_alike() {
+    fn batch_dimensions_merge_if_all_views_share_a_stride() {
         let (a, b, c): (Strides, Strides, Strides) =
             (smallvec![60, 20, 5, 1], smallvec![0, 0, 5, 1], smallvec![12, 4, 2, 1]);
         assert_eq!(strided_batch(&[2, 3], [&a, &b, &c]), (0, 6, [20, 0, 4]));

@@ -1,5 +1,5 @@
-//! Products of a matrix and a few vectors by kernels of our own. Reading the matrix takes all of the time, and for most
-//! sizes the library reads it slower (docs/performance.md).
+//! Products of a matrix and a few vectors by our own kernels. Reading the matrix takes nearly all of the time, and for
+//! most sizes the library reads it more slowly (docs/performance.md).
 
 use super::{MOST_PRODUCTS, OwnProduct, product_launch};
 use crate::array::{Class, Dtype};
@@ -8,8 +8,7 @@ use crate::kernel::cuda::{CudaSource, Product, Queue, assemble, bits_type};
 use crate::kernel::{Launch, Program, View};
 use std::sync::{Arc, LazyLock};
 
-/// What cuBLAS would compute for a product that [`ThinProduct::launch`] accepts. Accumulates in `f32`, in an order that
-/// only the sizes decide.
+/// A product that [`ThinProduct::launch`] accepts. Accumulates in `f32`, in an order that depends only on the sizes.
 ///
 /// Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out `[batch, m, n]`. Launch shape: `[batch, m, n, k]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -18,11 +17,11 @@ pub struct ThinProduct {
     pub dtype: Dtype,
 }
 
-/// Matrices with fewer lines leave most of a device without work.
+/// Minimum lines; fewer leave most of a device idle.
 const LEAST_LINES: usize = 128;
-/// The same, where a block takes many lines.
+/// The same for kernels whose blocks take many lines.
 const LEAST_COLUMNS: usize = 1024;
-/// Least bytes of a line whose elements are adjacent.
+/// Minimum bytes of a line whose elements are adjacent.
 const LEAST_LENGTH: usize = 1024;
 /// Bytes of a unit.
 const UNIT: usize = 16;
@@ -32,7 +31,7 @@ struct Kernel {
     name: &'static str,
     /// The function that it calls.
     call: &'static str,
-    /// The most vectors that it takes.
+    /// Maximum number of vectors.
     vectors: usize,
     /// Lines of a block.
     lines: usize,
@@ -57,8 +56,8 @@ const ROWS: [Kernel; 4] = [
     kernel("rows_4", "rows<4, 4, 2, 4, 8>", 4, 8, 256),
     kernel("rows_8", "rows<8, 4, 2, 4, 8>", 8, 8, 256),
 ];
-/// The same for halves, whose units have twice the elements. For more vectors, the library has instructions that these
-/// kernels lack.
+/// The same for halves, whose units have twice the elements. For more vectors, the library uses instructions that these
+/// kernels do not use.
 const ROWS_OF_HALVES: [Kernel; 3] = [
     kernel("rows_1", "rows<1, 1, 4, 4, 4>", 1, 1, 128),
     kernel("rows_2", "rows<2, 2, 4, 4, 8>", 2, 4, 256),
@@ -87,7 +86,7 @@ struct Plan<'a> {
     entry: usize,
     matrix: &'a View,
     vectors: &'a View,
-    /// The dimension of the matrix' lines, in all views: 1 or 2.
+    /// The dimension of the matrix's lines, in all views: 1 or 2.
     line: usize,
     /// The other one.
     other: usize,
@@ -138,7 +137,7 @@ impl ThinProduct {
         Dtype::REAL.into_iter().filter(|dtype| dtype.class() == Class::F32)
     }
 
-    /// The launch that computes a product; `None` for products that are the library's.
+    /// The launch that computes a product; `None` for products that the library computes.
     pub fn launch(product: &Product) -> Option<Launch> {
         static PROGRAMS: LazyLock<Vec<(Dtype, Arc<Program>)>> = LazyLock::new(|| {
             ThinProduct::dtypes()

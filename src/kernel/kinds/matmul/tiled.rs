@@ -1,4 +1,4 @@
-//! Products of floats and complex numbers by a kernel of our own, for machines without cuBLAS.
+//! Products of floats and complex numbers by our own kernel, for machines without cuBLAS.
 
 use super::{ADD_PRODUCT, MOST_PRODUCTS, OwnProduct, product_launch};
 use crate::array::{Class, Dtype};
@@ -9,8 +9,7 @@ use crate::kernel::cuda::{
 use crate::kernel::{Launch, Program, View};
 use std::sync::Arc;
 
-/// What cuBLAS computes for a [`Matmul`], without it. Accumulates in `f32`, or in the dtype where that is wider or
-/// complex, in ascending order.
+/// A [`Matmul`] without cuBLAS. Accumulates in `f32`, or in the dtype if that is wider or complex, in ascending order.
 ///
 /// Views: 0 left `[batch, m, k]`, 1 right `[batch, k, n]`, 2 out `[batch, m, n]`. Launch shape: `[batch, m, n, k]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

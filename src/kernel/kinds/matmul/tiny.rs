@@ -1,4 +1,4 @@
-//! Many products of tiny matrices by a kernel of our own: the library spends a block on each (docs/performance.md).
+//! Many products of tiny matrices by our own kernel: the library uses a block for each (docs/performance.md).
 
 use super::{ADD_PRODUCT, OwnProduct, Sizes};
 use crate::array::{Class, Dtype};
@@ -9,8 +9,8 @@ use crate::kernel::{Launch, Program, View};
 use smallvec::SmallVec;
 use std::sync::{Arc, LazyLock};
 
-/// What a [`Matmul`] computes, for sizes that [`TinyProduct::launch`] accepts. Sums are in ascending order, in `f32` or in
-/// the dtype where that is wider or complex; integers wrap.
+/// A [`Matmul`] of sizes that [`TinyProduct::launch`] accepts. Sums are in ascending order, in `f32`, or in the dtype
+/// if that is wider or complex; integers wrap.
 ///
 /// Views and launch shape are those of [`Matmul`]. The operands may have any strides.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -19,26 +19,26 @@ pub struct TinyProduct {
     pub dtype: Dtype,
 }
 
-/// Most factors of an element of a result: a thread computes whole sums.
+/// Maximum length of a sum; a thread computes whole sums.
 const DEPTH: usize = 16;
-/// Most elements of a result in a batch.
+/// Maximum elements of a result matrix.
 const ELEMENTS: usize = 256;
-/// Least products of a batch.
+/// Minimum products of a batch.
 const LEAST_PRODUCTS: usize = 64;
-/// Of a product with so few elements in its small operand (points times a rotation), any number of rows may be a batch.
+/// If the small operand has at most this many elements (points times a rotation), any number of rows counts as a batch.
 const SMALL: usize = 16;
-/// Least rows or columns of all such products.
+/// Minimum total rows or columns of such products.
 const LEAST_ROWS: usize = 4096;
-/// Most batch dimensions, after those that can be joined.
+/// Maximum batch dimensions after merging.
 const RANK: usize = 4;
-/// Least rows and columns of a result that is computed in tiles of 2 x 2 elements, where sums are `f32`.
+/// Minimum rows and columns of a result that is computed in tiles of 2 x 2 elements, if sums are `f32`.
 const TILED: usize = 6;
 
 /// Names of the kernels.
 const ENTRIES: [&str; 3] = ["tiny", "tiny_wide", "tiny_tiles"];
 const THREADS: u32 = 256;
 
-/// Whether the kernels multiply matrices of these sizes. Only the sizes decide.
+/// Whether the kernels multiply matrices of these sizes. Depends on nothing else, so results do not depend on strides.
 fn fits(sizes: &Sizes) -> bool {
     let &Sizes { ref batch, m, n, k } = sizes;
     let products = batch.iter().fold(1usize, |all, &n| all.saturating_mul(n));
@@ -49,7 +49,7 @@ fn fits(sizes: &Sizes) -> bool {
     (1..=DEPTH).contains(&k) && (many || long) && counted
 }
 
-/// The number of a dtype in the source: that of its position in [`Dtype::ALL`], which begins with the real ones.
+/// The number of a dtype in the source: its position in [`Dtype::ALL`], which starts with the real ones.
 fn number(dtype: Dtype) -> u64 {
     Dtype::ALL.iter().position(|&other| other == dtype).unwrap_or_default() as u64
 }
@@ -57,7 +57,8 @@ fn number(dtype: Dtype) -> u64 {
 /// A batch dimension: its extent, and the distances between left and between right matrices, in elements.
 type Dimension = (usize, [isize; 2]);
 
-/// The batch dimensions, the innermost first; those along which both operands step alike are joined. At least one.
+/// The batch dimensions, the innermost first; dimensions that both operands traverse with one stride are merged. At
+/// least one.
 fn dimensions(batch: &[usize], left: &View, right: &View) -> SmallVec<[Dimension; RANK]> {
     let mut all: SmallVec<[Dimension; RANK]> = SmallVec::new();
     for d in (0..batch.len()).rev().filter(|&d| batch[d] != 1) {
@@ -83,7 +84,7 @@ impl TinyProduct {
         out.dtype == left.dtype && fits(&sizes) && dimensions(&sizes.batch, left, right).len() <= RANK
     }
 
-    /// The launch that computes one of a [`Matmul`]; `None` for products that are the library's.
+    /// The launch that replaces one of a [`Matmul`]; `None` for products that the library computes.
     pub fn launch(dtype: Dtype, launch: &Launch) -> Option<Launch> {
         static PROGRAMS: LazyLock<Vec<Arc<Program>>> = LazyLock::new(|| {
             Dtype::ALL.into_iter().map(|dtype| Arc::new(Program::new(&TinyProduct { dtype }))).collect()
@@ -165,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn integers_have_the_numbers_of_functions_for_any_dtype() {
+    fn dtype_numbers_agree_with_the_prelude() {
         for dtype in Dtype::REAL {
             assert_eq!(number(dtype), dtype_number(dtype));
         }
     }
 
     #[test]
-    fn dimensions_join_while_both_operands_step_alike() {
+    fn dimensions_merge_if_both_operands_share_a_stride() {
         let view = |strides: &[isize]| View::new(0, Dtype::F32, Strides::from(strides));
         let dense = view(&contiguous_strides(&[5, 6, 7, 2, 2]));
         assert_eq!(dimensions(&[5, 6, 7], &dense, &dense)[..], [(210, [4, 4])]);

@@ -8,7 +8,7 @@
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::kernel::host::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
 use crate::kernel::host::interp::{Interpreter, Plane};
-use crate::kernel::host::tasks::{self, SOME, Until, threads};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, Until, threads};
 use crate::kernel::host::{CHUNK, element};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
 use element::Tile;
@@ -92,13 +92,13 @@ impl<'a> Plan<'a> {
         let long = (0..kept).rev().filter(|&d| shape[d] > 1);
         let run = last.map_or(1, |d| shape[d]);
         let side = long.clone().find(|&d| follows(d)).or(long.clone().next());
-        // Windows of a few elements: many results side by side, wherever they lie.
+        // Windows of few elements: compute many adjacent results together, with any strides.
         let longest = || long.clone().max_by_key(|&d| shape[d]);
         let side = side.filter(|&d| run >= 8 || shape[d] >= 32).or_else(longest);
         let across = match (side, last) {
             (Some(side), Some(last)) if shape[side] >= 8 => {
                 let short = run < 8 && shape[side] >= 32 && run < length;
-                // Overlapping rows: results are adjacent, and so are the elements of one.
+                // Overlapping rows: results are adjacent, and so are the elements of a row.
                 let overlaps = follows(side) && run < 64 && shape[side] >= 32;
                 short || overlaps || (follows(side) && !follows(last))
             }
@@ -334,7 +334,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
     /// Counts elements; true when the work should end early.
     fn ends(&mut self, elements: usize) -> bool {
         self.unseen += elements;
-        if self.unseen >= SOME {
+        if self.unseen >= ELEMENTS_PER_CHECK {
             self.unseen = 0;
             self.ended |= self.until.ended();
         }

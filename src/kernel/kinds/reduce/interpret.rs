@@ -14,7 +14,7 @@ use foldhash::{HashMap, HashMapExt};
 
 /// Threads of a block, at least.
 const THREADS: u64 = 64;
-/// The same where results are adjacent in memory: a block has several, so that its loads are of adjacent elements.
+/// The same if results are adjacent in memory: a block computes several, so that its loads are adjacent.
 const COLUMN_THREADS: u64 = 256;
 
 /// Queues a launch; false when it cannot be interpreted.
@@ -38,7 +38,7 @@ pub(super) fn enqueue(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -
     Ok(true)
 }
 
-/// Queues what is too large for one program: first the elements, to scratch memory; then the reduction.
+/// Queues a launch too large for one program in two parts: the elements, to scratch memory, then the reduction.
 fn separately(reduce: &Reduce, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
     if reduce.map.instrs.is_empty() || !is_known(&reduce.map) {
         return Ok(false);
@@ -100,7 +100,7 @@ struct Stage<'a> {
     native: Dtype,
     /// The partial results that it combines; `None` for elements.
     loads: Option<[Ptr; 2]>,
-    /// Where it leaves partial results; `None` when they are final.
+    /// The buffer of partial results; `None` when results are final.
     stores: Option<[Ptr; 2]>,
 }
 
@@ -230,7 +230,7 @@ impl Stage<'_> {
         if reduce.store_value {
             let mut result = value;
             if reduce.f.mean {
-                // Of all elements, in both stages.
+                // Of all elements; used in both stages.
                 let count = Cut::of(self.launch).reduced;
                 let bits = match self.class {
                     Class::F32 => u64::from((count as f32).to_bits()),

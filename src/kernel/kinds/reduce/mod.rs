@@ -49,7 +49,7 @@ const BLOCK: u64 = 256;
 pub(super) const LANES: u64 = 256;
 /// Approximate number of segments of all results: enough to fill any device in either layout.
 const SEGMENTS: u64 = 1 << 16;
-/// Most segments of one result: one block combines them in a few microseconds.
+/// Maximum segments of one result: one block combines them in a few microseconds.
 const MOST_SEGMENTS: u64 = 1 << 14;
 /// A result of at most this many elements is one segment.
 const ONE_SEGMENT: u64 = 4096;
@@ -131,7 +131,7 @@ const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
 /// for full rounds would double NVRTC's time.
 const LONG: usize = 16;
 
-/// Most instructions in a row's rounds of loads; a single round may exceed it.
+/// Limit on the instructions in a row's rounds of loads; a single round may exceed it.
 const MOST_UNROLLED: usize = 256;
 
 impl Plan {

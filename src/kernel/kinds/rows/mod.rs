@@ -159,8 +159,8 @@ impl Rows {
             .find_map(|step| crate::kernel::cuda::element::view_dtype(&step.map, usize::from(view)))
     }
 
-    /// Words of registers that one element takes: of the values that a step uses, holds for a later one, or
-    /// makes for one, at the step with the most.
+    /// Words of registers that one element takes: of the values that a step uses, keeps for a later one, or computes
+    /// for one, at the step with the most.
     fn words(&self) -> usize {
         let last = self.steps.len().saturating_sub(1);
         let reads = |view: u16, step: &Step| {

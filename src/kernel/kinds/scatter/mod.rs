@@ -1,13 +1,13 @@
 //! Scatters: each index selects the target of a source element. A bad index is reported and its element
 //! dropped.
 //!
-//! On CUDA devices: without a combination each target takes the last of its sources in row-major order. Every
-//! source claims its target with its position, the highest position wins, and that source stores; adjacent elements
-//! with one index are one source of 16 bytes. Integers,
-//! and floats of up to 32 bits, are summed in any order ([`sums`]), and extremes are raised in any order, as unsigned
-//! numbers with the same order. Other combinations have an order ([`ordered`]): the elements of the index are sorted by target
-//! (the sort is stable), and the runs of targets are combined in chunks. Extremes of few elements of many targets are computed
-//! like that too. All of them give the same bits in any execution order, so the general kernels sort for every combination.
+//! On CUDA devices, without a combination, each target takes the last of its sources in row-major order: every source
+//! claims its target with its position, the highest position wins, and that source stores. Adjacent elements that share
+//! an index form sources of 16 bytes. Integers, and floats of up to 32 bits, are summed atomically in any order
+//! ([`sums`]); extremes are raised atomically, as unsigned numbers with the same order. Other combinations are ordered
+//! ([`ordered`]): a stable sort orders the elements by target, and the runs of targets are combined in chunks. Extremes
+//! of few elements in many targets also use the sort. All methods give the same bits in any execution order, so general
+//! kernels may sort for every combination.
 
 mod host;
 mod ordered;
@@ -34,12 +34,12 @@ use std::sync::Arc;
 pub struct Scatter {
     /// The dtype of source and out.
     pub dtype: Dtype,
-    /// `Some(f)` combines with the existing value: sums of floats of up to 32 bits as [`sums`] says, others as [`ordered`]
-    /// does. Of complex numbers only products have code; sums are those of the parts.
+    /// `Some(f)` combines with the existing value: sums of floats of up to 32 bits as in [`sums`], others as in
+    /// [`ordered`]. Complex numbers support only products; their sums are sums of parts.
     pub f: Option<&'static ReduceFn>,
 }
 
-/// First words of the parameter; see the template.
+/// The first words of the parameter; see the template.
 const HEAD: usize = 18;
 
 /// Outer dimensions of general kernels that count in 32 bits.
@@ -63,10 +63,10 @@ fn signature(
     signature
 }
 
-/// Most targets that blocks sum in shared memory first.
+/// Up to this many targets, blocks first sum in shared memory.
 const FEW: u64 = 4096;
 
-/// Fewest elements of a row for which rows are sorted, not added one element at a time.
+/// Minimum elements of a row for which rows are sorted instead of added element by element.
 const ROW: u64 = 8;
 
 /// Bytes of a unit.
@@ -75,10 +75,10 @@ const BYTES: usize = 16;
 /// Sorted positions per thread of sums, also in the template.
 const CHUNK: u64 = 32;
 
-/// Fewest elements that a thread adds when blocks sum in shared memory first.
+/// Minimum elements per thread when blocks first sum in shared memory.
 const ADDED: u64 = 16;
 
-/// How targets get their values.
+/// How sources are combined into targets.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     /// The last source.
@@ -105,12 +105,12 @@ impl Mode {
 }
 
 impl Scatter {
-    /// True if the result is a sum as [`sums`] defines it.
+    /// True for sums as in [`sums`].
     fn is_scaled(&self) -> bool {
         self.f.is_some_and(|f| f.name == "sum") && self.dtype.is_float() && self.dtype.class() == Class::F32
     }
 
-    /// True if the result depends on the order, as [`ordered`] says.
+    /// True for combinations as in [`ordered`].
     fn has_order(&self) -> bool {
         let combines = self.f.is_some() && self.extreme().is_none();
         combines && !self.is_scaled() && self.dtype.class() != Class::I64
@@ -134,8 +134,8 @@ impl Scatter {
         }
     }
 
-    /// Number of elements that share an index and are adjacent in source and out, if that is worth a kernel: those of 16
-    /// bytes of the innermost dimension.
+    /// Number of elements in a unit of 16 bytes of the innermost dimension, if they share an index and are adjacent in
+    /// source and out.
     fn unit(&self, launch: &Launch) -> usize {
         let width = BYTES / self.dtype.size();
         let Some(inner) = innermost(launch).filter(|_| self.f.is_none()) else { return 1 };
@@ -180,15 +180,15 @@ impl Scatter {
 
 /// The dimensions of a launch, each list in row-major order.
 struct Split {
-    /// Those over which the index varies, and those that could not be split off.
+    /// Dimensions along which the index varies, and those that cannot be split off.
     outer: Vec<usize>,
-    /// Those over which the index is constant and whose elements have distinct targets.
+    /// Dimensions along which the index is constant and targets are distinct.
     inner: Vec<usize>,
 }
 
 impl Split {
-    /// `any` for general kernels, which have one inner dimension where others have any number. The launch then has a
-    /// first dimension of one element.
+    /// `any`: for general kernels, which have exactly one inner dimension; the launch then has a first dimension of one
+    /// element.
     fn of(mode: Mode, launch: &Launch, any: bool) -> Split {
         let all = 0..launch.shape.len();
         let (index, out) = (&launch.views[1], &launch.views[2]);
@@ -226,7 +226,7 @@ fn in_units(launch: &Launch, unit: usize) -> Launch {
     launch.shape[inner] /= unit;
     for view in [0, 2] {
         for (d, stride) in launch.views[view].strides.iter_mut().enumerate().filter(|(d, _)| *d != inner) {
-            // Of a dimension of one element nothing is known, and the step is not used.
+            // A dimension of one element has no meaningful stride, and its step is not used.
             *stride /= if launch.shape[d] > 1 || d == launch.axis { unit as isize } else { 1 };
         }
     }
@@ -261,7 +261,7 @@ fn targets(launch: &Launch, dims: &[usize]) -> u64 {
     dims.iter().map(reach).sum::<u64>() + 1
 }
 
-/// The same launch with fewer dimensions: neighbours through which all views pass as through one are joined.
+/// Merges adjacent dimensions that all views traverse with one stride.
 fn joined(launch: &Launch) -> Launch {
     let mut joined = with_rank(launch, 0);
     // The index selects the target's position along the axis.
@@ -279,7 +279,7 @@ fn joined(launch: &Launch) -> Launch {
         joined.shape[d - 1] *= extent;
         joined.shape.remove(d);
         for (number, view) in joined.views[..3].iter_mut().enumerate() {
-            // The step along the axis stays, though the target has none there.
+            // Keep the step along the axis, which the target lacks.
             let own = number == 2 && joined.axis + 1 == d;
             view.strides.remove(if own { d } else { d - 1 });
         }
@@ -373,10 +373,10 @@ impl Kind for Scatter {
         // Complex numbers have a kernel for each dtype.
         let any_dtype = any && !dtype.is_complex();
         let types = || format!("typedef {bits} Bits;");
-        // Numbers of extremes have the size of a word or two.
+        // Extremes are raised as numbers of one or two words.
         let most = if extreme && dtype.size() <= 4 { 4 } else { 8 };
         let own = ["sizeof(Bits)", "*memory<const Bits>(address)"].map(String::from);
-        // What a mode does not use is the same for all dtypes.
+        // Fields that a mode does not use are equal for all dtypes.
         let (dtypes, [size, bits_from], [value, store]) = match mode {
             Mode::Last | Mode::Add => (types(), own, ["0".into(), String::new()]),
             _ if any_dtype => (
@@ -534,7 +534,7 @@ impl Kind for Scatter {
         let grid = blocks(count, 256);
         match mode {
             Mode::Last => {
-                // Where all sources are one element, no target has to choose.
+                // If all sources are one element, no target needs a claim.
                 let varies = |d: usize| launch.shape[d] > 1 && launch.views[0].strides[d] != 0;
                 if (0..launch.shape.len()).any(varies) {
                     words[8] = queue.scratch(targets * count_size)?;
@@ -591,7 +591,7 @@ impl Kind for Scatter {
         let (from, to) = (pairs()?, pairs()?);
         words[8] = from.keys;
         queue.run(3, grid, 256, &words)?;
-        // Targets, and the number that means no target, fit this many bytes.
+        // The bytes that hold a target's number, or the number for no target.
         let passes = u64::from(u64::BITS - targets.leading_zeros()).div_ceil(8).max(1);
         let from = Pairs { positions: 0, ..from };
         let job = Job {
@@ -623,7 +623,7 @@ impl Scatter {
     ) -> Result<()> {
         let (count, rows) = (words[0], words[11]);
         if mode == Mode::SumRuns {
-            // A chunk is the first of at most one run that others continue.
+            // Each chunk starts at most one run that later chunks continue.
             let threads = count.div_ceil(CHUNK) * rows;
             words[12] = queue.scratch(4 * threads)?;
             words[13] = queue.scratch(8 * threads)?;

@@ -1,27 +1,28 @@
-//! Note [Combinations in order]. Products of floats and complex numbers, and sums of `f64`, are rounded after every step,
-//! so they have an order. A target with the value `h` and the sources `x0, x1, ..`, in row-major order, becomes
-//! `((h * x0) * x1) * ..` if there are at most [`CHUNK`] of them. More are cut into chunks of that many, of which only the
-//! first one begins with `h`. The results of the chunks are combined in the same way, `CHUNK` at a time, until one is left. So
-//! the bits depend on the target's own sources alone, and a device divides those of one target among many threads; errors
-//! grow with the logarithm of their number. Integers and extremes have the same bits in every order.
+//! Note [Combinations in order]. Products of floats and complex numbers, and sums of `f64`, are rounded after every
+//! step, so their order matters. A target with the value `h` and the sources `x0, x1, ..`, in row-major order, becomes
+//! `((h * x0) * x1) * ..` if there are at most [`CHUNK`] sources. More sources are cut into chunks of that size; only
+//! the first chunk starts with `h`. The results of the chunks are combined in the same way, `CHUNK` at a time, until
+//! one is left. So the bits depend only on the target's own sources, a device can divide the sources of one target
+//! among many threads, and errors grow with the logarithm of their number. Integers and extremes have the same bits in
+//! every order.
 
 use smallvec::{SmallVec, smallvec};
 
-/// Elements that are combined one after the other, and the logarithm of their number.
+/// Elements of a chunk, and the logarithm of their number.
 pub const CHUNK: u32 = 1 << CHUNK_LOG;
 pub const CHUNK_LOG: u32 = 7;
 
-/// The number of partial results that are made of `1 << shift` of `count` elements each: among that many elements, a chunk that
-/// continues a run may begin, and one that begins a run.
+/// An upper bound on the partial results of chunks of `1 << shift` elements, of `count` elements: in each such range,
+/// one chunk may start a run and another may continue one.
 pub fn partial(count: u64, shift: u32) -> u64 {
     2 * count.div_ceil(1 << shift)
 }
 
-/// A target with more sources than a chunk has, as they come.
+/// The state of a target with more sources than a chunk, as they arrive.
 pub struct Run<M, L> {
     /// The target.
     pub to: *mut M,
-    /// The chunk in progress of elements, of their results, and so on, each with its number of parts.
+    /// The open chunk at each level (elements, results of chunks, and so on), with its number of parts.
     chunks: SmallVec<[(L, u32); 4]>,
 }
 
@@ -56,7 +57,7 @@ impl<M, L: Copy> Run<M, L> {
 mod tests {
     use super::*;
 
-    /// As the note says, of values that say how they were made.
+    /// Implements the note over values that record how they were combined.
     fn combined(values: &[f64]) -> f64 {
         let chunk = |values: &[f64]| values.iter().copied().reduce(|a, b| a + b).unwrap();
         match values.len() <= CHUNK as usize {
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_cut_as_the_note_says() {
+    fn runs_are_cut_into_chunks() {
         let chunk = CHUNK as usize;
         let lengths =
             [1, 2, chunk, chunk + 1, 2 * chunk - 1, chunk * chunk - 1, chunk * chunk, chunk * chunk + 1];
@@ -76,7 +77,7 @@ mod tests {
             let first = values[..chunk].iter().fold(held, |a, b| a + b);
             let mut run = Run::new(std::ptr::null_mut::<f64>(), first);
             values[chunk..].iter().for_each(|&value| run.add(value, |a, b| a + b));
-            // The value from before is a part of the first chunk, and not counted.
+            // The old value belongs to the first chunk, but is not counted.
             values[0] += held;
             assert_eq!(run.result(|a, b| a + b), Some(combined(&values)), "{length}");
         }

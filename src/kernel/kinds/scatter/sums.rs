@@ -1,13 +1,12 @@
-//! Note [Sums in any order]. Scattered sums of floats of up to 32 bits are sums of integers, which have the same
-//! bits in every order. So elements are added as they come, on any number of threads. The integers of a target are
-//! multiples of its unit, a power of two. The greatest number of the target, in magnitude, chooses the unit: it has
-//! [`room`] bits, at least 35 for launches of up to 2^26 elements. So the sum has no rounding errors but those of
-//! numbers that are small beside another one at the same target, and it is rounded once. The value from before is
-//! one of the numbers.
+//! Note [Sums in any order]. Scattered sums of floats of up to 32 bits are sums of integers, which have the same bits
+//! in every order. So elements are added as they arrive, on any number of threads. The integers of a target are
+//! multiples of its unit, a power of two. The number of greatest magnitude at the target determines the unit: it has
+//! [`room`] bits, at least 35 for launches of up to 2^26 elements. So only numbers that are small relative to another
+//! one at the same target have rounding errors, and the sum is rounded once. The old value is one of the numbers.
 //!
-//! A target's top is its greatest exponent, as stored and at least 1; 0 where there are no numbers. The bits above
-//! say that a number is not finite; the sum then is an infinity or nan, as in other sums. The same definitions are
-//! in `kernels/sums.cuh`.
+//! A target's top is its greatest exponent, as stored and at least 1; 0 where there are no numbers. The bits above mark
+//! numbers that are not finite; the sum is then an infinity or nan, as in other sums. The same definitions are in
+//! `kernels/sums.cuh`.
 
 /// Bytes per target of a top and a sum.
 pub const BYTES: u64 = 12;
@@ -44,8 +43,8 @@ fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
-/// Sums with this number have no fraction, and end with the bits of the integer.
-const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+/// Adding this number rounds to an integer, which the lowest bits of the sum then hold.
+const ROUNDING: f64 = 1.5 * (1u64 << 52) as f64;
 
 /// A number as a multiple of the target's unit.
 #[inline(always)]
@@ -57,16 +56,16 @@ pub fn units(a: f32, top: u32, room: u32) -> i64 {
     }
 }
 
-/// The most bits of integers that [`short_units`] gives.
+/// The largest number of bits of integers from [`short_units`].
 pub const SHORT: u32 = 50;
 
-/// The same, where integers have so few bits.
+/// The same for integers of at most that many bits.
 #[inline(always)]
 pub fn short_units(a: f32, top: u32, room: u32) -> i64 {
     if top >= PLUS_INFINITY {
         return 0;
     }
-    ((scaled(a, top, room) + WHOLE).to_bits() as i64).wrapping_sub(WHOLE.to_bits() as i64)
+    ((scaled(a, top, room) + ROUNDING).to_bits() as i64).wrapping_sub(ROUNDING.to_bits() as i64)
 }
 
 #[inline(always)]
@@ -78,8 +77,8 @@ fn scaled(a: f32, top: u32, room: u32) -> f64 {
 /// A number of at most 24 bits, rounded to an integer, ties to even. `round_ties_even` is a call on processors
 /// without an instruction for it.
 fn rounded(a: f64) -> f64 {
-    // Numbers that are too large to be added have no fraction either.
-    if a.abs() < (1u64 << 51) as f64 { a + WHOLE - WHOLE } else { a }
+    // Numbers too large for the addition have no fraction anyway.
+    if a.abs() < (1u64 << 51) as f64 { a + ROUNDING - ROUNDING } else { a }
 }
 
 /// The sum of the numbers.
@@ -106,7 +105,7 @@ mod tests {
     fn no_sum_overflows_and_small_numbers_are_as_exact_as_large_ones() {
         for (count, room) in [(1u64, 61), (3, 60), (1 << 26, 35), ((1 << 26) - 1, 36)] {
             assert_eq!(super::room(count), room, "{count}");
-            // As many of the greatest number as there can be, and the one from before.
+            // The maximum count of the greatest number, and the old value.
             let most = i128::from(units(f32::MAX, top_of(f32::MAX), room)) * i128::from(count + 1);
             assert!(most <= i128::from(i64::MAX), "{count}");
             if count < 1000 {

@@ -1,4 +1,4 @@
-//! What scatters ask of a device.
+//! The kernels that scatters queue.
 
 #![cfg(test)]
 
@@ -28,7 +28,7 @@ fn rows_are_claimed_in_units_of_16_bytes() {
     let rows = [[1, 0], [512, 1]];
     let of = |dtype, f| unit(dtype, f, 0, rows[0], rows[1]);
     assert_eq!([Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64].map(|d| of(d, None)), [16, 8, 4, 2]);
-    // Other layouts and addresses go by elements.
+    // Other layouts and addresses use single elements.
     assert_eq!(unit(Dtype::BF16, None, 8, rows[0], rows[1]), 1);
     assert_eq!(unit(Dtype::BF16, None, 16, rows[0], rows[1]), 8);
     assert_eq!(unit(Dtype::BF16, None, 0, [512, 1], rows[1]), 1);
@@ -36,7 +36,7 @@ fn rows_are_claimed_in_units_of_16_bytes() {
     assert_eq!(unit(Dtype::BF16, None, 0, rows[0], [1024, 2]), 1);
 }
 
-/// A queue that notes what it is asked for.
+/// A queue that records its kernels.
 #[derive(Default)]
 struct Noted {
     /// The entry and the threads of each kernel.
@@ -78,7 +78,7 @@ impl Queue for Noted {
     }
 }
 
-/// What a scatter of a vector asks for, by its own kernel and by the general one.
+/// The kernels of a scatter of a vector, by its own kernel and by the general one.
 fn asked(dtype: Dtype, f: Option<&'static ReduceFn>, count: usize, limit: usize, step: isize) -> [Noted; 2] {
     let kind = Scatter { dtype, f };
     let view = |dtype, step| View::new(1 << 20, dtype, smallvec![step]);
@@ -109,13 +109,13 @@ fn few_sources_of_many_targets_are_all_that_is_visited() {
             }
         }
     }
-    // One number for all targets needs no winners.
+    // One number for all targets needs no claims.
     for noted in asked(Dtype::F32, None, 1 << 20, 1000, 0) {
         assert_eq!((noted.runs.len(), noted.scratch), (1, 0));
     }
 }
 
-/// However few the targets are.
+/// For any number of targets.
 #[test]
 fn combinations_in_order_have_many_threads() {
     for (dtype, f) in [(Dtype::F64, &SUM), (Dtype::F32, &PROD), (Dtype::BF16, &PROD), (Dtype::C64, &PROD)] {

@@ -9,20 +9,21 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blo
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch};
 
-/// As [`Sort`], for rows of up to [`SortFew::MOST`] elements and of at least one. The launch has up to [`SortFew::RANK`]
-/// dimensions, and its views span fewer than 2^31 elements: kernels for others would double what ships.
+/// As [`Sort`], for rows of up to [`SortFew::MOST`] elements and of at least one. The launch has up to
+/// [`SortFew::RANK`] dimensions, and its views span fewer than 2^31 elements: kernels for larger ones would double the
+/// shipped code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SortFew(pub Sort);
 
-/// First words of the parameter; see the template.
+/// The first words of the parameter; see the template.
 const HEAD: usize = 10;
 /// The rows of a block, also in the template.
 const ROWS: u64 = 128;
 
 impl SortFew {
-    /// The most elements of a row.
+    /// Maximum elements of a row.
     pub const MOST: usize = 32;
-    /// The most dimensions.
+    /// Maximum dimensions.
     pub const RANK: usize = 5;
 }
 

@@ -10,7 +10,7 @@ use crate::kernel::host::element::Element;
 use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::{element, offset};
 use crate::kernel::host::scratch::Buffer;
-use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use crate::kernel::{Launch, Sort};
 use rayon::prelude::*;
 use smallvec::smallvec;
@@ -20,7 +20,7 @@ use std::ops::Range;
 const LONG: usize = 1 << 16;
 /// Number of elements from which a row is sorted by radix.
 const RADIX: usize = 1 << 10;
-/// Most elements of a row that is sorted by a network, and rows that are sorted together.
+/// Maximum elements of a row that a network sorts, and number of rows sorted together.
 const NETWORK: usize = 256;
 const TOGETHER: usize = 8;
 
@@ -101,7 +101,7 @@ unsafe fn tops<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
     });
 }
 
-/// The first elements so far of a part of a row, and others.
+/// Candidates for the first elements of a part of a row.
 struct Best {
     kept: usize,
     /// Keys and positions.
@@ -197,7 +197,7 @@ impl<M: Element<Lane: Ordered>> Row<M> {
             if key_bits::<M>() == 32 && length <= 1 << 32 {
                 return self.by_radix::<u64>(&parts, 0);
             }
-            // Long keys that lie close together are short ones.
+            // Long keys within a small range are sorted as short ones.
             let (least, most) = parts.range(|i| self.key(i))?;
             match most - least {
                 _ if length > 1 << 32 => self.by_radix::<(u64, u64)>(&parts, 0),
@@ -228,7 +228,7 @@ impl<M: Element<Lane: Ordered>> Row<M> {
         Some(())
     }
 
-    /// Sorts the row by its keys less `base`.
+    /// Sorts the row by its keys minus `base`.
     unsafe fn by_radix<T: Item>(&self, parts: &Parts, base: u64) -> Option<()> {
         let (mut all, mut other) = (Buffer::<T>::new(parts.length), Buffer::<T>::new(parts.length));
         let (least, most) = parts.range(|i| {
@@ -258,7 +258,7 @@ impl<M: Element<Lane: Ordered>> Row<M> {
                     }
                 }
                 let deal = |places: &mut Vec<usize>, piece: Range<usize>| {
-                    // SAFETY: all elements were written; each item has a place of its own.
+                    // SAFETY: all elements were written; each item has its own place.
                     unsafe {
                         for &item in all.slice(piece) {
                             let place = &mut places[digit(item)];
@@ -301,11 +301,11 @@ impl Parts {
         let first = |part: usize| (self.length as u128 * part as u128 / self.count as u128) as usize;
         let one = |part: usize| {
             let (mut state, end) = (init(part), first(part + 1));
-            for at in (first(part)..end).step_by(SOME) {
+            for at in (first(part)..end).step_by(ELEMENTS_PER_CHECK) {
                 if self.until.ended() {
                     return None;
                 }
-                step(&mut state, at..end.min(at + SOME));
+                step(&mut state, at..end.min(at + ELEMENTS_PER_CHECK));
             }
             Some(state)
         };

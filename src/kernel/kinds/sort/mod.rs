@@ -1,5 +1,5 @@
-//! Sorts of rows: those of few elements in one thread each ([`SortFew`]), short ones in one block each, long ones by radix.
-//! [`Top`] gives the first elements alone.
+//! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short ones in one block each, long ones by
+//! radix. [`Top`] gives the first elements alone.
 
 mod few;
 mod host;

@@ -19,11 +19,11 @@ pub struct Top(pub Sort);
 
 /// Enough blocks to fill a large device.
 const BLOCKS: u64 = 1024;
-/// Fewest elements of a part of a row.
+/// Minimum elements of a part of a row.
 const PART: u64 = 1 << 14;
 
 impl Top {
-    /// The most elements to keep per row: few enough that a block drops most of the elements it collects.
+    /// Maximum elements to keep per row: few enough that a block discards most of the elements it collects.
     pub const MOST: usize = 512;
 }
 

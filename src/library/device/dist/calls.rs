@@ -211,7 +211,7 @@ mod tests {
     use crate::plan::Settings;
 
     #[test]
-    fn who_runs_a_script_says_whether_it_may_join_others() {
+    fn joining_a_group_needs_permission_of_the_embedder() {
         let config = Config { backend: Backend::Emu, devices: Some(2), ..Config::default() };
         let machine = Machine::open(&config).unwrap();
         let mut vm = crate::library::machine(Runtime::new(machine, Settings::default()));

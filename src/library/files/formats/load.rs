@@ -153,7 +153,7 @@ pub(in crate::library::files) fn metadata(vm: &mut Vm, args: &mut [Value]) -> Re
     Ok(Value::dict(dict))
 }
 
-/// What a file contains beside arrays.
+/// The contents of a file except arrays.
 #[derive(Default)]
 struct About {
     held: Vec<Held>,
@@ -190,7 +190,7 @@ impl Sink for About {
 
     fn hold(&mut self, bytes: usize) -> Result<()> {
         crate::driver::error::stopped()?;
-        // Names and notes are kept once more.
+        // Names and metadata are stored twice.
         self.held.push(Held::new(bytes.saturating_mul(2))?);
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(in crate::library::files) fn save(vm: &mut Vm, args: &mut [Value]) -> Result
         tensors.push(tensor);
     }
     if !notes.is_empty() && source.format.name != "safetensors" {
-        return Err(format_error::contents(source.format.name, "no texts beside tensors", "metadata")
+        return Err(format_error::contents(source.format.name, "no texts besides tensors", "metadata")
             .help("`.safetensors` files have metadata"));
     }
     let mut bytes = |index: usize| match &tensors[index] {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_lie_inside() {
+    fn ticks_are_round_numbers_in_the_range() {
         let around = |lo: f64, hi: f64| Axis::around([lo, hi].into_iter(), false, 0.0);
         assert_eq!(texts(around(0.0, 1.0), 5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(texts(around(-3.0, 12.0), 4), ["0", "5", "10"]);

@@ -49,7 +49,7 @@ fn pictures_in_plain_text_and_in_colours() {
 }
 
 #[test]
-fn hard_data_are_drawn_all_the_same() {
+fn empty_and_infinite_data_are_drawn() {
     let hard = [
         "[]",
         "[nan]",
@@ -99,7 +99,7 @@ fn hard_data_are_drawn_all_the_same() {
 }
 
 #[test]
-fn files_hold_what_was_drawn() {
+fn plot_files_contain_the_figure() {
     let script = "
         let folder = files.temp_folder()
         plot.line([0, 1], title=\"a < b\", path=folder ++ \"/a.svg\", width=300, height=200)
@@ -121,7 +121,7 @@ fn files_hold_what_was_drawn() {
 }
 
 #[test]
-fn wrong_arguments_are_named_with_what_to_write() {
+fn wrong_arguments_get_a_correction() {
     let (mut vm, _) = vm(Colors::None);
     for (script, part) in [
         ("plot.line(\"a\")", "not a str"),

@@ -38,7 +38,7 @@ fn the_order_of_requests_does_not_matter() {
 }
 
 #[test]
-fn a_free_end_grows_by_what_is_missing() {
+fn a_free_end_grows_by_the_missing_bytes() {
     let (_, device) = growing(GIB);
     let _first = alloc(&device, 10 * MIB);
     drop(alloc(&device, 6 * MIB));
@@ -79,7 +79,7 @@ fn pages_go_back_from_the_end_and_from_the_middle() {
 }
 
 #[test]
-fn a_page_that_is_used_in_part_stays() {
+fn a_partly_used_page_is_kept() {
     let (_, device) = growing(GIB);
     let a = alloc(&device, 3 * MIB);
     let b = alloc(&device, 3 * MIB);
@@ -142,7 +142,7 @@ fn a_peer_that_still_reads_keeps_pages_from_going_back() {
 }
 
 #[test]
-fn pending_blocks_are_found_again_with_pages_beside_them() {
+fn pending_blocks_merge_with_neighbouring_pages() {
     let (driver, device) = growing(GIB);
     let side = device.stream(0).unwrap();
     let a = alloc(&device, 600 * MIB);
@@ -159,7 +159,7 @@ fn pending_blocks_are_found_again_with_pages_beside_them() {
 }
 
 #[test]
-fn what_cannot_be_mapped_leaves_nothing_behind() {
+fn a_failed_mapping_leaves_nothing_behind() {
     let (driver, device) = growing(100 * MIB);
     let _a = alloc(&device, 60 * MIB);
     let pieces = driver.mapped().len();

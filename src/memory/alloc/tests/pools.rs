@@ -8,7 +8,7 @@ use crate::device::MemoryPool;
 use crate::memory::PoolId;
 
 #[test]
-fn requests_inside_a_scope_come_from_the_pool_and_stay_apart() {
+fn requests_inside_a_scope_use_the_pool_only() {
     let (_, device) = device();
     let general = alloc(&device, 4 * MIB);
     let pool = MemoryPool::new(&device);

@@ -77,7 +77,7 @@ impl Block<'_> {
             }),
         };
         let address = base.wrapping_add(offset.wrapping_mul(size));
-        // What the kernel would load with one instruction.
+        // A load that the kernel does with one instruction.
         if mode & 4 != 0 && position.is_multiple_of(4) {
             assert_eq!(address % (4 * size).min(16), 0, "the mode of a view");
         }

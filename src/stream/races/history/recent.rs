@@ -1,27 +1,27 @@
 //! The newest accesses of a storage, while all its accesses are of one agent.
 //!
-//! Note [Recent accesses]. A loop over the columns of a matrix touches other bytes in each iteration. To split ranges
-//! for each of these accesses takes longer than the work, and nothing reads the result as long as a single
-//! stream uses the storage: its accesses never race with each other. So they wait in a list, and are applied to the
-//! ranges when another agent arrives, or when the agent has reached another epoch.
+//! Note [Recent accesses]. A loop over the columns of a matrix touches different bytes in each iteration. Splitting
+//! ranges for each access takes longer than the work itself, and the result is not needed while a single stream uses
+//! the storage: its accesses never race with each other. So they are collected in a list, and are applied to the ranges
+//! when another agent accesses the storage, or when the agent reaches another epoch.
 //!
-//! The list is bounded. If one write of the same epoch covers all that the list touches, older accesses are
-//! applied to its range as a whole: all bytes have the same epoch, so no verdict can depend on which of them an
-//! access touched. Only the source positions in reports can.
+//! The list is bounded. If one write of the same epoch covers everything in the list, older accesses are applied to its
+//! whole range: all bytes have the same epoch, so verdicts do not depend on which bytes an access touched. Only source
+//! positions in reports may differ.
 
 use super::{Agent, History, Mark, Marks, Ranges, Record, View};
 use crate::stream::races::{Access, Region, Site};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The most accesses that wait.
-const MOST: usize = 64;
+/// Capacity of the list.
+const CAPACITY: usize = 64;
 
-/// How many of them a new access is compared with.
+/// Number of entries that a new access is compared with.
 const COMPARED: usize = 8;
 
 /// Histories with more ranges are not searched for accesses of other agents.
-const FEW: usize = 8;
+const MAX_RANGES: usize = 8;
 
 /// See Note [Recent accesses].
 #[derive(Debug)]
@@ -41,10 +41,10 @@ struct Noted {
 }
 
 impl Recent {
-    /// A list for the accesses of an agent from now on; gives `before` back if that holds accesses of others.
+    /// Starts a list for accesses of an agent; gives `before` back if it holds accesses of others.
     pub(super) fn after(before: History, now: Mark) -> Result<Recent, History> {
         let is_few = match &before.0 {
-            Ranges::Several(several) => several.records.len() <= FEW,
+            Ranges::Several(several) => several.records.len() <= MAX_RANGES,
             _ => true,
         };
         match is_few && before.belongs_to(now.agent) {
@@ -58,7 +58,7 @@ impl Recent {
         self.agent == view.agent() && self.clock == view.now()
     }
 
-    /// True for bytes that all accesses lie within.
+    /// True if all accesses lie within these bytes.
     pub(super) fn is_whole(&self, bytes: &Range<u64>) -> bool {
         matches!(&self.before.0, Ranges::One(range, _) if range == bytes)
             && self.accesses.iter().all(|noted| noted.is_within(bytes))
@@ -73,7 +73,7 @@ impl Recent {
             Some(at) if at + 1 == self.accesses.len() => self.accesses[at].site = site,
             found => {
                 found.map(|at| self.accesses.remove(at));
-                if self.accesses.len() == MOST {
+                if self.accesses.len() == CAPACITY {
                     self.shorten(view);
                 }
                 self.accesses.push(Noted { region, access, site });
@@ -91,7 +91,7 @@ impl Recent {
                 .is_some_and(|write| (write.agent, write.clock, write.is_reuse) == (agent, clock, false))
             && self.accesses.iter().all(|noted| noted.is_within(range))
         {
-            for Noted { access, site, .. } in self.accesses.drain(..MOST / 2) {
+            for Noted { access, site, .. } in self.accesses.drain(..CAPACITY / 2) {
                 match access {
                     Access::Read => *marks = Marks { was_read: true, reads: [mark(site)].into(), ..*marks },
                     Access::Write => marks.write = Some(mark(site)),

@@ -106,7 +106,7 @@ fn default_streams_of_two_devices_are_two_streams() {
 }
 
 #[test]
-fn wait_stream_covers_what_is_queued_now() {
+fn wait_stream_covers_work_queued_so_far() {
     let mut world = World::new(1, 3);
     assert_eq!(world.run("s1: write t1"), [0]);
     world.checker.wait_stream(&world.streams[2], &world.streams[1]);
@@ -335,7 +335,7 @@ fn checkers_are_shared_between_threads() {
 
 /// Reads at two distances, both of which miss the written byte.
 #[test]
-fn a_read_beside_a_byte_does_not_hide_who_wrote_it() {
+fn a_read_of_neighbouring_bytes_keeps_the_last_write() {
     let mut world = World::new(2, 2);
     let history = Watched::default();
     let rows = |offset: usize, rows: usize, step: isize| {

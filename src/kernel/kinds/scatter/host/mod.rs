@@ -1,6 +1,6 @@
-//! Scatters on the host. A launch is split into boxes, no two of which have a target in common: coordinates of the
-//! dimensions along which the target moves by itself. Threads take boxes. Sums of floats, which have no order, also split
-//! what has the same targets ([`sums`]).
+//! Scatters on the host. A launch is split into boxes without common targets: one box per coordinate of the dimensions
+//! along which the target advances independently of the index. Threads take boxes. Sums of floats, which are
+//! independent of order, are also split within a box ([`sums`]).
 
 mod ordered;
 mod overlap;
@@ -14,7 +14,7 @@ use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::Element;
 use crate::kernel::host::fold::Accumulator;
 use crate::kernel::host::positions::{element, resolve};
-use crate::kernel::host::tasks::{self, PARALLEL, SOME, Until};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use ordered::{Ordered, Plain, Write};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
         match scatter.dtype {
             _ if launch.limit == 0 || !targets_differ(launch) => overlap::run(scatter, launch, faults),
             Dtype::F32 if scatter.is_scaled() => sums::run::<f32>(scatter, launch, faults),
-            // The call of a function for each element takes longer than an addition.
+            // Inline additions, because a function call per element takes longer than the addition.
             Dtype::F64 if scatter.f.is_some_and(|f| f.name == "sum") => {
                 written::<f64>(launch, faults, Ordered::new(scatter, |a: f64, b: f64| a + b));
             }
@@ -54,7 +54,7 @@ pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
     }
 }
 
-/// The memory that a launch needs.
+/// Scratch memory that a launch needs.
 pub(super) fn scratch(scatter: &Scatter, launch: &Launch) -> u64 {
     let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
     if scatter.has_order() {
@@ -67,7 +67,7 @@ pub(super) fn scratch(scatter: &Scatter, launch: &Launch) -> u64 {
     }
 }
 
-/// Not fewer than the targets.
+/// An upper bound on the targets.
 fn targets(launch: &Launch) -> u64 {
     let extents = (0..launch.shape.len()).map(|d| extent(launch, d));
     extents.fold(1, |targets, extent| targets.saturating_mul(extent.max(1)))
@@ -104,8 +104,8 @@ fn count(dims: &[Dim]) -> usize {
     dims.iter().map(|dim| dim.extent).product()
 }
 
-/// Calls `each` for the runs along the last dimension that make up a range of positions, with the steps to the first one
-/// and the number. Ends early when asked to stop.
+/// Calls `each` for the runs along the last dimension that make up a range of positions, with the steps to the first
+/// element and the length. Ends early when asked to stop.
 fn lines(dims: &[Dim], range: Range<usize>, start: Steps, until: &Until, mut each: impl FnMut(Steps, usize)) {
     if range.is_empty() {
         return;
@@ -121,13 +121,13 @@ fn lines(dims: &[Dim], range: Range<usize>, start: Steps, until: &Until, mut eac
         rest /= dim.extent;
     }
     loop {
-        let run = (last.extent - first).min(range.end - at).min(SOME);
+        let run = (last.extent - first).min(range.end - at).min(ELEMENTS_PER_CHECK);
         each(along(line, first as isize, &last.steps), run);
         (at, seen, first) = (at + run, seen + run, first + run);
         if at == range.end {
             return;
         }
-        if seen >= SOME {
+        if seen >= ELEMENTS_PER_CHECK {
             seen = 0;
             if until.ended() {
                 return;
@@ -155,9 +155,9 @@ struct Walk<'a, M> {
     source: *const M,
     index: *const i64,
     out: *mut M,
-    /// The dimensions over which a target stays the same but for its index.
+    /// The dimensions along which only the index moves the target.
     fold: Dims,
-    /// Those over which it moves, but for the last.
+    /// The dimensions along which the target moves by itself, except the last one.
     free: Dims,
     /// The last one, if it is the last of the launch.
     lanes: Dim,
@@ -189,7 +189,7 @@ impl<'a, M: Element> Walk<'a, M> {
         }
     }
 
-    /// Where the number-th box begins, and its lanes, if boxes have this many.
+    /// The start of box `number`, and its lanes, if boxes have this many.
     fn cut(&self, number: usize, lanes: usize) -> (Steps, Range<usize>) {
         let per = self.lanes.extent.div_ceil(lanes);
         let (mut rest, from) = (number / per, number % per * lanes);
@@ -201,12 +201,12 @@ impl<'a, M: Element> Walk<'a, M> {
         (along(start, from as isize, &self.lanes.steps), from..(from + lanes).min(self.lanes.extent))
     }
 
-    /// Whether the lanes have one index, and their elements follow each other.
+    /// Whether all lanes share an index and their elements are adjacent.
     fn has_rows(&self) -> bool {
         self.lanes.extent >= 8 && self.lanes.steps[..3] == [1, 0, 1]
     }
 
-    /// Calls `each` with the lane, the position along the axis and the source of every element of a box with a good
+    /// Calls `each` with the lane, the position along the axis and the source of every element of a box with a valid
     /// index, in row-major order.
     ///
     /// # Safety
@@ -303,7 +303,7 @@ impl<'a, M: Element> Walk<'a, M> {
             // SAFETY: guaranteed by the caller.
             unsafe {
                 let rows = [inner[0], inner[1], 0, 0];
-                // A bad index is one of each element of its row.
+                // A bad index counts for each element of its row.
                 self.line(first, (run, rows), None, |_, found, from| each(found, from));
                 if faults.is_some() {
                     self.reported(first, (run, inner), lanes, faults);
@@ -333,7 +333,7 @@ impl<'a, M: Element> Walk<'a, M> {
     }
 }
 
-/// Calls `each` with the numbers of boxes of this many elements, small ones in groups.
+/// Calls `each` with the numbers of boxes of this many elements; small boxes are grouped.
 fn boxes<T>(
     boxes: usize,
     elements: usize,

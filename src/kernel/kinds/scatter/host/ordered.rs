@@ -1,4 +1,4 @@
-//! How elements are written to targets, and combinations that have an order: the note in [`definition`].
+//! Ways of writing elements to targets, and ordered combinations (the note in [`definition`]).
 
 use super::super::ordered as definition;
 use super::{Element, Scatter};
@@ -6,26 +6,26 @@ use crate::kernel::ReduceFn;
 use crate::kernel::host::fold::Accumulator;
 use definition::{CHUNK, Run};
 
-/// What a box does with elements.
+/// A way of processing a box's elements.
 pub(super) trait Write<M>: Sync {
-    /// What it remembers between elements.
+    /// Its state between elements.
     type State;
 
     /// The state of a box whose targets have this many indices, and at most this many sources each.
     fn begin(&self, places: usize, most: usize) -> Self::State;
-    /// Writes elements that follow each other, whose targets have this index, from the first on.
+    /// Writes adjacent elements to the adjacent targets of this index.
     ///
     /// # Safety
     /// The elements and targets are valid; no other thread has these targets.
     unsafe fn row(&self, state: &mut Self::State, place: usize, to: *mut M, from: *const M, lanes: usize);
-    /// Writes what is left.
+    /// Writes the rest.
     ///
     /// # Safety
     /// The targets are those of the box.
     unsafe fn end(&self, state: Self::State);
 }
 
-/// Makes an element of the target and the new one, in any order.
+/// Combines the target with a new element, in any order.
 pub(super) struct Plain<F>(pub F);
 
 impl<M: Copy, F: Fn(M, M) -> M + Sync> Write<M> for Plain<F> {
@@ -53,10 +53,10 @@ pub(super) struct Ordered<F> {
     counts: bool,
 }
 
-/// Bit of a count that is the number of the first long run instead.
+/// Flag: the count is the number of the first long run instead.
 const LONG: u32 = 1 << 31;
 
-/// The number of sources of each index, and the runs of those with more than a chunk has.
+/// The number of sources of each index, and the runs of indices with more sources than a chunk.
 pub(super) struct Runs<M, L> {
     counts: Vec<u32>,
     long: Vec<Run<M, L>>,
@@ -108,7 +108,7 @@ impl<M: Element, F: Fn(M::Lane, M::Lane) -> M::Lane + Sync> Write<M> for Ordered
     type State = Runs<M, M::Lane>;
 
     fn begin(&self, places: usize, most: usize) -> Self::State {
-        // Pages that are never used cost nothing.
+        // Untouched pages cost nothing.
         let counts = if self.counts && most > CHUNK as usize { vec![0; places] } else { Vec::new() };
         Runs { counts, long: Vec::new() }
     }

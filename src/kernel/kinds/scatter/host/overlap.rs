@@ -29,7 +29,7 @@ pub(super) unsafe fn run(scatter: &Scatter, launch: &Launch, faults: &FaultSlot)
     }
 }
 
-/// All elements of a launch, by the offsets of their targets from the first one in memory.
+/// A launch, with targets as offsets from the first one in memory.
 pub(super) struct Flat<'a, M> {
     walk: Walk<'a, M>,
     dims: Dims,
@@ -60,7 +60,7 @@ impl<'a, M: Element> Flat<'a, M> {
         self.walk.out.wrapping_offset(self.before)
     }
 
-    /// Calls `each` with the offset of the target and the source of the elements of a range that have a good index.
+    /// Calls `each` with the target's offset and the source of each element of a range that has a valid index.
     ///
     /// # Safety
     /// The launch upholds its invariant.

@@ -1,9 +1,9 @@
-//! Sums of floats of up to 32 bits: the note in [`definition`]. They have no order, so threads also share the elements of
-//! one box. There are three ways, by the number of targets:
+//! Sums of floats of up to 32 bits: the note in [`definition`]. They are independent of order, so threads also share
+//! the elements of one box. The number of targets chooses one of three methods:
 //!
-//! - *direct*: the tops and sums of all targets of a box fit a cache;
-//! - *runs*: rows are put in the order of their targets, and the rows of each target are summed;
-//! - *dealt*: single elements are dealt to ranges of targets that fit a cache.
+//! - *direct*: the tops and sums of all targets of a box fit in a cache;
+//! - *runs*: rows are sorted by target, and the rows of each target are summed;
+//! - *dealt*: single elements are distributed to ranges of targets that fit in a cache.
 
 use super::super::{Scatter, sums as definition};
 use super::overlap::{self, Flat};
@@ -16,10 +16,10 @@ use definition::{SHORT, higher, short_units, sum_of, top_of, units};
 use parking_lot::Mutex;
 use std::ops::Range;
 
-/// Targets whose tops and sums fit a cache, wanted and at most.
-const WANTED: usize = 1 << 15;
-const MOST: usize = 1 << 17;
-/// The logarithm of the targets of a range, at least, and ranges at most.
+/// Targets whose tops and sums fit in a cache: preferred, and maximum.
+const PREFERRED_CACHED: usize = 1 << 15;
+const MAX_CACHED: usize = 1 << 17;
+/// Minimum logarithm of a range's targets, and maximum number of ranges.
 const RANGE: u32 = 14;
 const RANGES: usize = 1024;
 /// Neighbouring elements that are summed together in a run.
@@ -28,7 +28,7 @@ const TOGETHER: usize = 256;
 /// The memory for a launch of this many elements.
 pub(super) fn scratch(count: u64) -> u64 {
     let threads = threads(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(3)) as u64;
-    let direct = count.saturating_mul(4).min(MOST as u64) * definition::BYTES;
+    let direct = count.saturating_mul(4).min(MAX_CACHED as u64) * definition::BYTES;
     count.saturating_mul(16).saturating_add(direct * threads)
 }
 
@@ -41,14 +41,15 @@ pub(super) unsafe fn run<M: Element<Lane = f32>>(scatter: &Scatter, launch: &Lau
     let total: usize = launch.shape.iter().product();
     let all = count(&walk.fold);
     // Rows stay whole: a run of targets is shorter than pieces of rows.
-    let lanes = if walk.has_rows() { walk.lanes.extent } else { (WANTED / walk.limit.max(1)).max(FEWEST) };
+    let lanes =
+        if walk.has_rows() { walk.lanes.extent } else { (PREFERRED_CACHED / walk.limit.max(1)).max(FEWEST) };
     let lanes = lanes.min(walk.lanes.extent);
     let places = walk.limit.saturating_mul(lanes);
     let flat = Flat::<M>::of(launch);
     let sums = Sums { walk, all, total, room: definition::room(total as u64), faults };
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if places <= MOST && (all * lanes).saturating_mul(4) >= places {
+        if places <= MAX_CACHED && (all * lanes).saturating_mul(4) >= places {
             sums.direct(lanes, places);
         } else if sums.walk.has_rows() {
             sums.runs();
@@ -60,7 +61,7 @@ pub(super) unsafe fn run<M: Element<Lane = f32>>(scatter: &Scatter, launch: &Lau
     }
 }
 
-/// Raises tops to those of elements that follow each other.
+/// Raises tops to those of adjacent elements.
 unsafe fn raise_row<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
     #[inline(always)]
     fn each<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
@@ -72,7 +73,7 @@ unsafe fn raise_row<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
     multiversion!([M: Element<Lane = f32>] each(tops: &mut [u32] = tops, from: *const M = from));
 }
 
-/// Adds elements that follow each other to their sums.
+/// Adds adjacent elements to their sums.
 unsafe fn add_row<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
     #[inline(always)]
     fn each<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
@@ -97,7 +98,7 @@ fn raise(top: &mut u32, new: f32) {
     if exponent == 255 {
         special(top, new);
     } else if exponent.max(1) > *top {
-        // Those of infinities and nan are greater.
+        // The tops of infinities and nan are greater.
         *top = exponent.max(1);
     }
 }
@@ -119,7 +120,7 @@ impl Held {
     }
 }
 
-/// An element that was dealt.
+/// A distributed element.
 #[derive(Clone, Copy)]
 struct Item {
     place: u32,
@@ -129,14 +130,14 @@ struct Item {
 /// A launch.
 struct Sums<'a, M> {
     walk: Walk<'a, M>,
-    /// Elements of the dimensions that are folded, and of the launch.
+    /// Number of elements along the summed dimensions, and in the launch.
     all: usize,
     total: usize,
     room: u32,
     faults: &'a FaultSlot,
 }
 
-/// A box: where it begins, and its lanes.
+/// A box: its start, and its lanes.
 type Cut = (Steps, usize);
 
 impl<M: Element<Lane = f32>> Sums<'_, M> {
@@ -243,7 +244,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         }
     }
 
-    /// Calls `each` with the places of a box and their targets.
+    /// Calls `each` with the positions of a box and their targets.
     #[inline(always)]
     fn places(&self, (start, lanes): Cut, mut each: impl FnMut(usize, *mut M)) {
         let out = self.walk.out.wrapping_offset(start[2]);
@@ -259,7 +260,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         }
     }
 
-    /// Raises tops by the values from before.
+    /// Raises tops to those of the old values.
     unsafe fn hold(&self, cut: Cut, tops: &mut [u32]) {
         self.places(cut, |place, to| {
             if tops[place] != 0 {
@@ -361,7 +362,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         if until.ended() {
             return;
         }
-        // Where each range begins, and within it each part.
+        // The start of each range, and of each part within it.
         let mut counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
         let mut begins = Vec::with_capacity(ranges + 1);
         let mut next = 0;
@@ -398,11 +399,11 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         });
     }
 
-    /// Sums the elements of a range of targets that begins at a place.
+    /// Sums the elements of a range of targets that starts at a position.
     unsafe fn range(&self, to: *mut M, first: usize, items: &[Item], held: &mut Held) {
         let (tops, sums) = (&mut held.tops[..], &mut held.sums[..]);
         let own = tops.len() - 1;
-        // Ranges have a power of two of places.
+        // The number of positions in a range is a power of two.
         let place = |item: &Item| item.place as usize & own;
         debug_assert!(first & own == 0);
         // SAFETY: guaranteed by the caller; targets lie in the view.
@@ -411,7 +412,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
             for item in items {
                 raise(&mut tops[place(item)], item.value);
             }
-            // Few elements are visited again, not all places.
+            // For few elements, revisit the elements, not all positions.
             let dense = items.len() * 2 > tops.len();
             if dense {
                 for (place, top) in tops.iter_mut().enumerate().filter(|(_, top)| **top != 0) {
@@ -439,7 +440,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
     }
 }
 
-/// Rows in the order of their targets.
+/// Rows sorted by target.
 fn by_target(mut rows: Vec<(usize, usize)>, limit: usize) -> Vec<(usize, usize)> {
     if limit > rows.len().saturating_mul(4) {
         rows.sort_unstable();

@@ -1,4 +1,4 @@
-//! The ways of scatters against one thread in row-major order, bit by bit.
+//! The methods of scatters compared bit by bit with one thread in row-major order.
 
 #![cfg(test)]
 
@@ -16,7 +16,7 @@ fn mix(i: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
 }
 
-/// The bits of a small number, or of one of another size or kind.
+/// The bits of a random number: usually a small one, sometimes large, tiny, infinite or nan.
 fn bits(dtype: Dtype, seed: u64) -> u64 {
     let value = match seed % 97 {
         0 => f64::INFINITY,
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// The sources of one target after the other: the note in [`ordered`](super::super::ordered), written down as it reads.
+/// Processes one target after the other: a literal implementation of the note in [`ordered`](super::super::ordered).
 fn noted<T: Copy>(held: T, sources: &[T], f: &impl Fn(T, T) -> T) -> T {
     let chunk = super::super::ordered::CHUNK as usize;
     let results: Vec<T> = sources
@@ -155,7 +155,7 @@ fn noted<T: Copy>(held: T, sources: &[T], f: &impl Fn(T, T) -> T) -> T {
     }
 }
 
-/// Few targets and many, single elements and rows, by threads and by one.
+/// Few and many targets, single elements and rows, several threads and one.
 #[test]
 fn combinations_have_the_order_of_the_note() {
     let forms: &[(usize, usize, usize)] =
