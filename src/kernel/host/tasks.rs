@@ -4,11 +4,13 @@
 //! elements. A launch that ended early leaves its results unwritten, and they are not used.
 
 use crate::base::stop::{self, Stop};
-use rayon::prelude::*;
+use parking_lot::{Condvar, Mutex};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 /// Element visits (elements times views and instructions) from which work runs in parallel.
@@ -107,17 +109,130 @@ pub(in crate::kernel) fn each_with<T>(
     }
 }
 
-/// Splits the numbers below `count` among all threads. Not generic: every instance of rayon's code takes 5 KB.
+/// Calls `task` with ranges that make up the numbers below `count`, on this thread and on rayon's threads that are free.
+/// Not generic: every instance takes code.
+///
+/// This thread waits for no other to begin: rayon's threads may be busy for minutes with work of another device, and this
+/// thread could not be interrupted meanwhile.
 fn ranges(count: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
-    if workers() == 1 {
+    let helpers = workers().min(count) - usize::from(count > 0);
+    if helpers == 0 {
         return task(0..count);
     }
-    let halves = |range: Range<usize>| match range.len() {
-        0 | 1 => (range, None),
-        length => {
-            let middle = range.start + length / 2;
-            (range.start..middle, Some(middle..range.end))
+    // SAFETY: the helpers use `task` only between `enter` and `leave`, and `close` waits until none does.
+    let task: &'static (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(task) };
+    // Several ranges for each thread, as they may take different times.
+    let size = count.div_ceil(8 * (helpers + 1)).max(1);
+    let shared = Arc::new(Shared {
+        task,
+        count,
+        size,
+        next: AtomicUsize::new(0),
+        users: Mutex::new(Some(0)),
+        left: Condvar::new(),
+        panic: Mutex::new(None),
+    });
+    for _ in 0..helpers {
+        let shared = Arc::clone(&shared);
+        rayon::spawn(move || shared.help());
+    }
+    let closed = Close(&shared);
+    shared.run();
+    drop(closed);
+    if let Some(panic) = shared.panic.lock().take() {
+        resume_unwind(panic);
+    }
+}
+
+/// Work that several threads share.
+struct Shared {
+    task: &'static (dyn Fn(Range<usize>) + Sync),
+    count: usize,
+    size: usize,
+    /// The first number that no thread has taken.
+    next: AtomicUsize,
+    /// How many helpers use `task`; `None` once no more may begin.
+    users: Mutex<Option<usize>>,
+    left: Condvar,
+    panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let from = self.next.fetch_add(self.size, Ordering::Relaxed);
+            if from >= self.count {
+                return;
+            }
+            (self.task)(from..self.count.min(from + self.size));
         }
-    };
-    rayon::iter::split(0..count, halves).for_each(task);
+    }
+
+    /// Takes part, unless the work has ended before this began.
+    fn help(&self) {
+        match &mut *self.users.lock() {
+            Some(users) => *users += 1,
+            None => return,
+        }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run())) {
+            self.panic.lock().get_or_insert(panic);
+        }
+        if let Some(users) = &mut *self.users.lock() {
+            *users -= 1;
+        }
+        self.left.notify_all();
+    }
+}
+
+/// Ends shared work, also when this thread's part of it panics: waits for the helpers that use it.
+struct Close<'s>(&'s Shared);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        let mut users = self.0.users.lock();
+        while users.is_some_and(|count| count > 0) {
+            self.0.left.wait(&mut users);
+        }
+        *users = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_work_ends_while_all_other_threads_are_busy() {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        for _ in 0..if workers() == 1 { 0 } else { workers() } {
+            let gate = Arc::clone(&gate);
+            rayon::spawn(move || {
+                let mut open = gate.0.lock();
+                while !*open {
+                    gate.1.wait(&mut open);
+                }
+            });
+        }
+        let counts: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
+        each(1000, true, |i| {
+            counts[i].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        for count in 0..40 {
+            let sum = AtomicUsize::new(0);
+            each(count, true, |i| {
+                sum.fetch_add(i + 1, Ordering::Relaxed);
+            });
+            assert_eq!(sum.into_inner(), count * (count + 1) / 2);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_shared_work_reaches_its_caller() {
+        let fails = || each(100, true, |i| assert!(i != 57));
+        assert!(catch_unwind(fails).is_err());
+        each(100, true, |_| {});
+    }
 }

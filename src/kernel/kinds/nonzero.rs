@@ -8,7 +8,7 @@ use crate::kernel::host::element::Element;
 use crate::kernel::host::positions::element;
 use crate::kernel::host::tasks::{self, Until};
 use crate::kernel::{Kind, Launch};
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The positions of non-zero elements, ascending.
 ///
@@ -116,11 +116,11 @@ where
         let Some(total) = (0..blocks).try_fold(0, next) else { return };
         total
     } else {
-        let count_of = |number: usize| match until.ended() {
-            true => 0,
-            false => block(number).filter(|&i| is_set(i)).count(),
-        };
-        let counts: Vec<usize> = (0..blocks).into_par_iter().map(count_of).collect();
+        let counts: Vec<AtomicUsize> = (0..blocks).map(|_| AtomicUsize::new(0)).collect();
+        tasks::each(blocks, true, |number| {
+            counts[number].store(block(number).filter(|&i| is_set(i)).count(), Ordering::Relaxed);
+        });
+        let counts: Vec<usize> = counts.into_iter().map(AtomicUsize::into_inner).collect();
         if until.ended() {
             return;
         }

@@ -6,9 +6,8 @@ use crate::base::stop;
 use crate::base::stop::Stop;
 use crate::kernel::host::CHUNK;
 use crate::kernel::host::interp::{Interpreter, Plane};
-use crate::kernel::host::tasks::{ELEMENTS_PER_CHECK, PARALLEL, threads};
+use crate::kernel::host::tasks::{ELEMENTS_PER_CHECK, PARALLEL, each, threads};
 use crate::kernel::{Launch, Map, Source};
-use rayon::prelude::*;
 
 /// Tiles between two checks for an early end.
 const TILES_PER_CHECK: usize = ELEMENTS_PER_CHECK / CHUNK;
@@ -38,7 +37,7 @@ pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch) {
         return unsafe { cover.run(map, launch, 0..cover.tiles) };
     }
     let tasks = (visits / (PARALLEL / 4)).min(threads * 8).min(cover.tiles);
-    (0..tasks).into_par_iter().for_each(|task| {
+    each(tasks, true, |task| {
         let from = |task: usize| (cover.tiles as u128 * task as u128 / tasks as u128) as usize;
         // SAFETY: guaranteed by the caller; tasks write different elements.
         unsafe { cover.run(map, launch, from(task)..from(task + 1)) };

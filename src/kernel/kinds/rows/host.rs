@@ -1,10 +1,9 @@
 //! Rows that are reduced and used again. All steps run over a few rows at a time, so that intermediate values
 //! stay in a cache.
 
-use crate::kernel::host::tasks::{Until, threads};
+use crate::kernel::host::tasks::{Until, each, threads};
 use crate::kernel::kinds::{map, reduce};
 use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
-use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
 /// Approximate number of elements that go through the steps together.
@@ -41,7 +40,7 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
             }
         }
     };
-    if tasks == 1 { task(0) } else { (0..tasks).into_par_iter().for_each(task) }
+    if tasks == 1 { task(0) } else { each(tasks, true, task) }
 }
 
 /// A range of consecutive rows.

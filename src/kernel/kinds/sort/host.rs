@@ -12,7 +12,7 @@ use crate::kernel::host::positions::{element, offset};
 use crate::kernel::host::scratch::Buffer;
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use crate::kernel::{Launch, Sort};
-use rayon::prelude::*;
+use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::ops::Range;
 
@@ -311,7 +311,11 @@ impl Parts {
         };
         match self.count {
             1 => one(0).map(|state| vec![state]),
-            count => (0..count).into_par_iter().map(one).collect(),
+            count => {
+                let states: Vec<Mutex<Option<S>>> = (0..count).map(|_| Mutex::new(None)).collect();
+                tasks::each(count, true, |part| *states[part].lock() = one(part));
+                states.into_iter().map(Mutex::into_inner).collect()
+            }
         }
     }
 }
