@@ -14,7 +14,7 @@ fn agree(gpu: &dyn Side, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers
 }
 
 /// Runs a launch over the pairs on both sides and compares every bit of their storage, including the gaps
-/// between the elements of views.
+/// between the elements of views. Frees the memory of the pairs on the device.
 pub(super) fn agree_launch(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair]) {
     agree_through(gpu, work, pairs, |_, view| view);
 }
@@ -390,7 +390,6 @@ mod operations {
                     let values = || operands.iter().filter(|pair| pair.dtype == dtype);
                     assert!(values().any(is) || values().all(is_zero), "{} of {dtype}, {i:#x}", f.name);
                 }
-                pairs.into_iter().for_each(|pair| pair.free(&*gpu));
             }
         }
     }

@@ -230,7 +230,6 @@ fn rows_of_few_elements_are_sorted_as_on_the_host() {
                 ];
                 let sort = program(SortFew(Sort { dtype, descending }));
                 super::maps::agree_launch(&gpu, &launch(&sort, shape, vec![], &[]), &mut pairs);
-                pairs.into_iter().for_each(|pair| pair.free(&gpu));
             }
         }
     }
