@@ -122,6 +122,7 @@ fn printed_bytes_are_limited() {
 fn calls_nest_as_deep_as_they_may() {
     let mut engine = builder().call_depth(100).build().unwrap();
     assert_eq!(limited(&mut engine, "fn f(n) { 1 + f(n + 1) }\nf(0)"), "E1001");
+    let mut engine = builder().call_depth(1000).build().unwrap();
     assert_eq!(limited(&mut engine, "fn g(n) { map(g, [n]) }\ng(0)"), "E1006");
 }
 
