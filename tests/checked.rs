@@ -112,11 +112,11 @@ fn shapes_that_clash_are_found_where_they_are_constant() {
         ("zeros(2, 3) + zeros(4)", "W0204@1 `+` cannot broadcast the shapes [2, 3] and [4]"),
         (
             "zeros(2, 3) @ zeros(4, 5)",
-            "W0204@1 `@` cannot multiply [2, 3] and [4, 5]: 3 on the left meets 4 on the right",
+            "W0204@1 `@` cannot multiply [2, 3] and [4, 5]: the inner dimensions differ (3 on the left, 4 on the right)",
         ),
         (
             "let n = 4\nlet w = randn(n, 2 * n)\nlet x = ones(3, n + 1)\nprint(x @ w)",
-            "W0204@4 `@` cannot multiply [3, 5] and [4, 8]: 5 on the left meets 4 on the right",
+            "W0204@4 `@` cannot multiply [3, 5] and [4, 8]: the inner dimensions differ (5 on the left, 4 on the right)",
         ),
         ("print(zeros(2, 3).reshape(4, 2))", "W0204@1 `reshape` cannot view 6 elements as shape [4, 2]"),
         ("print(zeros(2, 3).view(-1, 4))", "W0204@1 `view` cannot view 6 elements as shape [-1, 4]"),
@@ -144,7 +144,7 @@ fn shapes_that_clash_are_found_where_they_are_constant() {
         ),
         (
             "print(zeros(2, 3) |> matmul(zeros(2)))",
-            "W0204@1 `matmul` cannot multiply [2, 3] and [2]: 3 on the left meets 2 on the right",
+            "W0204@1 `matmul` cannot multiply [2, 3] and [2]: the inner dimensions differ (3 on the left, 2 on the right)",
         ),
         ("print(zeros(2, 3).sum(dim=0) + zeros(2, 4).t().mean(1, keepdim=true)[0..2])", ""),
         (

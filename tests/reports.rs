@@ -211,7 +211,7 @@ fn syntax_of_other_languages_gets_a_correction() {
         ),
         (
             "for (i = 0; i < 3; i++) { print(i) }",
-            "E0109 `for` goes over the elements of a value; help: write `for i in 0..n { ... }`",
+            "E0109 `for` iterates over the elements of a value; help: write `for i in 0..n { ... }`",
         ),
         ("let a = [1, 2, 3\nprint(a)", "E0106 `[` is never closed; help: write `]` where its contents end"),
     ];
@@ -291,7 +291,7 @@ fn pytorch_syntax_gets_a_correction() {
         // Attributes of tensors on numbers.
         ("(1.5 - 2.0).abs()", &format!("{number}: write `abs(x)`")),
         ("(2).sqrt()", &format!("{number}: write `math.sqrt(x)`")),
-        ("(2.0).relu()", &format!("{number}: `relu(x)` takes a number too, and gives a tensor")),
+        ("(2.0).relu()", &format!("{number}: `relu(x)` accepts a number too, and returns a tensor")),
         ("(2.0).add_(1)", &format!("{number}: make a tensor of it, `tensor(x).add_(...)`")),
         ("(2.0).item()", "it is a number already; leave this out"),
         ("(2.0).shape", "`tensor(x).shape`"),

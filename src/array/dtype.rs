@@ -7,7 +7,7 @@ struct Row {
     /// Bytes of one element.
     size: usize,
     kind: Kind,
-    /// How kernel registers hold it.
+    /// The class of the kernel registers that hold it.
     class: Class,
     /// True when memory holds it as registers do.
     native: bool,
@@ -172,9 +172,9 @@ dtypes! { $
 
 pub(crate) use dispatch;
 
-/// How a kernel register holds a value. Halves compute in `f32` and are rounded to their own type after every
-/// instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are (real, imaginary)
-/// pairs: `c64` of `f32`, `c128` of `f64`.
+/// The type in which a kernel register holds a value. Halves compute in `f32` and are rounded to their own
+/// type after every instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are
+/// (real, imaginary) pairs: `c64` of `f32`, `c128` of `f64`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
     F32,

@@ -38,7 +38,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether `try` catches it. Errors that end a script from outside, or for good, pass through.
+    /// Returns whether `try` catches errors of this kind. Interrupts, limits on time and `exit` are not
+    /// caught.
     pub fn can_be_caught(self) -> bool {
         !matches!(self, ErrorKind::Interrupted | ErrorKind::Exit)
     }
@@ -114,7 +115,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// True when two pieces have a byte in common.
+    /// True if the two pieces overlap.
     pub fn meets(&self, other: &Piece) -> bool {
         self.id == other.id && self.from < other.to && other.from < self.to
     }
@@ -229,7 +230,7 @@ pub struct Error(Box<Content>);
 struct Content {
     code: &'static Code,
     message: String,
-    /// What the operation needs, until [`Error::called`] names the operation.
+    /// The needed argument, until [`Error::called`] names the operation.
     wanted: Option<String>,
     labels: Vec<Label>,
     help: Option<String>,
@@ -549,7 +550,7 @@ impl Error {
         &self.0.labels
     }
 
-    /// What to write instead.
+    /// The help: the correction, if there is one.
     pub fn help_text(&self) -> Option<&str> {
         self.0.help.as_deref()
     }

@@ -6,7 +6,8 @@
 //! [`take`]: the machine calls it at the next check of its limits, at the end of a `try`, and at the end of a
 //! call.
 //!
-//! Invariant: no panic of host code passes a function of this file, not even one of a panic's own payload.
+//! Invariant: no panic of host code unwinds out of a function of this file, not even a panic while a panic's
+//! payload is dropped.
 
 use super::{Code, Error, ErrorKind, Result};
 use std::any::Any;
@@ -22,7 +23,7 @@ pub static HOST_FUNCTION: Code = Code {
     title: "a function of the host program failed",
     page: "The script called a function that the program around it has registered, and that function returned an \
            error; the message is its own. Or code of that program panicked: a function, its output, its input, a \
-           receiver of progress or warnings, or a destructor of its values.",
+           callback for progress or warnings, or a destructor of its values.",
     example: "",
 };
 

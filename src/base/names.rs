@@ -2,8 +2,7 @@
 
 /// The candidate closest to `name`, if it is close enough: at most one edit per three characters (one for
 /// names of two characters), and never more than three. Swapping two adjacent characters is one edit. A
-/// one-letter name matches only in the other case. Of equally close candidates the first in the alphabet,
-/// whatever their order.
+/// one-letter name matches only in the other case. Ties go to the alphabetically first candidate.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     let limit = (length.max(3) / 3).min(3).min(length.saturating_sub(1));

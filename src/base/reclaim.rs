@@ -7,7 +7,7 @@
 use super::Result;
 use std::cell::Cell;
 
-/// Why memory should be freed.
+/// The reason to free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// A request would fail.
@@ -38,7 +38,7 @@ thread_local! {
     /// Bytes that this thread has allocated and not freed, on all devices, the host and in page-locked
     /// memory.
     static HELD: Cell<i64> = const { Cell::new(0) };
-    /// The minimum of it since the last call of the hook.
+    /// The minimum of `HELD` since the last call of the hook.
     static LOW: Cell<i64> = const { Cell::new(0) };
     /// The memory use at which the hook is called.
     static MARK: Cell<i64> = const { Cell::new(STEP) };
@@ -163,7 +163,7 @@ mod tests {
         took(17 * MIB);
         assert_eq!(SEEN.take(), Some(Need::Growth(1)));
         took(2 * MIB);
-        assert_eq!(SEEN.take(), None, "a look that was not worth it is not repeated at once");
+        assert_eq!(SEEN.take(), None, "a declined search is not repeated at once");
         gave(19 * MIB);
         enter(before);
     }

@@ -76,8 +76,8 @@ impl Places<'_> {
         list.lines().filter_map(of_line).min()
     }
 
-    /// What is left in the tightest group from `path` up to the root. In a container the path may lie outside
-    /// of it: then the root is the container's own group.
+    /// The bytes left in the tightest group from `path` up to the root. In a container the path may lie
+    /// outside of it: then the root is the container's own group.
     fn in_group(&self, root: PathBuf, path: &str, names: &Names) -> Option<u64> {
         let mut group = root.join(path);
         let mut least: Option<u64> = None;

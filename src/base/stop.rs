@@ -57,7 +57,7 @@ pub fn is_set() -> bool {
     STOP.try_with(|current| current.borrow().is_some()).unwrap_or(false)
 }
 
-/// Whether this thread's work should stop now.
+/// Returns the reason why this thread's work should stop now, if any.
 pub fn asked() -> Option<Reason> {
     STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::asked)).ok().flatten()
 }

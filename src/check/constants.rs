@@ -16,7 +16,7 @@ use foldhash::HashSet;
 
 /// The result.
 pub struct Constants {
-    /// What is known of each binding's value, including rebound ones.
+    /// The known facts about each binding's value, including rebound ones.
     pub values: Vec<Known>,
     /// Shape mismatches.
     pub warnings: Vec<Error>,
@@ -471,7 +471,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is known of a value that gets a name: lists are shared, and may change.
+/// The facts that remain known when a value gets a name: lists are shared, and may change.
 fn settled(e: &Expr, value: Known) -> Known {
     match (&e.kind, value) {
         (_, value) if !is_small(&value, &mut SMALL.clone()) => Known::Unknown,
@@ -492,7 +492,7 @@ fn settled(e: &Expr, value: Known) -> Known {
 /// Maximum number of parts of a known value, because each use of a name copies it.
 const SMALL: usize = 256;
 
-/// Whether a known value has at most `left` parts.
+/// Returns whether a known value has at most `left` parts.
 fn is_small(value: &Known, left: &mut usize) -> bool {
     let parts = match value {
         Known::Several(items) => items.len(),
@@ -578,7 +578,7 @@ fn places(params: &[Param], passed: Vec<Passed<'_>>) -> Option<(Vec<Known>, Vec<
     Some((values, spans))
 }
 
-/// Whether a binding's value is a tensor on a CUDA device: see [`Constants::values`].
+/// Returns whether a binding's value is a tensor on a CUDA device: see [`Constants::values`].
 pub fn is_on_cuda(value: &Known) -> bool {
     match value {
         Known::Tensor(facts) => facts.on_cuda,

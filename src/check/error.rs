@@ -301,7 +301,7 @@ fn meant(name: &str, elsewhere: Option<&str>) -> Option<String> {
     renamed.or_else(|| elsewhere.map(|place| format!("write `{place}(...)`")))
 }
 
-/// What a name is looked up in.
+/// The owner of a member.
 pub(super) enum Owner<'a> {
     Module(&'a str),
     /// A value of that type.

@@ -31,7 +31,7 @@ fn expr_leaves(e: &Expr) -> bool {
     }
 }
 
-/// Whether a statement of a loop's body may end that loop.
+/// Returns whether a statement of a loop's body may end that loop.
 fn breaks(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Break => true,

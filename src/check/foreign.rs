@@ -86,7 +86,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "adaptive_max_pool2d",
             "lp_pool3d",
         ],
-        "windows are views: `x.unfold(2, 3, 1).unfold(3, 3, 1)` has them, for `einsum` or `amax`",
+        "windows are views: `x.unfold(2, 3, 1).unfold(3, 3, 1)` returns them, for `einsum` or `amax`",
     ),
     (
         &["state_dict", "load_state_dict"],
@@ -227,7 +227,7 @@ const MISSING: &[(&[&str], &str)] = &[
             "bartlett_window",
             "kaiser_window",
         ],
-        "PyTorch has it, Runnel not yet: `x.unfold(0, size, step)` has windows, for `fft`",
+        "PyTorch has it, Runnel not yet: `x.unfold(0, size, step)` returns windows, for `fft`",
     ),
     (
         &[
@@ -270,7 +270,7 @@ const NOT_YET: &str = "\
     unpad_sequence pdist promote_types put resolve_conj segment_reduce sum_to_size to_dense to_sparse upsample xlog1py \
     zeta vecdot coalesce";
 
-/// What to write for a function of PyTorch that does not exist yet.
+/// The help for a function of PyTorch that does not exist yet.
 pub(super) fn missing(name: &str) -> Option<&'static str> {
     let own = MISSING.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
     let others = name.starts_with("sparse_") || NOT_YET.split(' ').any(|other| other == name);
@@ -301,7 +301,7 @@ const MATH: &[&str] = &[
     "atan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite",
 ];
 
-/// What to write for an attribute of a number that tensors have.
+/// The help for an attribute of a number that tensors have.
 fn of_number(name: &str) -> Option<String> {
     const NUMBER: &str = "numbers of the script have no methods";
     match name {
@@ -314,19 +314,19 @@ fn of_number(name: &str) -> Option<String> {
         "abs" | "round" | "pow" | "min" | "max" => Some(format!("{NUMBER}: write `{name}(x)`")),
         _ if MATH.contains(&name) => Some(format!("{NUMBER}: write `math.{name}(x)`")),
         "shape" | "dtype" | "device" | "ndim" | "T" | "grad" | "requires_grad" | "is_cuda" => Some(format!(
-            "it is a number, not a tensor: `tensor(x).{name}`; `.item()` makes a number of a tensor"
+            "it is a number, not a tensor: `tensor(x).{name}`; `.item()` turns a tensor into a number"
         )),
         _ => {
             let op = table::find(name.strip_suffix('_').unwrap_or(name)).filter(|op| op.form.method)?;
             Some(match op.form.function && !name.ends_with('_') {
-                true => format!("{NUMBER}: `{name}(x)` takes a number too, and gives a tensor"),
+                true => format!("{NUMBER}: `{name}(x)` accepts a number too, and returns a tensor"),
                 false => format!("{NUMBER}: make a tensor of it, `tensor(x).{name}(...)`"),
             })
         }
     }
 }
 
-/// What to write for an attribute of another language, of a value of this type with the attributes `known`.
+/// The help for an attribute of another language on a value of this type with the attributes `known`.
 pub fn foreign_attribute(found: &str, name: &str, known: &[&str]) -> Option<String> {
     match found {
         "record" if known.contains(&"forward") => of_network(name),
@@ -340,7 +340,7 @@ pub fn foreign_attribute(found: &str, name: &str, known: &[&str]) -> Option<Stri
     }
 }
 
-/// What to write for a method of PyTorch's modules, which are records.
+/// The help for a method of PyTorch's modules, which are records.
 fn of_network(name: &str) -> Option<String> {
     Some(match name {
         "train" | "eval" => format!("records do not change: `net = nn.{name}(net)`"),
@@ -359,7 +359,7 @@ fn of_network(name: &str) -> Option<String> {
     })
 }
 
-/// What to write for a method or attribute of another language.
+/// The help for a method or attribute of another language.
 pub(super) fn foreign_method(name: &str) -> Option<&'static str> {
     let own = FOREIGN_METHODS.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);
     own.or_else(|| table::foreign(name).filter(|op| op.form.method).map(|op| op.foreign.help))

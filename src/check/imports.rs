@@ -152,7 +152,7 @@ const MIN_STACK: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10
 const MAX_PAIRS: usize = 1 << 20;
 
 impl Reader {
-    /// Whether a written file may be an imported one.
+    /// Returns whether a written file may be an imported one.
     fn may_write_what_it_imports(&self) -> bool {
         let pairs = self.files.len().saturating_mul(self.written.len());
         pairs > MAX_PAIRS || self.files.iter().any(|file| self.written.iter().any(|w| w.may_be(file)))

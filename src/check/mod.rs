@@ -1,6 +1,6 @@
 //! Checks the names and calls of a program before it runs.
 //!
-//! The checker knows the tree and, through a [`Catalog`], the names visible to every script; it knows no
+//! The checker uses the tree and, through a [`Catalog`], the names visible to every script; it uses no
 //! operations and no values. It changes nothing and resolves nothing for others: the compiler resolves names
 //! itself, by the same rules. Invariant: a program without findings has no unknown name, and no call of a
 //! known function with arguments that do not fit its parameters.
@@ -112,10 +112,10 @@ pub struct Findings {
 
 /// The names bound by earlier inputs of the session.
 pub trait Globals {
-    /// Whether a name is bound.
+    /// Returns whether a name is bound.
     fn has(&self, name: &str) -> bool;
 
-    /// Whether there are no names.
+    /// Returns whether there are no names.
     fn is_empty(&self) -> bool;
 
     /// All names, for suggestions.

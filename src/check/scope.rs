@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// Identifies a binding.
 pub type Id = usize;
 
-/// How a name was bound.
+/// The kind of a binding.
 #[derive(Clone)]
 pub enum Origin {
     /// `let`
@@ -29,7 +29,7 @@ pub struct Binding {
     pub name: Rc<str>,
     /// The span of its definition.
     pub span: Span,
-    /// How it was bound.
+    /// The kind of the binding.
     pub origin: Origin,
     /// True if it is read.
     pub used: bool,

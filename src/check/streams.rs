@@ -18,7 +18,7 @@ use crate::syntax::{Part, parts};
 use foldhash::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// The warnings about the streams of a program; `values` is what is known of each binding.
+/// The warnings about the streams of a program; `values` holds the known facts about each binding.
 pub fn streams(block: &Block, names: &Resolved, values: &[Known]) -> Vec<Error> {
     let mut reader = Reader {
         names,
@@ -88,8 +88,8 @@ impl<'e> Index<'e> {
         one.into_iter().chain(next(&self.waits_for_all, from)).min()
     }
 
-    /// Where a name is next read on other streams than this one, and where it is next stored from other
-    /// streams, before it is rebound.
+    /// The positions where a name is next read on other streams than this one, and where it is next stored
+    /// from other streams, before it is rebound.
     fn after(&mut self, id: Id, stream: Id, from: usize) -> (Option<usize>, Option<usize>) {
         let (all, by_name) = (self.all, &self.by_name);
         let [uses, mentions] = self.elsewhere.entry((id, stream)).or_insert_with(|| {
@@ -397,7 +397,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the value of an expression in a function is the result of a tensor operation.
+    /// Returns whether the value of an expression in a function is the result of a tensor operation.
     fn is_made(&self, e: &Expr) -> bool {
         let Some(e) = last(e) else { return false };
         let computes = |op: &Op| known::reads(op) && !op.shape.on_host;
@@ -432,7 +432,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether an operand is a tensor, or an argument of the function, which most likely is one.
+    /// Returns whether an operand is a tensor, or an argument of the function, which most likely is one.
     fn is_tensor(&self, e: &Expr) -> bool {
         let given = |id: Id| matches!(self.names.bindings[id].origin, Origin::Param);
         self.is_made(e) || self.bound(unparen(e)).is_some_and(given)

@@ -53,11 +53,11 @@ pub struct Walk<'c> {
     exports: HashMap<(Rc<str>, bool), Option<Rc<Exports>>>,
     /// Expressions so far.
     steps: u32,
-    /// Whether the thread's work should end.
+    /// True if the thread was asked to stop.
     ended: bool,
 }
 
-/// What a member belongs to.
+/// The owner of a member.
 enum Member {
     /// A module.
     Of(Rc<str>, Entry),
@@ -219,7 +219,7 @@ impl<'c> Walk<'c> {
         }
     }
 
-    /// How to write a function that is not a method but global or in a module.
+    /// The correct form of a function that is not a method but global or in a module.
     fn elsewhere(&self, name: &str) -> Option<String> {
         // `Event` is a function that has members.
         let is_called = |entry| entry != Entry::Module || self.catalog.member(name, "").is_some();
@@ -274,7 +274,7 @@ impl<'c> Walk<'c> {
                 self.expr(e);
                 self.target(target);
                 self.names.store(target, stmt.span, false);
-                // `x = none` releases the value of `x`, which was there to be held.
+                // `x = none` releases the value of `x`, which the name only kept alive.
                 if let (ExprKind::None, ExprKind::Name(name)) = (&e.kind, &target.kind)
                     && let Found::Bound(id) = self.names.find(name)
                 {

@@ -46,7 +46,7 @@ pub struct Cli {
     pub args: Vec<OsString>,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a script; `-` reads it from the standard input
@@ -135,7 +135,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "auto|cuda|emu", hide_possible_values = true)]
     #[arg(value_parser = one_of(Backend::NAMED.iter().map(|&(name, _)| name), crate::engine::backend))]
     pub backend: Option<Backend>,
-    /// How many emulated devices [default: 4]
+    /// Number of emulated devices [default: 4]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=64))]
     pub devices: Option<u16>,
     /// Memory of each emulated device, such as 512MiB [default: 4GiB]
@@ -145,7 +145,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "deny|warn|fix|allow", hide_possible_values = true)]
     #[arg(value_parser = one_of(["deny", "warn", "fix", "allow"], RaceMode::from_name))]
     pub races: Option<RaceMode>,
-    /// Launch every operation by itself; the results are the same
+    /// Launch every operation separately; the results are the same
     #[arg(long, global = true)]
     pub no_fuse: bool,
     /// Run the queues of emulated devices in an order drawn from a seed, evenly or by priorities

@@ -38,7 +38,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use terminal::Terminal;
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     /// Successfully.

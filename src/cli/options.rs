@@ -38,8 +38,8 @@ impl Declared {
         found
     }
 
-    /// Whether the arguments ask for the list of options. A script without declarations receives `--help`
-    /// itself.
+    /// Returns whether the arguments ask for the list of options. A script without declarations receives
+    /// `--help` itself.
     pub fn asks_for_help(&self, args: &[String]) -> bool {
         let mut own = args.iter().take_while(|arg| *arg != "--");
         own.any(|arg| arg == "--help" || arg == "-h") && !self.options.iter().any(|o| o.name == "--help")

@@ -18,11 +18,11 @@ use std::time::Duration;
 const CAPACITY: usize = 1 << 16;
 /// Maximum delay of printed text.
 const MAX_DELAY: Duration = Duration::from_millis(20);
-/// How long a reader that does not read delays the end of a process that was asked to end.
+/// The longest time for which a reader that does not read delays the end of a process that was asked to end.
 #[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why writing stopped.
+/// The reason why writing stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The reader has closed its end (`| head`): the program ends quietly.
@@ -63,7 +63,7 @@ struct State {
     end: Option<End>,
     /// The flag that stops the running script; without a script the process ends immediately.
     stop: Option<Arc<AtomicBool>>,
-    /// Where a test collects the output.
+    /// The output that a test collects.
     #[cfg(test)]
     kept: Option<Arc<std::sync::Mutex<String>>>,
 }
@@ -105,7 +105,7 @@ impl Output {
         self.0.0.state.lock().stop = Some(flag);
     }
 
-    /// Why writing stopped, if it did.
+    /// The reason why writing stopped, if it did.
     pub fn end(&self) -> Option<End> {
         self.0.0.state.lock().end
     }

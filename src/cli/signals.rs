@@ -101,12 +101,12 @@ pub fn ended() -> Option<i32> {
     }
 }
 
-/// Whether Ctrl-C was pressed, or the process was asked to end.
+/// Returns whether Ctrl-C was pressed, or the process was asked to end.
 pub fn any() -> bool {
     ended().is_some() || INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Whether Ctrl-C was pressed since the last call.
+/// Returns whether Ctrl-C was pressed since the last call.
 pub fn take_interrupt() -> bool {
     INTERRUPTED.swap(false, Ordering::Relaxed)
 }
@@ -116,7 +116,8 @@ pub fn name(signal: i32) -> &'static str {
     low_level::signal_name(signal).unwrap_or("a signal")
 }
 
-/// Whether the process was started with this signal ignored. Handlers of this module count as not ignored.
+/// Returns whether the process was started with this signal ignored. Handlers of this module count as not
+/// ignored.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

@@ -55,7 +55,7 @@ impl Terminal {
         self.out.stop_with(flag);
     }
 
-    /// Why writing to standard output stopped, if it did.
+    /// The reason why writing to standard output stopped, if it did.
     pub fn end(&self) -> Option<End> {
         self.out.end()
     }
@@ -146,7 +146,7 @@ impl Terminal {
         Look { width: width.clamp(40, 120), color: self.colors(stderr.is_terminal()) }
     }
 
-    /// Whether the standard output has colours.
+    /// Returns whether the standard output has colours.
     pub fn color_out(&self) -> bool {
         self.colors(std::io::stdout().is_terminal())
     }

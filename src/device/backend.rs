@@ -1,4 +1,4 @@
-//! The backends, one function each, and which one a configuration takes.
+//! The backends, one function each, and the choice among them.
 
 use crate::base::{Error, Result};
 use crate::device::machine::Config;
@@ -20,7 +20,7 @@ const MOST_MEMORY: u64 = 1 << 45;
 pub(super) struct Found {
     /// `"cuda"`, `"emu"`.
     pub(super) name: &'static str,
-    /// How many devices are visible.
+    /// The number of visible devices.
     pub(super) count: usize,
     /// Opens the visible device with that index.
     pub(super) open: Open,

@@ -396,7 +396,7 @@ impl Device {
         self.in_flight.left(after)
     }
 
-    /// Marks as lost what was launched on a stream after launch `after` and not waited for, including its
+    /// Marks as lost the work launched on a stream after launch `after` and not waited for, including its
     /// copies to host memory: the driver has discarded this work.
     pub fn give_up(&self, stream: &Stream, after: u64, host: Option<&Device>) {
         let work = self.in_flight.give_up(stream, after);

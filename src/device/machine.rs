@@ -216,7 +216,7 @@ impl Machine {
         snapshot_pickle(&self.visible().devices.iter().map(memory).collect::<Vec<_>>(), frame)
     }
 
-    /// Whether device `id` can read the memory of `peer` directly. Source:
+    /// Returns whether device `id` can read the memory of `peer` directly. Source:
     /// `torch.cuda.can_device_access_peer`, with its two errors.
     pub fn can_access_peer(&self, id: i64, peer: i64) -> Result<bool> {
         let count = self.device_count();

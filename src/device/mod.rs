@@ -2,7 +2,7 @@
 //!
 //! A [`Machine`] holds the visible devices and opens each on first use. A [`Device`] allocates memory as
 //! [`Block`]s and provides queues as [`Stream`](crate::stream::Stream)s. Everything here is `Send` and
-//! `Sync`. Knows nothing of tensors, operations or the language.
+//! `Sync`. Independent of tensors, operations or the language.
 //!
 //! Lock order, outermost first: a machine's opening lock, pinned memory or a device's allocator, streams and
 //! spare events, drivers. The race checker's lock is taken alone.

@@ -35,7 +35,7 @@ pub const KINDS: &[&str] = &[
 ];
 
 /// The message of an injected failure.
-pub(crate) const TEXT: &str = "it was asked to fail (`RUNNEL_FAULT`)";
+pub(crate) const TEXT: &str = "a failure injected by `RUNNEL_FAULT`";
 
 /// The call that fails: the n-th of all calls or of one kind. The drivers of a machine share it.
 ///

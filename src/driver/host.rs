@@ -27,7 +27,7 @@ pub struct HostDriver {
     poison: Option<u8>,
 }
 
-/// How many bytes of a block are overwritten.
+/// The number of bytes of a block that are overwritten.
 const POISONED: usize = 64 << 20;
 
 /// Alignment of every block: a cache line, and the widest vector.
@@ -36,7 +36,7 @@ const ALIGN: usize = 64;
 /// Blocks up to this size come from the thread's free lists, one per multiple of [`ALIGN`].
 const SMALL: usize = 1024;
 
-/// How many free blocks a list keeps.
+/// The largest number of free blocks in a list.
 const KEPT: usize = 64;
 
 /// Freed blocks from this size are kept, up to the second number of bytes in total: the system would have to

@@ -34,7 +34,7 @@ const LIMIT_FILE: &str = "limit";
 /// A partial file left by a process is removed after this time.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// How often to look for entries that other processes add.
+/// The interval between searches for entries that other processes add.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A folder of compiled kernels.
@@ -80,7 +80,7 @@ struct Entry {
     path: PathBuf,
 }
 
-/// What this process knows about a folder.
+/// The last known size of a folder.
 #[derive(Clone, Copy)]
 struct FolderSize {
     bytes: u64,
@@ -113,7 +113,7 @@ impl Cache {
         Some(Cache::at(folder.join("kernels")))
     }
 
-    /// Why the user has no cache.
+    /// The reason why the user has no cache.
     pub fn why_none() -> &'static str {
         match std::env::var_os("RUNNEL_CACHE") {
             Some(_) => "kernels are not kept on disk: RUNNEL_CACHE is empty",

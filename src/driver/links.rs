@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How elements of several processes are combined.
+/// A combination of elements of several processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fold {
     Sum,
@@ -45,7 +45,7 @@ pub enum Pattern {
 
 /// A collective operation on elements in device memory.
 pub struct Exchange {
-    /// What the operation does.
+    /// The pattern of the operation.
     pub pattern: Pattern,
     /// This process's input; 0 if it gives none.
     pub source: Ptr,
@@ -57,7 +57,7 @@ pub struct Exchange {
     pub dtype: Dtype,
     /// The function that the script called, for errors.
     pub name: &'static str,
-    /// Where the script called it.
+    /// The source position of the call.
     pub span: Span,
 }
 

@@ -68,7 +68,7 @@ impl MockDriver {
         state.uses.push((ptr, stream, at));
     }
 
-    /// Whether queued work of another stream uses any part of a range.
+    /// Returns whether queued work of another stream uses any part of a range.
     pub(crate) fn is_used_elsewhere(&self, range: std::ops::Range<Ptr>, stream: StreamHandle) -> bool {
         self.state.lock().uses.iter().any(|(ptr, s, _)| range.contains(ptr) && *s != stream)
     }
@@ -147,7 +147,7 @@ impl State {
     }
 
     fn give(&mut self, ptr: Ptr, bytes: u64) {
-        assert_eq!(self.live.remove(&ptr), Some(bytes), "freed what was not allocated");
+        assert_eq!(self.live.remove(&ptr), Some(bytes), "freed memory that was not allocated");
         self.is_idle(ptr, bytes);
     }
 
@@ -155,7 +155,7 @@ impl State {
         let unit = self.unit.expect("this device maps memory");
         assert!(bytes > 0 && bytes.is_multiple_of(unit) && ptr.is_multiple_of(unit), "not whole units");
         let (&base, &length) = self.reserved.range(..=ptr).next_back().expect("reserved addresses");
-        assert!(ptr + bytes <= base + length, "mapped beyond what is reserved");
+        assert!(ptr + bytes <= base + length, "mapped beyond the reserved range");
         let before = self.mapped.range(..ptr + bytes).next_back();
         assert!(before.is_none_or(|(&p, &b)| p + b <= ptr), "mapped twice");
         if self.allocs_fail || self.used + bytes > self.total {
@@ -223,8 +223,8 @@ impl Driver for MockDriver {
 
     fn unreserve(&self, ptr: Ptr, bytes: u64) {
         let mut state = self.state.lock();
-        assert_eq!(state.reserved.remove(&ptr), Some(bytes), "gave back what was not reserved");
-        assert!(state.mapped.range(ptr..ptr + bytes).next().is_none(), "gave mapped addresses back");
+        assert_eq!(state.reserved.remove(&ptr), Some(bytes), "released a range that was not reserved");
+        assert!(state.mapped.range(ptr..ptr + bytes).next().is_none(), "released mapped addresses");
     }
 
     fn map(&self, ptr: Ptr, bytes: u64) -> Result<()> {
@@ -233,7 +233,7 @@ impl Driver for MockDriver {
 
     fn unmap(&self, ptr: Ptr, bytes: u64) {
         let mut state = self.state.lock();
-        assert_eq!(state.mapped.remove(&ptr), Some(bytes), "unmapped what was not mapped");
+        assert_eq!(state.mapped.remove(&ptr), Some(bytes), "unmapped a range that was not mapped");
         state.is_idle(ptr, bytes);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Driver`] allocates memory, queues work and makes events; `cuda`, `emu` and `host` implement it.
 //! PyTorch's semantics live in the modules above (`stream`, `memory`, `device`), with the same code for every
-//! backend. Knows nothing of script-level streams, the allocator or tensors.
+//! backend. Independent of script-level streams, the allocator or tensors.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

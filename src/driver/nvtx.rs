@@ -64,7 +64,7 @@ pub fn end(range: u64) {
 /// A function of unknown type.
 type Function = extern "C" fn();
 
-/// Where a tool writes a function: `NvtxFunctionPointer*`.
+/// The slot to which a tool writes a function: `NvtxFunctionPointer*`.
 type Slot = AtomicPtr<c_void>;
 
 // Function ids of the module `NVTX_CB_MODULE_CORE`.
@@ -251,7 +251,7 @@ mod tests {
         SEEN.lock().unwrap().push(format!("end {range}"));
     }
 
-    /// What a tool does when it attaches.
+    /// The initialisation that a tool runs when it attaches.
     fn initialize(export: extern "C" fn(u32) -> *const c_void) {
         assert!(export(99).is_null());
         // SAFETY: the table with this id has this layout.

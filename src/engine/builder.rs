@@ -126,19 +126,19 @@ impl Builder {
         self
     }
 
-    /// What to do about a missing wait between streams. Default: stop the script with an error.
+    /// The reaction to a missing wait between streams. Default: stop the script with an error.
     pub fn races(mut self, mode: RaceMode) -> Builder {
         self.settings.races = mode;
         self
     }
 
-    /// Whether elementwise work is fused. Default: true. The results are the same.
+    /// Sets whether elementwise work is fused. Default: true. The results are the same.
     pub fn fuse(mut self, fuse: bool) -> Builder {
         self.settings.fuse = fuse;
         self
     }
 
-    /// Whether to wait for each launch. Default: false.
+    /// Sets whether to wait for each launch. Default: false.
     pub fn launch_blocking(mut self, blocking: bool) -> Builder {
         self.settings.launch_blocking = blocking;
         self
@@ -264,13 +264,13 @@ impl Builder {
         self
     }
 
-    /// Whether scripts may read environment variables. Default: true.
+    /// Sets whether scripts may read environment variables. Default: true.
     pub fn environment(mut self, allowed: bool) -> Builder {
         self.environment = Some(allowed);
         self
     }
 
-    /// Whether `dist.init()` may join other processes, which listens and connects on the network as a
+    /// Sets whether `dist.init()` may join other processes, which listens and connects on the network as a
     /// launcher's environment variables say. Default: false; then `dist.init()` fails if these variables are
     /// set.
     ///

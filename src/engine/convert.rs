@@ -22,9 +22,9 @@ use std::sync::Arc;
 /// [`Complex`] number becomes a tensor without dimensions, and a vector of them a one-dimensional tensor, on
 /// the current device: scripts have complex tensors but no complex numbers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not cross into scripts",
+    message = "`{Self}` cannot be passed to scripts",
     label = "not a value for a script",
-    note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these do"
+    note = "numbers, `bool`, `String`, `&str`, `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `Result`s of these can"
 )]
 pub trait IntoValue: Sized + sealed::Into {
     #[doc(hidden)]
@@ -46,9 +46,9 @@ pub trait IntoValue: Sized + sealed::Into {
 /// and dtypes. `()` accepts and drops any value. A [`Complex`] number is a tensor with one element, or a
 /// number.
 #[diagnostic::on_unimplemented(
-    message = "a script's value does not become a `{Self}`",
+    message = "a script's value cannot be converted to `{Self}`",
     label = "not a type that a script's value converts to",
-    note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` do"
+    note = "numbers, `bool`, `String` (not `&str`), `Option`, `Vec`, maps with `String` keys, tuples of up to eight, `Tensor`, `Array`, `DeviceId`, `Dtype`, `Shared` and `()` can"
 )]
 pub trait FromValue: Sized + sealed::From {
     #[doc(hidden)]
@@ -63,7 +63,7 @@ pub trait FromValue: Sized + sealed::From {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of arguments",
     label = "not a tuple of arguments",
-    note = "arguments are a tuple of up to eight values that cross into scripts; a single one is `(x,)`"
+    note = "arguments are a tuple of up to eight values that can be passed to scripts; a single one is `(x,)`"
 )]
 pub trait Arguments: sealed::Many {
     #[doc(hidden)]
@@ -157,10 +157,10 @@ pub(super) fn download<T: Element>(vm: &mut Vm, tensor: &Tensor) -> Result<Vec<T
     each(bytes.chunks_exact(T::DTYPE.size()), |element| Ok(T::take(element)))
 }
 
-/// Elements converted between two looks at whether the engine has been told to end.
+/// Elements converted between two checks for a request to stop.
 const SOME: usize = 1 << 12;
 
-/// An empty vector for `count` elements, as many as a script chooses.
+/// An empty vector with room for `count` elements, a number that a script chooses.
 fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut all = Vec::new();
     let bytes = count.saturating_mul(size_of::<T>()) as u64;

@@ -83,7 +83,7 @@ pub(super) fn of_another_engine(what: &str) -> Error {
 
 #[cold]
 pub(super) fn in_use() -> Error {
-    Error::new(&IN_USE, "this value is being used by the method that asks for it")
+    Error::new(&IN_USE, "this value is already in use by the method that requests it")
         .help("call the method with another value")
 }
 

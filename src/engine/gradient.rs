@@ -8,8 +8,8 @@ use crate::ops::gradient::{self, Create, Options, Target};
 use crate::tensor::Tensor;
 
 impl Engine {
-    /// Whether operations on a tensor are recorded for gradients: it was made to require them, or computed from
-    /// tensors that do. Source: `torch.Tensor.requires_grad`.
+    /// Returns whether operations on a tensor are recorded for gradients: it was made to require them, or
+    /// computed from tensors that do. Source: `torch.Tensor.requires_grad`.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::marker::PhantomData;
 
-/// Where a native is registered.
+/// The destination of a registered native.
 enum Target {
     Function(String),
     Method(&'static str),
@@ -261,7 +261,7 @@ impl Engine {
     ///     .register_type::<Counter>("counter")
     ///     .method("add", |c: &mut Counter, by: i64| c.count += by)
     ///     .params(["by"])
-    ///     .doc("Counts on.")
+    ///     .doc("Adds to the count.")
     ///     .field("count", |c: &Counter| c.count);
     /// let counter = Shared::new(Counter { count: 40 });
     /// engine.set("c", counter.clone())?;

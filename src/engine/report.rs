@@ -127,8 +127,8 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
     calls(out, error, sources);
 }
 
-/// Where the script called the code of another file that failed: its own innermost call, if nothing in the
-/// script is labelled.
+/// The position where the script called the code of another file that failed: its own innermost call, if
+/// nothing in the script is labelled.
 fn caller(
     error: &Error,
     sources: &SourceMap,

@@ -4,7 +4,7 @@
 //! meet at the hub of rank 0 (`hub`). Each keeps one connection (`link`) for the life of the group. It
 //! carries the comparison of calls, failures, and the bytes of devices without links of their own. Where
 //! devices have links, a [`Communicator`] of the driver carries the bytes from device to device. This module
-//! knows no tensors.
+//! does not depend on tensors.
 //!
 //! Invariant: a failed group stays failed, and its failure ends every wait of its processes ([`GroupState`]).
 
@@ -168,7 +168,7 @@ impl Group {
         self.compared.insert(call.to_string());
     }
 
-    /// Takes part in a round: gives bytes and gets the wanted ones, once all processes have made the same
+    /// Takes part in a round: sends bytes and receives the wanted ones, once all processes have made the same
     /// call.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ pub struct World {
     pub size: usize,
     /// The rank of this process on its machine.
     pub local_rank: usize,
-    /// Where the processes meet; `None` for a single process.
+    /// The rendezvous of the processes; `None` for a single process.
     pub meeting: Option<Meeting>,
 }
 

@@ -97,7 +97,7 @@ pub trait Kind: Identity + Debug + Send + Sync {
         0
     }
 
-    /// What the CUDA source for this launch depends on besides the program.
+    /// The properties of a launch, besides the program, that its CUDA source depends on.
     fn signature(&self, launch: &Launch) -> Signature {
         let _ = launch;
         Signature::default()

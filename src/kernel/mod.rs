@@ -2,8 +2,8 @@
 //!
 //! A [`Program`] is the structure of a launch: its instructions and dtypes. A [`Launch`] binds it to sizes,
 //! pointers and numbers. `cuda` translates programs to CUDA C; `emu` and the host interpret them
-//! (`kernel::host`). This module knows no operations: elementwise functions and reductions are values
-//! ([`MapFn`], [`ReduceFn`]) that carry their CUDA text and host code.
+//! (`kernel::host`). This module does not depend on operations: elementwise functions and reductions are
+//! values ([`MapFn`], [`ReduceFn`]) that carry their CUDA text and host code.
 //!
 //! Note [Fusion never changes a bit]. A register has a class (`f32`, `f64`, `i64`) and a dtype. After
 //! **every** instruction the value is rounded or wrapped to its dtype, as if it had been stored and loaded.

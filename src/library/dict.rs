@@ -126,7 +126,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "pop",
         receiver: "dict",
         signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
-        doc: "Removes a key and gives its value; without the key, the default.",
+        doc: "Removes a key and returns its value; without the key, the default.",
         example: "let d = dict((a = 1))\nassert(d.pop(\"a\") == 1)\nassert(len(d) == 0)",
         run: |vm, args| {
             Key::new(&args[1])?;

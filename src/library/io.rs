@@ -122,7 +122,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let seconds = args[0].as_float().unwrap_or(0.0);
             if seconds.is_nan() || seconds < 0.0 {
-                return Err(error::bad_value(0, "time goes forward: seconds are 0 or more"));
+                return Err(error::bad_value(0, "a pause takes 0 seconds or more"));
             }
             // Devices work during the pause.
             vm.rt.flush()?;

@@ -62,7 +62,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "pop",
         receiver: "list",
         signature: takes(&[any("self"), Param::or("index", Kind::Int, Default::Int(-1))]),
-        doc: "Removes the element at `index`, by default the last one, and gives it.",
+        doc: "Removes the element at `index`, by default the last one, and returns it.",
         example: "let a = [1, 2]\nassert(a.pop() == 2)\nassert(a == [1])",
         run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(-1));
@@ -104,7 +104,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "count",
         receiver: "list",
         signature: takes(&[any("self"), any("x")]),
-        doc: "How many elements are equal to `x`.",
+        doc: "The number of elements equal to `x`.",
         example: "assert([1, 2, 1].count(1) == 2)",
         run: |vm, args| count(vm, &args[0], &args[1]),
     },
@@ -190,7 +190,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "count",
         receiver: "tuple",
         signature: takes(&[any("self"), any("x")]),
-        doc: "How many elements are equal to `x`.",
+        doc: "The number of elements equal to `x`.",
         example: "assert((1, 1).count(1) == 2)",
         run: |vm, args| count(vm, &args[0], &args[1]),
     },

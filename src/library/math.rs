@@ -117,8 +117,13 @@ pub static TABLE: &[NativeDef] = &[
     ),
     float_function!("log2", "The logarithm to base 2.", "assert(math.log2(8) == 3.0)", f64::log2),
     float_function!("log10", "The logarithm to base 10.", "assert(math.log10(100) == 2.0)", f64::log10),
-    float_function!("log1p", "`log(1 + x)`, exact near zero.", "assert(math.log1p(0) == 0.0)", f64::ln_1p),
-    float_function!("expm1", "`exp(x) - 1`, exact near zero.", "assert(math.expm1(0) == 0.0)", f64::exp_m1),
+    float_function!("log1p", "`log(1 + x)`, accurate near zero.", "assert(math.log1p(0) == 0.0)", f64::ln_1p),
+    float_function!(
+        "expm1",
+        "`exp(x) - 1`, accurate near zero.",
+        "assert(math.expm1(0) == 0.0)",
+        f64::exp_m1
+    ),
     float_function!("sin", "The sine of an angle in radians.", "assert(math.sin(0) == 0.0)", f64::sin),
     float_function!("cos", "The cosine of an angle in radians.", "assert(math.cos(0) == 1.0)", f64::cos),
     float_function!("tan", "The tangent of an angle in radians.", "assert(math.tan(0) == 0.0)", f64::tan),
@@ -144,7 +149,12 @@ pub static TABLE: &[NativeDef] = &[
     float_function!("cbrt", "The cube root.", "assert(math.cbrt(-27) == -3.0)", f64::cbrt),
     float_function!("fabs", "The magnitude, as a float.", "assert(math.fabs(-3) == 3.0)", f64::abs),
     float_function!("erf", "The error function.", "assert(math.erf(0) == 0.0)", libm::erf),
-    float_function!("erfc", "`1 - erf(x)`, exact for large `x`.", "assert(math.erfc(0) == 1.0)", libm::erfc),
+    float_function!(
+        "erfc",
+        "`1 - erf(x)`, accurate for large `x`.",
+        "assert(math.erfc(0) == 1.0)",
+        libm::erfc
+    ),
     float_function!(
         "gamma",
         "The gamma function: the factorial of `x - 1`.",
@@ -317,7 +327,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "math.comb",
         receiver: "",
         signature: takes(&[Param::new("n", Kind::Int), Param::new("k", Kind::Int)]),
-        doc: "How many ways there are to choose `k` of `n` things; 0 if `k` is more than `n`.",
+        doc: "The number of ways to choose `k` of `n` things; 0 if `k` is more than `n`.",
         example: "assert(math.comb(5, 2) == 10 and math.comb(2, 3) == 0)",
         run: |_, args| {
             let (n, k) = (args[0].as_int().unwrap_or(0), args[1].as_int().unwrap_or(0));

@@ -347,7 +347,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "count",
         receiver: "str",
         signature: WITHIN,
-        doc: "How often a part occurs, without overlaps.",
+        doc: "The number of occurrences of a part, without overlaps.",
         example: "assert(\"aaa\".count(\"aa\") == 1)",
         run: |vm, args| {
             let (Some((_, s)), mut count) = (within(args), 0) else { return Ok(Value::Int(0)) };
@@ -465,7 +465,7 @@ fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
     Ok(Value::str(out))
 }
 
-/// Whether there are characters and all satisfy the predicate.
+/// Returns whether there are characters and all satisfy the predicate.
 fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
     Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
 }
@@ -482,12 +482,12 @@ fn push_title(out: &mut String, c: char) {
     upper.for_each(|rest| out.extend(rest.to_lowercase()));
 }
 
-/// Whether a letter has a case: those of many scripts have none.
+/// Returns whether a letter has a case: those of many scripts have none.
 fn is_cased(c: char) -> bool {
     c.is_uppercase() || c.is_lowercase()
 }
 
-/// Whether a character satisfies the predicate.
+/// Returns whether a character satisfies the predicate.
 fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
     let mut found = false;
     vm.pieces(s, |piece| {

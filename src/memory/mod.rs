@@ -1,7 +1,7 @@
 //! Memory of devices and of the host: the caching allocator, page-locked memory, and their statistics.
 //!
 //! Implements policy over any [`Driver`](crate::driver::Driver). A request names the stream that will use the
-//! memory; freed memory is reused in that stream's order. Knows nothing of device objects, tensors, or how
+//! memory; freed memory is reused in that stream's order. Independent of device objects, tensors, and how
 //! streams are ordered.
 
 pub mod alloc;

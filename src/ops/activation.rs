@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "relu",
-        doc: "Gives `max(x, 0)`; nan stays nan. Source: `torch.relu`.",
+        doc: "Returns `max(x, 0)`; nan stays nan. Source: `torch.relu`.",
         search: &["rectifier", "rectified linear unit", "activation"],
         params: UNARY,
         form: Form::ALL,
@@ -60,7 +60,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "leaky_relu",
-        doc: "Gives `x` where it is positive, else `negative_slope * x`. Source: \
+        doc: "Returns `x` where it is positive, else `negative_slope * x`. Source: \
               `torch.nn.functional.leaky_relu`.",
         search: &["rectifier", "activation"],
         params: &[X, Param::or("negative_slope", Kind::Number, Default::Float(0.01))],
@@ -91,7 +91,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "elu",
-        doc: "Gives `x` where it is positive, else `alpha * (exp(x) - 1)`. Source: \
+        doc: "Returns `x` where it is positive, else `alpha * (exp(x) - 1)`. Source: \
               `torch.nn.functional.elu`.",
         search: &["exponential linear unit", "activation"],
         params: &[X, Param::or("alpha", Kind::Number, Default::Float(1.0))],
@@ -119,7 +119,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "selu",
-        doc: "Gives the scaled exponential linear unit, which keeps mean 0 and variance 1. Source: \
+        doc: "Returns the scaled exponential linear unit, which keeps mean 0 and variance 1. Source: \
               `torch.selu`.",
         search: &["self-normalizing", "activation"],
         params: UNARY,
@@ -156,7 +156,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "softplus",
-        doc: "Gives `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`. \
+        doc: "Returns `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`. \
               Source: `torch.nn.functional.softplus`.",
         search: &["smooth rectifier", "activation"],
         params: &[
@@ -189,7 +189,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "softsign",
-        doc: "Gives `x / (1 + |x|)`. Source: `torch.nn.functional.softsign`.",
+        doc: "Returns `x / (1 + |x|)`. Source: `torch.nn.functional.softsign`.",
         search: &["squash", "activation"],
         params: UNARY,
         form: Form::BOTH,
@@ -210,7 +210,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logsigmoid",
-        doc: "Gives `log(sigmoid(x))` without overflow. Source: `torch.nn.functional.logsigmoid`.",
+        doc: "Returns `log(sigmoid(x))` without overflow. Source: `torch.nn.functional.logsigmoid`.",
         search: &["logistic", "binary cross entropy"],
         params: UNARY,
         form: Form::BOTH,
@@ -233,7 +233,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "gelu",
-        doc: "Gives the Gaussian error linear unit, `x * (1 + erf(x / sqrt(2))) / 2`, or with \
+        doc: "Returns the Gaussian error linear unit, `x * (1 + erf(x / sqrt(2))) / 2`, or with \
               `approximate=\"tanh\"` its approximation by `tanh`. Source: `torch.nn.functional.gelu`.",
         search: &["gaussian", "transformer", "activation"],
         params: &[X, Param::named("approximate", Kind::Str, Default::Str("none"))],
@@ -246,7 +246,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "silu",
-        doc: "Gives `x * sigmoid(x)`. Source: `torch.nn.functional.silu`.",
+        doc: "Returns `x * sigmoid(x)`. Source: `torch.nn.functional.silu`.",
         search: &["swish", "sigmoid linear unit", "activation"],
         params: UNARY,
         form: Form::ALL,
@@ -270,7 +270,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "mish",
-        doc: "Gives `x * tanh(softplus(x))`. Source: `torch.nn.functional.mish`.",
+        doc: "Returns `x * tanh(softplus(x))`. Source: `torch.nn.functional.mish`.",
         search: &["activation"],
         params: UNARY,
         form: Form::ALL,
@@ -322,7 +322,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "hardsigmoid",
-        doc: "Gives `clamp(x / 6 + 1 / 2, 0, 1)`. Source: `torch.nn.functional.hardsigmoid`.",
+        doc: "Returns `clamp(x / 6 + 1 / 2, 0, 1)`. Source: `torch.nn.functional.hardsigmoid`.",
         search: &["activation", "mobile"],
         params: UNARY,
         form: Form::BOTH,
@@ -350,7 +350,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "hardswish",
-        doc: "Gives `x * hardsigmoid(x)`. Source: `torch.nn.functional.hardswish`.",
+        doc: "Returns `x * hardsigmoid(x)`. Source: `torch.nn.functional.hardswish`.",
         search: &["activation", "mobile"],
         params: UNARY,
         form: Form::BOTH,
@@ -382,7 +382,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "softmax",
-        doc: "Gives `exp(x)` divided by its sum along `dim`, computed without overflow; halves are summed in \
+        doc: "Returns `exp(x)` divided by its sum along `dim`, computed without overflow; halves are summed in \
               `f32`. With `dtype`, `x` is converted first; integers give `f32`. Source: `torch.softmax`.",
         search: &["probabilities", "attention", "normalise", "classes"],
         params: SOFTMAX,
@@ -401,7 +401,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log_softmax",
-        doc: "Gives the logarithm of `softmax`, exact also where that is tiny. Source: `torch.log_softmax`.",
+        doc: "Returns the logarithm of `softmax`, accurate even where `softmax` is tiny. Source: `torch.log_softmax`.",
         search: &["log probabilities", "cross entropy", "classes"],
         params: SOFTMAX,
         form: Form::BOTH,
@@ -737,7 +737,7 @@ fn gelu_back(b: &Back<'_>) {
     });
 }
 
-/// What the gradients of norms share: the last dimensions, and the dtype to compute in.
+/// The common parts of the gradients of norms: the last dimensions, and the dtype to compute in.
 fn normalised<'a>(b: &'a Back<'_>) -> (Vec<i64>, impl Fn(Var<'a>) -> Var<'a>) {
     let (rank, dtype) = (b.result(0).shape.len() as i64, b.result(0).dtype);
     let count = b.args().ints(1).map_or(0, <[i64]>::len) as i64;

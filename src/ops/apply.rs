@@ -1,9 +1,9 @@
 //! The entry point of tensor operations.
 //!
 //! Calls, methods, in-place forms, operators, indices, attributes, placements (`x on cuda`) and composed
-//! operations all go through [`apply`]. Collectives, which have no rows, go through [`collective`]. Knows no
-//! script values and no kernels. Invariant: nothing else runs the code of an [`Op`], so concerns of all
-//! operations (counting, the recording of gradients) are handled in one place.
+//! operations all go through [`apply`]. Collectives, which have no rows, go through [`collective`].
+//! Independent of script values and kernels. Invariant: nothing else runs the code of an [`Op`], so concerns
+//! of all operations (counting, the recording of gradients) are handled in one place.
 
 use super::params::REQUIRES_GRAD;
 use super::{Args, Op, Out, Run, autocast, gradient, map, table};
@@ -11,7 +11,7 @@ use crate::base::Result;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
-/// How an operation is called.
+/// A call of an operation.
 #[derive(Clone, Copy)]
 pub enum Call<'a> {
     /// `name(x)`, `x.name()`: bound arguments, one per parameter.

@@ -113,7 +113,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "remainder",
-        doc: "Gives the remainder with the sign of the divisor: `x % other`, as in Python. The remainder of \
+        doc: "Returns the remainder with the sign of the divisor: `x % other`, as in Python. The remainder of \
               an integer by zero is 0. Source: `torch.remainder`.",
         search: &["modulo", "mod", "rest", "%"],
         params: BINARY,
@@ -128,7 +128,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmod",
-        doc: "Gives the remainder with the sign of the dividend, as C's `fmod`. The remainder of an integer by \
+        doc: "Returns the remainder with the sign of the dividend, as C's `fmod`. The remainder of an integer by \
               zero is 0. Source: `torch.fmod`.",
         search: &["modulo", "truncated remainder"],
         params: BINARY,
@@ -171,7 +171,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "abs",
         aliases: &["absolute"],
-        doc: "Gives the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
+        doc: "Returns the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
         search: &["absolute", "magnitude", "modulus"],
         params: UNARY,
         form: Form::ALL,
@@ -192,7 +192,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sign",
-        doc: "Gives -1, 0 or 1 by the sign; nan gives 0. Source: `torch.sign`.",
+        doc: "Returns -1, 0 or 1 by the sign; nan gives 0. Source: `torch.sign`.",
         search: &["signum", "sgn"],
         params: UNARY,
         form: Form::ALL,
@@ -231,7 +231,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "reciprocal",
-        doc: "Gives `1 / x`; integers give `f32`. Source: `torch.reciprocal`.",
+        doc: "Returns `1 / x`; integers give `f32`. Source: `torch.reciprocal`.",
         search: &["inverse", "1 / x"],
         params: UNARY,
         form: Form::ALL,
@@ -242,7 +242,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sqrt",
-        doc: "Gives the square root; of a negative number, nan. Correctly rounded. Source: `torch.sqrt`.",
+        doc: "Returns the square root; of a negative number, nan. Correctly rounded. Source: `torch.sqrt`.",
         search: &["square root"],
         params: UNARY,
         form: Form::ALL,
@@ -253,7 +253,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "rsqrt",
-        doc: "Gives `1 / sqrt(x)`. Source: `torch.rsqrt`.",
+        doc: "Returns `1 / sqrt(x)`. Source: `torch.rsqrt`.",
         search: &["reciprocal square root", "inverse square root"],
         params: UNARY,
         form: Form::ALL,
@@ -264,7 +264,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "maximum",
-        doc: "Gives the greater of two elements; nan if either is nan. Source: `torch.maximum`.",
+        doc: "Returns the greater of two elements; nan if either is nan. Source: `torch.maximum`.",
         search: &["max of two", "greater"],
         params: BINARY,
         form: Form::ALL,
@@ -275,7 +275,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "minimum",
-        doc: "Gives the smaller of two elements; nan if either is nan. Source: `torch.minimum`.",
+        doc: "Returns the smaller of two elements; nan if either is nan. Source: `torch.minimum`.",
         search: &["min of two", "smaller"],
         params: BINARY,
         form: Form::ALL,
@@ -286,7 +286,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmax",
-        doc: "Gives the greater of two elements; a number is preferred to nan. Source: `torch.fmax`.",
+        doc: "Returns the greater of two elements; a number is preferred to nan. Source: `torch.fmax`.",
         search: &["max of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,
@@ -319,7 +319,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmin",
-        doc: "Gives the smaller of two elements; a number is preferred to nan. Source: `torch.fmin`.",
+        doc: "Returns the smaller of two elements; a number is preferred to nan. Source: `torch.fmin`.",
         search: &["min of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,
@@ -385,7 +385,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addcmul",
-        doc: "Gives `x + value * tensor1 * tensor2`. Source: `torch.addcmul`.",
+        doc: "Returns `x + value * tensor1 * tensor2`. Source: `torch.addcmul`.",
         search: &["multiply add", "fused", "optimizer step"],
         params: ADDC,
         form: Form::ALL,
@@ -418,7 +418,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addcdiv",
-        doc: "Gives `x + value * tensor1 / tensor2`; integers compute as `f32`. Source: `torch.addcdiv`.",
+        doc: "Returns `x + value * tensor1 / tensor2`; integers compute as `f32`. Source: `torch.addcdiv`.",
         search: &["divide add", "optimizer step", "adam"],
         params: ADDC,
         form: Form::ALL,
@@ -444,7 +444,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "hypot",
-        doc: "Gives `sqrt(x^2 + other^2)` without overflow. Source: `torch.hypot`.",
+        doc: "Returns `sqrt(x^2 + other^2)` without overflow. Source: `torch.hypot`.",
         search: &["euclidean", "length", "distance"],
         params: BINARY,
         form: Form::ALL,
@@ -468,7 +468,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "copysign",
-        doc: "Gives the magnitude of `x` with the sign of `other`. Source: `torch.copysign`.",
+        doc: "Returns the magnitude of `x` with the sign of `other`. Source: `torch.copysign`.",
         search: &["sign transfer"],
         params: BINARY,
         form: Form::ALL,

@@ -1,7 +1,7 @@
-//! Mixed precision: which operations take which dtype inside `autocast`.
+//! Mixed precision: the dtype of each operation inside `autocast`.
 //!
-//! PyTorch's lists. Products run in the lower dtype; what loses precision in it runs in `f32`; other operations
-//! keep the dtypes of their operands. Only floats other than `f64` are converted. Source:
+//! PyTorch's lists. Products run in the lower dtype; operations that lose precision in it run in `f32`; other
+//! operations keep the dtypes of their operands. Only floats other than `f64` are converted. Source:
 //! <https://pytorch.org/docs/stable/amp.html#autocast-op-reference>
 
 use super::{Arg, Args, Call, Op, Out, apply, composed};

@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "eq",
-        doc: "Tells elementwise whether `x == other`; nan equals nothing. For whole tensors see `equal`. \
+        doc: "Tests elementwise whether `x == other`; nan equals nothing. For whole tensors see `equal`. \
               Source: `torch.eq`.",
         search: &["equal", "same", "=="],
         params: BINARY,
@@ -28,7 +28,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "ne",
         aliases: &["not_equal"],
-        doc: "Tells elementwise whether `x != other`; nan differs from everything. Source: `torch.ne`.",
+        doc: "Tests elementwise whether `x != other`; nan differs from everything. Source: `torch.ne`.",
         search: &["not equal", "different", "!="],
         params: BINARY,
         form: Form::ALL,
@@ -50,7 +50,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "lt",
         aliases: &["less"],
-        doc: "Tells elementwise whether `x < other`. Source: `torch.lt`.",
+        doc: "Tests elementwise whether `x < other`. Source: `torch.lt`.",
         search: &["less", "smaller", "<"],
         params: BINARY,
         form: Form::ALL,
@@ -72,7 +72,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "le",
         aliases: &["less_equal"],
-        doc: "Tells elementwise whether `x <= other`. Source: `torch.le`.",
+        doc: "Tests elementwise whether `x <= other`. Source: `torch.le`.",
         search: &["less or equal", "at most", "<="],
         params: BINARY,
         form: Form::ALL,
@@ -94,7 +94,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "gt",
         aliases: &["greater"],
-        doc: "Tells elementwise whether `x > other`. Source: `torch.gt`.",
+        doc: "Tests elementwise whether `x > other`. Source: `torch.gt`.",
         search: &["greater", "larger", ">"],
         params: BINARY,
         form: Form::ALL,
@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "ge",
         aliases: &["greater_equal"],
-        doc: "Tells elementwise whether `x >= other`. Source: `torch.ge`.",
+        doc: "Tests elementwise whether `x >= other`. Source: `torch.ge`.",
         search: &["greater or equal", "at least", ">="],
         params: BINARY,
         form: Form::ALL,
@@ -137,7 +137,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isnan",
-        doc: "Tells which elements are not a number. Source: `torch.isnan`.",
+        doc: "Tests which elements are not a number. Source: `torch.isnan`.",
         search: &["not a number", "invalid"],
         params: UNARY,
         form: Form::BOTH,
@@ -158,7 +158,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isinf",
-        doc: "Tells which elements are infinite, of either sign. Source: `torch.isinf`.",
+        doc: "Tests which elements are infinite, of either sign. Source: `torch.isinf`.",
         search: &["infinity", "overflow"],
         params: UNARY,
         form: Form::BOTH,
@@ -183,7 +183,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isfinite",
-        doc: "Tells which elements are neither infinite nor nan. Source: `torch.isfinite`.",
+        doc: "Tests which elements are neither infinite nor nan. Source: `torch.isfinite`.",
         search: &["infinity", "nan", "valid"],
         params: UNARY,
         form: Form::BOTH,
@@ -194,7 +194,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isposinf",
-        doc: "Tells which elements are positive infinity. Source: `torch.isposinf`.",
+        doc: "Tests which elements are positive infinity. Source: `torch.isposinf`.",
         search: &["infinity"],
         params: UNARY,
         form: Form::BOTH,
@@ -215,7 +215,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isneginf",
-        doc: "Tells which elements are negative infinity. Source: `torch.isneginf`.",
+        doc: "Tests which elements are negative infinity. Source: `torch.isneginf`.",
         search: &["infinity"],
         params: UNARY,
         form: Form::BOTH,
@@ -240,7 +240,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "signbit",
-        doc: "Tells which elements have their sign bit set: negative ones, and `-0.0`. Source: \
+        doc: "Tests which elements have their sign bit set: negative ones, and `-0.0`. Source: \
               `torch.signbit`.",
         search: &["negative zero", "sign"],
         params: UNARY,
@@ -266,7 +266,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isclose",
-        doc: "Tells elementwise whether `|x - other| <= atol + rtol * |other|`, computed in `f64`. Infinities \
+        doc: "Tests elementwise whether `|x - other| <= atol + rtol * |other|`, computed in `f64`. Infinities \
               are close only to themselves, nan to nan only with `equal_nan`. Source: `torch.isclose`.",
         search: &["approximately equal", "tolerance", "almost"],
         params: CLOSE,
@@ -278,7 +278,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "allclose",
-        doc: "Tells whether all elements are close, as `isclose` defines it: a `bool`, so it waits. \
+        doc: "Returns whether all elements are close, as `isclose` defines it: a `bool`, so it waits. \
               Source: `torch.allclose`.",
         search: &["approximately equal", "tolerance", "almost", "compare tensors"],
         params: CLOSE,
@@ -295,7 +295,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "equal",
-        doc: "Tells whether two tensors have the same shape and equal elements: a `bool`, so it waits. Dtypes \
+        doc: "Returns whether two tensors have the same shape and equal elements: a `bool`, so it waits. Dtypes \
               may differ; nan equals nothing. Source: `torch.equal`.",
         search: &["same", "identical", "compare tensors"],
         params: &[X, Param::new("other", Kind::Tensor)],
@@ -403,7 +403,7 @@ fn equal(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     all(rt, "equal", &same).map(Out::Number)
 }
 
-/// Whether all elements of a `bool` tensor are true; waits for it.
+/// Returns whether all elements of a `bool` tensor are true; waits for it.
 fn all(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Scalar> {
     let dims: Vec<usize> = (0..x.rank()).collect();
     let all = rt.reduce(x, Reduction::new(name, &ALL, &dims, Dtype::Bool, Dtype::Bool))?;

@@ -56,7 +56,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "real",
-        doc: "Gives the real part: of a complex tensor a view, so that writing to it writes to the tensor; of any \
+        doc: "Returns the real part: of a complex tensor a view, so that writing to it writes to the tensor; of any \
               other the tensor itself. `x.real` is the same. Source: `torch.real`.",
         search: &["part", "complex", "view"],
         params: UNARY,
@@ -68,7 +68,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "imag",
-        doc: "Gives the imaginary part of a complex tensor; a view. `x.imag` is the same. Source: `torch.imag`.",
+        doc: "Returns the imaginary part of a complex tensor; a view. `x.imag` is the same. Source: `torch.imag`.",
         search: &["imaginary", "part", "complex", "view"],
         params: UNARY,
         form: Form::FUNCTION,
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "conj",
-        doc: "Gives the complex conjugate; of a real tensor the tensor itself. Source: `torch.conj`.",
+        doc: "Returns the complex conjugate; of a real tensor the tensor itself. Source: `torch.conj`.",
         search: &["conjugate", "complex"],
         params: UNARY,
         form: Form::BOTH,
@@ -98,7 +98,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "angle",
-        doc: "Gives the angle in radians, from -pi to pi: of a real number 0, or pi where it is negative. \
+        doc: "Returns the angle in radians, from -pi to pi: of a real number 0, or pi where it is negative. \
               Source: `torch.angle`.",
         search: &["phase", "argument", "atan2", "complex"],
         params: UNARY,
@@ -111,7 +111,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view_as_real",
-        doc: "Gives a complex tensor as real numbers with a last dimension of two, the real part first; a view. \
+        doc: "Returns a complex tensor as real numbers with a last dimension of two, the real part first; a view. \
               Source: `torch.view_as_real`.",
         search: &["complex", "parts", "interleaved", "pairs"],
         params: UNARY,
@@ -123,7 +123,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "view_as_complex",
-        doc: "Gives real numbers whose last dimension holds pairs as complex numbers; a view. Needs `f32` or `f64`, \
+        doc: "Returns real numbers whose last dimension holds pairs as complex numbers; a view. Needs `f32` or `f64`, \
               pairs side by side in memory, and even other strides. Source: `torch.view_as_complex`.",
         search: &["complex", "pairs", "interleaved"],
         params: &[X],

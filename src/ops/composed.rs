@@ -1,6 +1,6 @@
 //! Calls from one operation to another, by name.
 //!
-//! Knows no kernels. Invariant: an error of a called operation points at the whole call of the calling
+//! Independent of kernels. Invariant: an error of a called operation points at the whole call of the calling
 //! operation, while the caller's own checks point at its arguments.
 
 use super::signature::Default;

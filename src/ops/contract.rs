@@ -18,7 +18,7 @@ const OTHER: Param = Param::new("other", Kind::Tensor);
 pub static OPS: &[Op] = &[
     Op {
         name: "kron",
-        doc: "Gives the Kronecker product: each element of `x` times the whole of `other`, joined. \
+        doc: "Returns the Kronecker product: each element of `x` times the whole of `other`, joined. \
               Source: `torch.kron`.",
         search: &["kronecker", "tensor product", "block"],
         params: &[X, OTHER],
@@ -31,7 +31,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cross",
-        doc: "Gives cross products of vectors of three elements along `dim`, by default the first dimension of \
+        doc: "Returns cross products of vectors of three elements along `dim`, by default the first dimension of \
               extent 3; the others broadcast. Source: `torch.cross`.",
         search: &["vector product", "perpendicular", "normal"],
         params: &[X, OTHER, Param::or("dim", Kind::Int, Default::None)],
@@ -69,7 +69,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "vander",
-        doc: "Gives the matrix of powers of a vector, a row for each element: `N` of them (as many as elements), \
+        doc: "Returns the matrix of powers of a vector, a row for each element: `N` of them (as many as elements), \
               the highest first unless `increasing`. Source: `torch.vander`.",
         search: &["vandermonde", "polynomial", "powers"],
         params: &[
@@ -85,7 +85,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cartesian_prod",
-        doc: "Gives all combinations of the elements of vectors, a row each; of one vector, itself. \
+        doc: "Returns all combinations of the elements of vectors, a row each; of one vector, itself. \
               Source: `torch.cartesian_prod`.",
         search: &["cartesian product", "combinations", "pairs", "grid"],
         params: &[Param::rest("tensors", Kind::Tensors)],
@@ -97,7 +97,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "combinations",
-        doc: "Gives all combinations of `r` elements of a vector, one per row, in the order of their positions. \
+        doc: "Returns all combinations of `r` elements of a vector, one per row, in the order of their positions. \
               `with_replacement` adds those in which an element appears several times. \
               Waits for the device. Source: `torch.combinations`.",
         search: &["pairs", "subsets", "choose", "itertools"],
@@ -114,7 +114,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addmv",
-        doc: "Gives `beta * x + alpha * (mat @ vec)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addmv`.",
+        doc: "Returns `beta * x + alpha * (mat @ vec)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addmv`.",
         search: &["gemv", "matrix times vector", "affine"],
         params: &[X, Param::new("mat", Kind::Tensor), Param::new("vec", Kind::Tensor), BETA, ALPHA],
         form: Form::ALL,
@@ -135,7 +135,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addr",
-        doc: "Gives `beta * x + alpha * outer(vec1, vec2)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addr`.",
+        doc: "Returns `beta * x + alpha * outer(vec1, vec2)`; `x` broadcasts. With `beta=0`, `x` is not read. Source: `torch.addr`.",
         search: &["rank one update", "outer product", "ger"],
         params: &[X, Param::new("vec1", Kind::Tensor), Param::new("vec2", Kind::Tensor), BETA, ALPHA],
         form: Form::ALL,
@@ -311,7 +311,7 @@ fn contracted(
     let help = "the dimensions that are summed over have equal extents";
     let wrong = |why: String| error::matmul_shapes(name, (0, x), (1, other), why, help);
     if mine.len() != theirs.len() {
-        return Err(wrong(format!("{} dimensions meet {}", mine.len(), theirs.len())));
+        return Err(wrong(format!("{} dimensions are paired with {}", mine.len(), theirs.len())));
     }
     let (mut left, mut right) = (x.clone(), other.clone());
     for (&a, &b) in mine.iter().zip(&theirs) {
@@ -324,7 +324,7 @@ fn contracted(
             let [dim, keep, dtype] = along;
             *longer = call(rt, "sum", &[t(longer), dim, keep, dtype])?;
         } else if n != m {
-            return Err(wrong(format!("dimension {a} of size {n} meets dimension {b} of size {m}")));
+            return Err(wrong(format!("dimension {a} of size {n} is paired with dimension {b} of size {m}")));
         }
     }
     let (x, other) = (&left, &right);

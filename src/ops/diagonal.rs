@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diagonal",
-        doc: "Gives the diagonal between two dimensions as the last dimension; `offset` counts from the main one, \
+        doc: "Returns the diagonal between two dimensions as the last dimension; `offset` counts from the main one, \
               positive above. A view. Source: `torch.diagonal`.",
         search: &["trace", "main diagonal"],
         params: &[
@@ -103,7 +103,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tril_indices",
-        doc: "Gives the positions of the lower triangle of a matrix of `row` rows and `col` columns: one row with \
+        doc: "Returns the positions of the lower triangle of a matrix of `row` rows and `col` columns: one row with \
               the row numbers and one with the column numbers. `offset` selects the last diagonal that belongs to \
               it. Source: `torch.tril_indices`.",
         search: &["lower triangle", "positions", "pairs"],
@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "triu_indices",
-        doc: "Gives the positions of the upper triangle of a matrix of `row` rows and `col` columns: one row with \
+        doc: "Returns the positions of the upper triangle of a matrix of `row` rows and `col` columns: one row with \
               the row numbers and one with the column numbers. `offset` selects the first diagonal that belongs to \
               it. Source: `torch.triu_indices`.",
         search: &["upper triangle", "positions", "pairs"],
@@ -129,7 +129,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diag_embed",
-        doc: "Gives matrices with the last dimension of `x` on a diagonal and 0 elsewhere. `offset` selects the \
+        doc: "Returns matrices with the last dimension of `x` on a diagonal and 0 elsewhere. `offset` selects the \
               diagonal: 0 is the main one, positive numbers are above it. `dim1` and `dim2` are the matrix \
               dimensions of the result. Source: `torch.diag_embed`.",
         search: &["diagonal matrix", "batch", "diag"],
@@ -147,7 +147,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "block_diag",
-        doc: "Gives a matrix with the given ones along its diagonal and 0 elsewhere; vectors are rows. Source: `torch.block_diag`.",
+        doc: "Returns a matrix with the given ones along its diagonal and 0 elsewhere; vectors are rows. Source: `torch.block_diag`.",
         search: &["block matrix", "direct sum"],
         params: &[Param::rest("tensors", Kind::Tensors)],
         form: Form::FUNCTION,

@@ -151,7 +151,7 @@ pub fn all_to_all_single(rt: &mut Runtime, x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Whether a combination of this tensor with others is recorded.
+/// Returns whether a combination of this tensor with others is recorded.
 fn is_recorded(rt: &mut Runtime, name: &str, x: &Tensor, folding: &Folding) -> Result<bool> {
     match folding.fold {
         Fold::Sum | Fold::Avg => Ok(records(rt, [x])),

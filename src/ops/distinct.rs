@@ -30,7 +30,7 @@ const COUNTS: Param = Param::or("return_counts", Kind::Bool, Default::Bool(false
 pub static OPS: &[Op] = &[
     Op {
         name: "unique",
-        doc: "Gives the distinct elements in ascending order, as a vector, or with `dim` the distinct slices along it, \
+        doc: "Returns the distinct elements in ascending order, as a vector, or with `dim` the distinct slices along it, \
               in the order of their elements; with `return_inverse` and `return_counts` a tuple of them, where each \
               went, and how often each occurs. Every nan is distinct. Waits for the tensor. Source: `torch.unique`.",
         search: &["distinct", "set", "deduplicate", "count values", "rows"],
@@ -54,7 +54,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unique_consecutive",
-        doc: "Gives the elements without those that equal the one before, as a vector, or with `dim` the slices along \
+        doc: "Returns the elements without those that equal the one before, as a vector, or with `dim` the slices along \
               it; with `return_inverse` and `return_counts` as `unique`. Waits for the tensor. \
               Source: `torch.unique_consecutive`.",
         search: &["distinct", "runs", "run length", "deduplicate"],

@@ -20,7 +20,7 @@ use crate::plan::{MapArg, Runtime};
 pub static OPS: &[Op] = &[
     Op {
         name: "exp",
-        doc: "Gives e to the power of each element. Source: `torch.exp`.",
+        doc: "Returns e to the power of each element. Source: `torch.exp`.",
         search: &["exponential", "e^x"],
         params: UNARY,
         form: Form::ALL,
@@ -41,7 +41,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "exp2",
-        doc: "Gives 2 to the power of each element. Source: `torch.exp2`.",
+        doc: "Returns 2 to the power of each element. Source: `torch.exp2`.",
         search: &["power of two"],
         params: UNARY,
         form: Form::ALL,
@@ -62,7 +62,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "expm1",
-        doc: "Gives `exp(x) - 1`, exact where `x` is small. Source: `torch.expm1`.",
+        doc: "Returns `exp(x) - 1`, accurate where `x` is small. Source: `torch.expm1`.",
         search: &["exponential", "minus one"],
         params: UNARY,
         form: Form::ALL,
@@ -83,7 +83,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log",
-        doc: "Gives the natural logarithm; of 0 `-inf`, of a negative number nan. Source: `torch.log`.",
+        doc: "Returns the natural logarithm; of 0 `-inf`, of a negative number nan. Source: `torch.log`.",
         search: &["ln", "logarithm"],
         params: UNARY,
         form: Form::ALL,
@@ -104,7 +104,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log2",
-        doc: "Gives the binary logarithm. Source: `torch.log2`.",
+        doc: "Returns the binary logarithm. Source: `torch.log2`.",
         search: &["logarithm", "base two", "bits"],
         params: UNARY,
         form: Form::ALL,
@@ -125,7 +125,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log10",
-        doc: "Gives the decimal logarithm. Source: `torch.log10`.",
+        doc: "Returns the decimal logarithm. Source: `torch.log10`.",
         search: &["logarithm", "base ten", "decibel"],
         params: UNARY,
         form: Form::ALL,
@@ -146,7 +146,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log1p",
-        doc: "Gives `log(1 + x)`, exact where `x` is small. Source: `torch.log1p`.",
+        doc: "Returns `log(1 + x)`, accurate where `x` is small. Source: `torch.log1p`.",
         search: &["logarithm", "one plus"],
         params: UNARY,
         form: Form::ALL,
@@ -167,7 +167,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sin",
-        doc: "Gives the sine of radians. Source: `torch.sin`.",
+        doc: "Returns the sine of radians. Source: `torch.sin`.",
         search: &["sine", "trigonometry", "angle"],
         params: UNARY,
         form: Form::ALL,
@@ -188,7 +188,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cos",
-        doc: "Gives the cosine of radians. Source: `torch.cos`.",
+        doc: "Returns the cosine of radians. Source: `torch.cos`.",
         search: &["cosine", "trigonometry", "angle"],
         params: UNARY,
         form: Form::ALL,
@@ -209,7 +209,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tan",
-        doc: "Gives the tangent of radians. Source: `torch.tan`.",
+        doc: "Returns the tangent of radians. Source: `torch.tan`.",
         search: &["tangent", "trigonometry", "angle"],
         params: UNARY,
         form: Form::ALL,
@@ -231,7 +231,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "asin",
         aliases: &["arcsin"],
-        doc: "Gives the angle in radians whose sine is the element; outside -1 .. 1, nan. Source: `torch.asin`.",
+        doc: "Returns the angle in radians whose sine is the element; outside -1 .. 1, nan. Source: `torch.asin`.",
         search: &["arcsin", "arc sine", "inverse sine"],
         params: UNARY,
         form: Form::ALL,
@@ -253,7 +253,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "acos",
         aliases: &["arccos"],
-        doc: "Gives the angle in radians whose cosine is the element; outside -1 .. 1, nan. Source: `torch.acos`.",
+        doc: "Returns the angle in radians whose cosine is the element; outside -1 .. 1, nan. Source: `torch.acos`.",
         search: &["arccos", "arc cosine", "inverse cosine"],
         params: UNARY,
         form: Form::ALL,
@@ -275,7 +275,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "atan",
         aliases: &["arctan"],
-        doc: "Gives the angle in radians whose tangent is the element. Source: `torch.atan`.",
+        doc: "Returns the angle in radians whose tangent is the element. Source: `torch.atan`.",
         search: &["arctan", "arc tangent", "inverse tangent"],
         params: UNARY,
         form: Form::ALL,
@@ -296,7 +296,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sinh",
-        doc: "Gives the hyperbolic sine. Source: `torch.sinh`.",
+        doc: "Returns the hyperbolic sine. Source: `torch.sinh`.",
         search: &["hyperbolic"],
         params: UNARY,
         form: Form::ALL,
@@ -317,7 +317,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cosh",
-        doc: "Gives the hyperbolic cosine. Source: `torch.cosh`.",
+        doc: "Returns the hyperbolic cosine. Source: `torch.cosh`.",
         search: &["hyperbolic"],
         params: UNARY,
         form: Form::ALL,
@@ -338,7 +338,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tanh",
-        doc: "Gives the hyperbolic tangent. Source: `torch.tanh`.",
+        doc: "Returns the hyperbolic tangent. Source: `torch.tanh`.",
         search: &["hyperbolic", "activation", "squash"],
         params: UNARY,
         form: Form::ALL,
@@ -360,7 +360,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "asinh",
         aliases: &["arcsinh"],
-        doc: "Gives the inverse hyperbolic sine. Source: `torch.asinh`.",
+        doc: "Returns the inverse hyperbolic sine. Source: `torch.asinh`.",
         search: &["arcsinh", "hyperbolic"],
         params: UNARY,
         form: Form::ALL,
@@ -382,7 +382,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "acosh",
         aliases: &["arccosh"],
-        doc: "Gives the inverse hyperbolic cosine; below 1, nan. Source: `torch.acosh`.",
+        doc: "Returns the inverse hyperbolic cosine; below 1, nan. Source: `torch.acosh`.",
         search: &["arccosh", "hyperbolic"],
         params: UNARY,
         form: Form::ALL,
@@ -404,7 +404,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "atanh",
         aliases: &["arctanh"],
-        doc: "Gives the inverse hyperbolic tangent; outside -1 .. 1, nan. Source: `torch.atanh`.",
+        doc: "Returns the inverse hyperbolic tangent; outside -1 .. 1, nan. Source: `torch.atanh`.",
         search: &["arctanh", "hyperbolic"],
         params: UNARY,
         form: Form::ALL,
@@ -425,7 +425,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "erf",
-        doc: "Gives the error function. Source: `torch.erf`.",
+        doc: "Returns the error function. Source: `torch.erf`.",
         search: &["error function", "gauss", "normal distribution"],
         params: UNARY,
         form: Form::ALL,
@@ -446,7 +446,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "erfc",
-        doc: "Gives `1 - erf(x)`, exact where that is small. Source: `torch.erfc`.",
+        doc: "Returns `1 - erf(x)`, accurate where that is small. Source: `torch.erfc`.",
         search: &["complementary error function", "gauss"],
         params: UNARY,
         form: Form::ALL,
@@ -467,7 +467,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "lgamma",
-        doc: "Gives the logarithm of the absolute value of the gamma function. Source: `torch.lgamma`.",
+        doc: "Returns the logarithm of the absolute value of the gamma function. Source: `torch.lgamma`.",
         search: &["gamma", "factorial", "gammaln"],
         params: UNARY,
         form: Form::ALL,
@@ -534,7 +534,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sigmoid",
-        doc: "Gives `1 / (1 + exp(-x))`. Source: `torch.sigmoid`.",
+        doc: "Returns `1 / (1 + exp(-x))`. Source: `torch.sigmoid`.",
         search: &["logistic", "expit", "activation", "squash"],
         params: UNARY,
         form: Form::ALL,
@@ -555,7 +555,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logit",
-        doc: "Gives `log(x / (1 - x))`, the inverse of `sigmoid`; with `eps`, `x` is first limited to \
+        doc: "Returns `log(x / (1 - x))`, the inverse of `sigmoid`; with `eps`, `x` is first limited to \
               `eps` .. `1 - eps`. Source: `torch.logit`.",
         search: &["log odds", "inverse sigmoid"],
         params: &[X, Param::or("eps", Kind::Float, Default::None)],
@@ -568,7 +568,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "atan2",
         aliases: &["arctan2"],
-        doc: "Gives the angle in radians of the point (`other`, `x`), from -pi to pi. Source: `torch.atan2`.",
+        doc: "Returns the angle in radians of the point (`other`, `x`), from -pi to pi. Source: `torch.atan2`.",
         search: &["angle", "arctan2", "polar", "direction"],
         params: BINARY,
         form: Form::ALL,
@@ -595,7 +595,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logaddexp",
-        doc: "Gives `log(exp(x) + exp(other))` without overflow. Source: `torch.logaddexp`.",
+        doc: "Returns `log(exp(x) + exp(other))` without overflow. Source: `torch.logaddexp`.",
         search: &["log sum exp", "stable"],
         params: BINARY,
         form: Form::BOTH,
@@ -609,7 +609,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "xlogy",
-        doc: "Gives `x * log(other)`, and 0 where `x` is 0 unless `other` is nan. Source: `torch.xlogy`.",
+        doc: "Returns `x * log(other)`, and 0 where `x` is 0 unless `other` is nan. Source: `torch.xlogy`.",
         search: &["entropy", "cross entropy"],
         params: &[X_OR_NUMBER, Param::new("other", Kind::TensorOrNumber)],
         form: Form::ALL,

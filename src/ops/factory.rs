@@ -229,7 +229,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fill",
-        doc: "Gives a tensor of the shape and dtype of `x`, every element of which is `value`; `x.fill_(value)` \
+        doc: "Returns a tensor of the shape and dtype of `x`, every element of which is `value`; `x.fill_(value)` \
               sets the elements of `x`. Source: `torch.Tensor.fill_`.",
         search: &["set all", "constant", "fill_"],
         params: &[X, Param::new("value", Kind::TensorOrNumber)],

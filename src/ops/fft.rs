@@ -43,7 +43,7 @@ const SEARCH: &[&str] = &["fourier", "spectrum", "frequency", "dft", "cufft"];
 pub static OPS: &[Op] = &[
     op(
         "fft.fft",
-        "Gives the discrete Fourier transform along `dim`. With `n` the signal is first cut, or padded with zeros, \
+        "Returns the discrete Fourier transform along `dim`. With `n` the signal is first cut, or padded with zeros, \
          to that length. `norm` is `\"backward\"` (no factor), `\"ortho\"` (1/sqrt(n)) or `\"forward\"` (1/n). Real \
          numbers are converted to complex ones; `f16` and `bf16` have no transform. Source: `torch.fft.fft`.",
         ONE,
@@ -54,7 +54,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.ifft",
-        "Gives the inverse of `fft.fft` along `dim`; with `norm=\"backward\"`, the default, it has the factor 1/n. \
+        "Returns the inverse of `fft.fft` along `dim`; with `norm=\"backward\"`, the default, it has the factor 1/n. \
          Source: `torch.fft.ifft`.",
         ONE,
         "let x = complex([1.0, 2.0, 3.0], [0.0, 1.0, 0.0])\nassert(allclose(fft.ifft(fft.fft(x)), x, atol=1e-6))",
@@ -63,7 +63,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfft",
-        "Gives the first `n / 2 + 1` values of the Fourier transform of real numbers along `dim`; the others are \
+        "Returns the first `n / 2 + 1` values of the Fourier transform of real numbers along `dim`; the others are \
          their conjugates. Source: `torch.fft.rfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.rfft(x), fft.fft(x)[..3]))",
@@ -72,7 +72,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.irfft",
-        "Gives the real signal of length `n` whose `fft.rfft` this is; an even length unless `n` says otherwise. \
+        "Returns the real signal of length `n` whose `fft.rfft` this is; an even length unless `n` says otherwise. \
          Imaginary parts that a real signal cannot have are not read. Source: `torch.fft.irfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0])\nassert(allclose(fft.irfft(fft.rfft(x), n=3), x))",
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.hfft",
-        "Gives the real Fourier transform of a Hermitian signal (its own conjugate in reverse), of which the first \
+        "Returns the real Fourier transform of a Hermitian signal (its own conjugate in reverse), of which the first \
          half is given. Source: `torch.fft.hfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.hfft(fft.ihfft(x)), x))",
@@ -90,7 +90,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.ihfft",
-        "Gives the inverse of `fft.hfft`. Source: `torch.fft.ihfft`.",
+        "Returns the inverse of `fft.hfft`. Source: `torch.fft.ihfft`.",
         ONE,
         "let x = tensor([1.0, 2.0, 3.0, 4.0])\nassert(allclose(fft.ihfft(x), fft.rfft(x).conj() / 4))",
         |rt, args| one(rt, "fft.ihfft", args, &IHFFT),
@@ -98,7 +98,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.fft2",
-        "Gives the Fourier transform along two dimensions, the last two unless `dim` names others; `s` are the \
+        "Returns the Fourier transform along two dimensions, the last two unless `dim` names others; `s` are the \
          lengths to cut or pad to. Source: `torch.fft.fft2`.",
         MANY,
         "let x = tensor([[1.0, 0.0], [0.0, 0.0]])\nassert(equal(fft.fft2(x), ones(2, 2, dtype=c64)))",
@@ -107,7 +107,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.ifft2",
-        "Gives the inverse of `fft.fft2`. Source: `torch.fft.ifft2`.",
+        "Returns the inverse of `fft.fft2`. Source: `torch.fft.ifft2`.",
         MANY,
         "let x = complex(tensor([[1.0, 2.0], [3.0, 4.0]]), 1)\nassert(allclose(fft.ifft2(fft.fft2(x)), x))",
         |rt, args| many(rt, "fft.ifft2", args, &IFFT, Some(&[-2, -1])),
@@ -115,7 +115,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfft2",
-        "Gives the Fourier transform of real numbers along two dimensions; only the first half of the last \
+        "Returns the Fourier transform of real numbers along two dimensions; only the first half of the last \
          one. Source: `torch.fft.rfft2`.",
         MANY,
         "assert(fft.rfft2(zeros(4, 6)).shape == (4, 4))",
@@ -124,7 +124,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.irfft2",
-        "Gives the inverse of `fft.rfft2`. Source: `torch.fft.irfft2`.",
+        "Returns the inverse of `fft.rfft2`. Source: `torch.fft.irfft2`.",
         MANY,
         "let x = tensor([[1.0, 2.0], [3.0, 4.0]])\nassert(allclose(fft.irfft2(fft.rfft2(x)), x))",
         |rt, args| many(rt, "fft.irfft2", args, &IRFFT, Some(&[-2, -1])),
@@ -132,7 +132,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.fftn",
-        "Gives the Fourier transform along the dimensions `dim`: without it along the last `len(s)` ones, without \
+        "Returns the Fourier transform along the dimensions `dim`: without it along the last `len(s)` ones, without \
          `s` along all. Source: `torch.fft.fftn`.",
         MANY,
         "let x = zeros(2, 3, 4)\nx[0, 0, 0] = 1\nassert(equal(fft.fftn(x), ones(2, 3, 4, dtype=c64)))",
@@ -141,7 +141,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.ifftn",
-        "Gives the inverse of `fft.fftn`. Source: `torch.fft.ifftn`.",
+        "Returns the inverse of `fft.fftn`. Source: `torch.fft.ifftn`.",
         MANY,
         "let x = ones(2, 3, dtype=c64)\nassert(allclose(fft.ifftn(fft.fftn(x)), x))",
         |rt, args| many(rt, "fft.ifftn", args, &IFFT, None),
@@ -149,7 +149,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfftn",
-        "Gives the Fourier transform of real numbers along the dimensions `dim`; only the first half of the last \
+        "Returns the Fourier transform of real numbers along the dimensions `dim`; only the first half of the last \
          one named. Source: `torch.fft.rfftn`.",
         MANY,
         "assert(fft.rfftn(zeros(2, 3, 4)).shape == (2, 3, 3))",
@@ -158,7 +158,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.irfftn",
-        "Gives the inverse of `fft.rfftn`; the last extent is even unless `s` says otherwise. \
+        "Returns the inverse of `fft.rfftn`; the last extent is even unless `s` says otherwise. \
          Source: `torch.fft.irfftn`.",
         MANY,
         "let x = arange(15).reshape(3, 5).to(f32)\n\
@@ -168,7 +168,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.fftfreq",
-        "Gives the frequencies that the values of `fft.fft` of length `n` belong to, in cycles per unit, for samples \
+        "Returns the frequencies that the values of `fft.fft` of length `n` belong to, in cycles per unit, for samples \
          `d` apart. Source: `torch.fft.fftfreq`.",
         FREQUENCIES,
         "assert(equal(fft.fftfreq(5, d=0.5), tensor([0.0, 0.4, 0.8, -0.8, -0.4])))",
@@ -177,7 +177,7 @@ pub static OPS: &[Op] = &[
     ),
     op(
         "fft.rfftfreq",
-        "Gives the frequencies that the values of `fft.rfft` of length `n` belong to. \
+        "Returns the frequencies that the values of `fft.rfft` of length `n` belong to. \
          Source: `torch.fft.rfftfreq`.",
         FREQUENCIES,
         "assert(equal(fft.rfftfreq(4), [0.0, 0.25, 0.5]))",

@@ -42,7 +42,8 @@ pub static MAX: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// The maximum in any order: nan is greater than every number, and 0 is greater than -0. What scatters combine by.
+/// The maximum in any order: nan is greater than every number, and 0 is greater than -0. Scatters combine
+/// with it.
 pub static AMAX: ReduceFn = ReduceFn {
     name: "amax",
     cuda: CudaText {

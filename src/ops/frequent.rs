@@ -30,7 +30,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "mode",
-        doc: "Gives the most frequent element along a dimension (the smallest one if there are several) and the \
+        doc: "Returns the most frequent element along a dimension (the smallest one if there are several) and the \
               position of its last occurrence: a record of `values` and `indices`. Source: `torch.mode`.",
         search: &["most common", "frequent", "majority", "vote"],
         params: &[

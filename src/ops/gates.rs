@@ -19,7 +19,7 @@ const LAMBD: Param = Param::or("lambd", Kind::Float, Default::Float(0.5));
 pub static OPS: &[Op] = &[
     Op {
         name: "softmin",
-        doc: "Gives `softmax(-x, dim)`. Source: `torch.nn.functional.softmin`.",
+        doc: "Returns `softmax(-x, dim)`. Source: `torch.nn.functional.softmin`.",
         search: &["probabilities", "classes"],
         params: &[X, Param::new("dim", Kind::Int), Param::or("dtype", Kind::Dtype, Default::None)],
         form: Form::BOTH,
@@ -34,7 +34,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "threshold",
-        doc: "Gives `x` where it is above `threshold`, else `value`; nan stays nan. Source: \
+        doc: "Returns `x` where it is above `threshold`, else `value`; nan stays nan. Source: \
               `torch.nn.functional.threshold`.",
         search: &["cut", "step", "activation"],
         params: &[X, Param::new("threshold", Kind::Number), Param::new("value", Kind::Number)],
@@ -90,7 +90,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tanhshrink",
-        doc: "Gives `x - tanh(x)`. Source: `torch.nn.functional.tanhshrink`.",
+        doc: "Returns `x - tanh(x)`. Source: `torch.nn.functional.tanhshrink`.",
         search: &["activation"],
         params: UNARY,
         form: Form::BOTH,
@@ -110,7 +110,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "celu",
-        doc: "Gives `x` where it is positive, else `alpha * (exp(x / alpha) - 1)`. Source: \
+        doc: "Returns `x` where it is positive, else `alpha * (exp(x / alpha) - 1)`. Source: \
               `torch.nn.functional.celu`.",
         search: &["exponential linear unit", "activation"],
         params: &[X, Param::or("alpha", Kind::Float, Default::Float(1.0))],
@@ -137,7 +137,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "prelu",
-        doc: "Gives `x` where it is positive, else `weight * x`; `weight` has one element, or one per channel, \
+        doc: "Returns `x` where it is positive, else `weight * x`; `weight` has one element, or one per channel, \
               dimension 1. Source: `torch.nn.functional.prelu`.",
         search: &["rectifier", "parametric", "learned slope", "activation"],
         params: &[X, Param::new("weight", Kind::Tensor)],
@@ -149,7 +149,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "rrelu",
-        doc: "Gives `x` where it is positive, else `x` times a slope: with `training`, one drawn from `lower` .. \
+        doc: "Returns `x` where it is positive, else `x` times a slope: with `training`, one drawn from `lower` .. \
               `upper` for each element, else their mean. Source: `torch.nn.functional.rrelu`.",
         search: &["rectifier", "random", "activation"],
         params: &[

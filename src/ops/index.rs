@@ -279,7 +279,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "masked_select",
-        doc: "Gives the elements where `mask` is true, as a vector; both broadcast. Waits for the mask. \
+        doc: "Returns the elements where `mask` is true, as a vector; both broadcast. Waits for the mask. \
               Source: `torch.masked_select`.",
         search: &["filter", "where", "boolean index"],
         params: &[X, Param::new("mask", Kind::Tensor)],
@@ -292,7 +292,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "nonzero",
         aliases: &["argwhere"],
-        doc: "Gives the positions of the elements that are not 0, one row each, in row-major order; with \
+        doc: "Returns the positions of the elements that are not 0, one row each, in row-major order; with \
               `as_tuple` one vector per dimension. Waits for the tensor. Source: `torch.nonzero`.",
         search: &["where", "indices", "true", "find"],
         params: &[X, Param::named("as_tuple", Kind::Bool, Default::Bool(false))],

@@ -13,7 +13,7 @@ const OPTIONAL_DIM: &[Param] = &[X, Param::or("dim", Kind::Int, Default::None)];
 pub static OPS: &[Op] = &[
     Op {
         name: "size",
-        doc: "Gives the shape as a tuple, or the extent of one dimension. Source: `torch.Tensor.size`.",
+        doc: "Returns the shape as a tuple, or the extent of one dimension. Source: `torch.Tensor.size`.",
         search: &["shape", "length", "extent", "dimensions"],
         params: OPTIONAL_DIM,
         form: Form::METHOD,
@@ -28,7 +28,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "stride",
-        doc: "Gives the steps between neighbours along each dimension, in elements, or along one. \
+        doc: "Returns the steps between neighbours along each dimension, in elements, or along one. \
               Source: `torch.Tensor.stride`.",
         search: &["strides", "memory", "layout"],
         params: OPTIONAL_DIM,
@@ -43,7 +43,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dim",
-        doc: "Gives the number of dimensions. Source: `torch.Tensor.dim`.",
+        doc: "Returns the number of dimensions. Source: `torch.Tensor.dim`.",
         search: &["ndim", "rank", "dimensions"],
         params: &[X],
         form: Form::METHOD,
@@ -54,7 +54,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "numel",
-        doc: "Gives the number of elements. Source: `torch.numel`.",
+        doc: "Returns the number of elements. Source: `torch.numel`.",
         search: &["count", "size", "length", "elements"],
         params: &[X],
         form: Form::BOTH,
@@ -66,7 +66,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "element_size",
-        doc: "Gives the bytes of one element. Source: `torch.Tensor.element_size`.",
+        doc: "Returns the bytes of one element. Source: `torch.Tensor.element_size`.",
         search: &["bytes", "itemsize", "dtype"],
         params: &[X],
         form: Form::METHOD,
@@ -77,7 +77,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "storage_offset",
-        doc: "Gives the position of the first element in the storage, in elements. \
+        doc: "Returns the position of the first element in the storage, in elements. \
               Source: `torch.Tensor.storage_offset`.",
         search: &["view", "memory", "offset"],
         params: &[X],
@@ -89,7 +89,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_contiguous",
-        doc: "Says whether the elements are row-major without gaps. Source: `torch.Tensor.is_contiguous`.",
+        doc: "Returns whether the elements are row-major without gaps. Source: `torch.Tensor.is_contiguous`.",
         search: &["memory", "layout", "strides"],
         params: &[X],
         form: Form::METHOD,
@@ -100,7 +100,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "data_ptr",
-        doc: "Gives the address of the first element on its device; 0 for a tensor without elements. Work that \
+        doc: "Returns the address of the first element on its device; 0 for a tensor without elements. Work that \
               still computes the tensor is submitted first. Source: `torch.Tensor.data_ptr`.",
         search: &["address", "pointer", "memory"],
         params: &[X],
@@ -120,7 +120,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_floating_point",
-        doc: "Says whether the dtype is a float. Source: `torch.is_floating_point`.",
+        doc: "Returns whether the dtype is a float. Source: `torch.is_floating_point`.",
         search: &["dtype", "float", "type"],
         params: &[X],
         form: Form::BOTH,
@@ -131,7 +131,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_complex",
-        doc: "Says whether the dtype is complex. Source: `torch.is_complex`.",
+        doc: "Returns whether the dtype is complex. Source: `torch.is_complex`.",
         search: &["dtype", "c64", "c128", "type"],
         params: &[X],
         form: Form::BOTH,
@@ -142,7 +142,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "get_device",
-        doc: "Gives the index of the CUDA device, or -1 for a host tensor. Source: `torch.Tensor.get_device`.",
+        doc: "Returns the index of the CUDA device, or -1 for a host tensor. Source: `torch.Tensor.get_device`.",
         search: &["device", "index", "where"],
         params: &[X],
         form: Form::METHOD,
@@ -156,7 +156,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "is_pinned",
-        doc: "Says whether the tensor is in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
+        doc: "Returns whether the tensor is in page-locked host memory. Source: `torch.Tensor.is_pinned`.",
         search: &["pinned", "page-locked", "host"],
         params: &[X],
         form: Form::METHOD,

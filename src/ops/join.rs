@@ -123,7 +123,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unbind",
-        doc: "Gives the slices along a dimension, which is dropped, as a tuple of views. Source: `torch.unbind`.",
+        doc: "Returns the slices along a dimension, which is dropped, as a tuple of views. Source: `torch.unbind`.",
         search: &["slices", "rows", "unstack", "iterate"],
         params: &[X, FIRST_DIM],
         form: Form::BOTH,
@@ -262,7 +262,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diff",
-        doc: "Gives the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
+        doc: "Returns the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
               `x`, and `append` after it. Source: `torch.diff`.",
         search: &["difference", "derivative", "delta", "neighbours"],
         params: &[

@@ -1,12 +1,12 @@
 //! Result shapes inferred from operand shapes before anything runs, for `runnel check`.
 //!
-//! Knows no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. An
-//! operation without a rule, or an operand with unknown properties, gives [`Known::Unknown`]. A [`Clash`] is
-//! reported only if every run would fail with the operation's own error.
+//! Uses no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. An operation
+//! without a rule, or an operand with unknown properties, gives [`Known::Unknown`]. A [`Clash`] is reported
+//! only if every run would fail with the operation's own error.
 
 use super::Op;
 
-/// What is known of a value.
+/// The known facts about a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
     /// Nothing.
@@ -25,7 +25,7 @@ pub enum Known {
     Tensor(Facts),
 }
 
-/// What is known of a tensor.
+/// The known facts about a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// Its extents, where known; `None` if even the rank is unknown.
@@ -51,10 +51,10 @@ pub type Outcome = Result<Known, Box<Clash>>;
 type Dims = Vec<Option<usize>>;
 type Rule = fn(&str, &Op, &[Known]) -> Outcome;
 
-/// How to infer an operation's result. Elementwise operations need no rule: their operands broadcast.
+/// The rule that infers an operation's result. Elementwise operations need no rule: their operands broadcast.
 #[derive(Clone, Copy)]
 pub struct ShapeRule {
-    /// The result, given one fact per parameter; `None`: nothing is known.
+    /// The result, given one fact per parameter; `None`: the result is unknown.
     rule: Option<Rule>,
     /// The operation creates a tensor of a given shape.
     pub makes: bool,
@@ -363,7 +363,7 @@ fn matmul(name: &str, _: &Op, args: &[Known]) -> Outcome {
     {
         return clash(
             format!(
-                "`{name}` cannot multiply {} and {}: {k} on the left meets {rows} on the right",
+                "`{name}` cannot multiply {} and {}: the inner dimensions differ ({k} on the left, {rows} on the right)",
                 shown(x),
                 shown(y)
             ),

@@ -120,7 +120,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cosine_similarity",
-        doc: "Gives the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. \
+        doc: "Returns the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. \
               Lengths below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
         search: &["angle", "similarity", "embedding"],
         params: &[
@@ -137,7 +137,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "pairwise_distance",
-        doc: "Gives the norm of order `p` of `x1 - x2 + eps` along the last dimension. Source: \
+        doc: "Returns the norm of order `p` of `x1 - x2 + eps` along the last dimension. Source: \
               `torch.nn.functional.pairwise_distance`.",
         search: &["distance", "norm", "embedding"],
         params: &[
@@ -160,7 +160,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cdist",
-        doc: "Gives the distances between all rows of `x1`, `(..., n, m)`, and all rows of `x2`, `(..., k, m)`, in \
+        doc: "Returns the distances between all rows of `x1`, `(..., n, m)`, and all rows of `x2`, `(..., k, m)`, in \
               the norm of order `p`: `(..., n, k)`. `compute_mode` has no effect. Source: `torch.cdist`.",
         search: &["distance matrix", "euclidean", "neighbours"],
         params: &[
@@ -194,7 +194,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bilinear",
-        doc: "Gives `x1 @ weight[o] @ x2 + bias[o]` for each `o`, of vectors along the last dimensions. Source: \
+        doc: "Returns `x1 @ weight[o] @ x2 + bias[o]` for each `o`, of vectors along the last dimensions. Source: \
               `torch.nn.functional.bilinear`.",
         search: &["layer", "product", "interaction"],
         params: &[
@@ -223,7 +223,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "scaled_dot_product_attention",
-        doc: "Gives `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
+        doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
               `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
               Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \

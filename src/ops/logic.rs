@@ -12,7 +12,7 @@ use crate::plan::{MapArg, Runtime};
 pub static OPS: &[Op] = &[
     Op {
         name: "logical_and",
-        doc: "Tells elementwise whether both are true (not 0). Gives `bool`. Source: `torch.logical_and`.",
+        doc: "Tests elementwise whether both are true (not 0). Returns `bool`. Source: `torch.logical_and`.",
         search: &["and", "both", "conjunction"],
         params: BINARY,
         form: Form::ALL,
@@ -23,7 +23,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logical_or",
-        doc: "Tells elementwise whether at least one of the two is true (not 0). Gives `bool`. \
+        doc: "Tests elementwise whether at least one of the two is true (not 0). Returns `bool`. \
               Source: `torch.logical_or`.",
         search: &["or", "either", "disjunction"],
         params: BINARY,
@@ -35,7 +35,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logical_xor",
-        doc: "Tells elementwise whether exactly one of the two is true (not 0). Gives `bool`. \
+        doc: "Tests elementwise whether exactly one of the two is true (not 0). Returns `bool`. \
               Source: `torch.logical_xor`.",
         search: &["exclusive or", "either but not both"],
         params: BINARY,
@@ -47,7 +47,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logical_not",
-        doc: "Tells which elements are false (0). Gives `bool`. Source: `torch.logical_not`.",
+        doc: "Tests which elements are false (0). Returns `bool`. Source: `torch.logical_not`.",
         search: &["not", "negation", "invert"],
         params: UNARY,
         form: Form::ALL,

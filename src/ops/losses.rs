@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: "softmax_cross_entropy",
-    doc: "Gives `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
+    doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
           of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; where it \
           is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; with \
           `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
@@ -38,7 +38,7 @@ pub static OPS: &[Op] = &[Op {
     ..Op::BASE
 }];
 
-/// What becomes of the losses of all rows.
+/// The reductions of the losses of all rows.
 const REDUCTIONS: [&str; 3] = ["mean", "sum", "none"];
 
 fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -106,7 +106,7 @@ fn cross_entropy_back(b: &Back<'_>) {
         let x = b.x(0);
         let dim = b.dim(2, x.rank());
         let wide = x.dtype().accumulator();
-        // First, since it is of another shape than what follows.
+        // First, because its shape differs from that of the later steps.
         let g = match b.args().text(4) {
             Some("none") => b.g().unsqueeze(dim),
             Some("mean") => (b.g().to(b.y_of(2).dtype()) / b.y_of(2)).to(b.result(0).dtype),

@@ -75,7 +75,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "dot",
-        doc: "Gives the inner product of two vectors of one length. Source: `torch.dot`.",
+        doc: "Returns the inner product of two vectors of one length. Source: `torch.dot`.",
         search: &["inner product", "scalar product"],
         params: PAIR,
         form: Form::BOTH,
@@ -87,7 +87,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "outer",
         aliases: &["ger"],
-        doc: "Gives all products of an element of one vector with an element of another. Source: `torch.outer`.",
+        doc: "Returns all products of an element of one vector with an element of another. Source: `torch.outer`.",
         search: &["outer product", "ger"],
         params: PAIR,
         form: Form::BOTH,
@@ -101,7 +101,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addmm",
-        doc: "Gives `beta * x + alpha * (mat1 @ mat2)`; `x` broadcasts. With `beta=0`, `x` is not read. \
+        doc: "Returns `beta * x + alpha * (mat1 @ mat2)`; `x` broadcasts. With `beta=0`, `x` is not read. \
               Source: `torch.addmm`.",
         search: &["linear", "bias", "gemm", "affine"],
         params: &[
@@ -119,7 +119,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "linear",
-        doc: "Gives `x @ weight.t() + bias`: a layer whose weight has the shape `[out, in]`. `bias` may be none. \
+        doc: "Returns `x @ weight.t() + bias`: a layer whose weight has the shape `[out, in]`. `bias` may be none. \
               Source: `torch.nn.functional.linear`.",
         search: &["dense", "layer", "affine", "fully connected"],
         params: &[X, Param::new("weight", Kind::Tensor), Param::or("bias", Kind::Tensor, Default::None)],
@@ -131,7 +131,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "baddbmm",
-        doc: "Gives `beta * x + alpha * bmm(batch1, batch2)`; `x` broadcasts. Source: `torch.baddbmm`.",
+        doc: "Returns `beta * x + alpha * bmm(batch1, batch2)`; `x` broadcasts. Source: `torch.baddbmm`.",
         search: &["batched", "attention", "bias"],
         params: &[
             X,
@@ -456,7 +456,7 @@ fn split_shape(x: &Tensor) -> (&[usize], [usize; 2]) {
     }
 }
 
-/// What the gradients of `beta * x + alpha * (a @ b)` need: each factor needs the other one.
+/// The operands that the gradients of `beta * x + alpha * (a @ b)` need: each factor needs the other one.
 pub const ADDED: Keeps = Keeps::operands(0b11110).when(|_, kept, param| match kept {
     3 => param == 0,
     4 => param != 0,

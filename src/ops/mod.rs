@@ -2,8 +2,8 @@
 //!
 //! An [`Op`] holds its name, documentation, runnable example, signature and code. Everything else (lookup,
 //! arity errors, completion, help, reference pages, conformance tests over dtypes and layouts) is derived
-//! from the tables. No enum lists the operations, and no `match` dispatches on their names. Knows no script
-//! values: the virtual machine binds them to [`Args`].
+//! from the tables. No enum lists the operations, and no `match` dispatches on their names. Independent of
+//! script values: the virtual machine binds them to [`Args`].
 //!
 //! To add an operation, write its value into the table of its file.
 
@@ -103,7 +103,7 @@ pub struct Op {
     pub search: &'static [&'static str],
     /// Its parameters; for a method, the receiver comes first.
     pub params: &'static [Param],
-    /// How it may be called.
+    /// The forms in which it may be called.
     pub form: Form,
     /// A script that runs and asserts its results.
     pub example: &'static str,
@@ -113,9 +113,9 @@ pub struct Op {
     pub aliases: &'static [&'static str],
     /// Names in other libraries that Runnel does not accept, for the help on an unknown name.
     pub foreign: Foreign,
-    /// What `check` can infer about its result before anything runs.
+    /// The part of its result that `check` can infer before anything runs.
     pub shape: ShapeRule,
-    /// How gradients propagate through it.
+    /// Its gradient rule.
     pub gradient: Gradient,
 }
 
@@ -124,11 +124,11 @@ pub struct Op {
 pub struct Foreign {
     /// The names.
     pub names: &'static [&'static str],
-    /// What to write: "write `x.to(f32)`".
+    /// The replacement: "write `x.to(f32)`".
     pub help: &'static str,
 }
 
-/// How an operation may be called.
+/// The forms in which an operation may be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
     /// `name(x)`
@@ -194,7 +194,7 @@ impl Op {
         gradient: Gradient::Unstated,
     };
 
-    /// How it is called.
+    /// The signature of its calls.
     pub fn signature(&self) -> Signature {
         Signature { params: self.params }
     }

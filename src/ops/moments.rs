@@ -29,7 +29,7 @@ const SPREAD: &[Param] = &[
 pub static OPS: &[Op] = &[
     Op {
         name: "var",
-        doc: "Gives the variance, over all or along `dim`: the squared distances from the mean, added and divided \
+        doc: "Returns the variance, over all or along `dim`: the squared distances from the mean, added and divided \
               by the count minus `correction` (1 by default: Bessel's correction). `unbiased=false` means \
               `correction=0`, as in `x.var(dim, false)` and `x.var(false)`. Needs floats. Source: `torch.var`.",
         search: &["variance", "spread", "second moment"],
@@ -45,7 +45,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "std",
-        doc: "Gives the standard deviation: the root of `var`. Needs floats. Source: `torch.std`.",
+        doc: "Returns the standard deviation: the root of `var`. Needs floats. Source: `torch.std`.",
         search: &["standard deviation", "spread", "sigma"],
         params: SPREAD,
         form: Form::BOTH,
@@ -57,7 +57,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "var_mean",
-        doc: "Gives the variance and the mean as a tuple, over all or along `dim`. Needs floats. \
+        doc: "Returns the variance and the mean as a tuple, over all or along `dim`. Needs floats. \
               Source: `torch.var_mean`.",
         search: &["variance", "average", "moments"],
         params: SPREAD,
@@ -70,7 +70,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "std_mean",
-        doc: "Gives the standard deviation and the mean as a tuple, over all or along `dim`. Needs floats. \
+        doc: "Returns the standard deviation and the mean as a tuple, over all or along `dim`. Needs floats. \
               Source: `torch.std_mean`.",
         search: &["standard deviation", "average", "moments"],
         params: SPREAD,
@@ -83,7 +83,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "norm",
-        doc: "Gives the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
+        doc: "Returns the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
               magnitudes, `inf` takes the greatest, 0 counts what is not 0. Of matrices, `\"fro\"` is the \
               Frobenius norm and `\"nuc\"` the nuclear one, the sum of the singular values (computed on the host, which waits). \
               Needs floats. \

@@ -86,7 +86,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randperm",
-        doc: "Gives the numbers from 0 to `n - 1` in random order (`i64` unless `dtype` is given). Source: \
+        doc: "Returns the numbers from 0 to `n - 1` in random order (`i64` unless `dtype` is given). Source: \
               `torch.randperm`.",
         search: &["random", "permutation", "shuffle"],
         params: &[Param::new("n", Kind::Int), DTYPE, DEVICE, PIN_MEMORY, GENERATOR],

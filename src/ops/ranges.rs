@@ -39,7 +39,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "linspace",
-        doc: "Gives `steps` numbers from `start` to `end`, both included, evenly spaced (`f32` unless `dtype` is \
+        doc: "Returns `steps` numbers from `start` to `end`, both included, evenly spaced (`f32` unless `dtype` is \
               given). Symmetric: the second half is counted back from `end`. Source: `torch.linspace`.",
         search: &["evenly spaced", "grid", "interval"],
         params: SPACED,
@@ -54,7 +54,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logspace",
-        doc: "Gives `steps` powers of `base`, whose exponents go evenly from `start` to `end`. Source: \
+        doc: "Returns `steps` powers of `base`, whose exponents go evenly from `start` to `end`. Source: \
               `torch.logspace`.",
         search: &["logarithmic", "powers", "grid"],
         params: &[

@@ -97,7 +97,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "max",
-        doc: "Gives the greatest element; with `dim` a record of `values` and `indices` (the first of equal \
+        doc: "Returns the greatest element; with `dim` a record of `values` and `indices` (the first of equal \
               ones); with a second tensor the elementwise maximum. nan is greater than every number. Source: \
               `torch.max`.",
         search: &["maximum", "greatest", "largest", "reduce", "argmax"],
@@ -116,7 +116,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "min",
-        doc: "Gives the least element; with `dim` a record of `values` and `indices` (the first of equal ones); \
+        doc: "Returns the least element; with `dim` a record of `values` and `indices` (the first of equal ones); \
               with a second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
         search: &["minimum", "least", "smallest", "reduce", "argmin"],
         params: CHOICE,
@@ -131,7 +131,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "amax",
-        doc: "Gives the greatest elements along `dim` (one or several dimensions), without positions. \
+        doc: "Returns the greatest elements along `dim` (one or several dimensions), without positions. \
               Source: `torch.amax`.",
         search: &["maximum", "greatest", "reduce", "max"],
         params: PLAIN,
@@ -149,7 +149,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "amin",
-        doc: "Gives the least elements along `dim` (one or several dimensions), without positions. \
+        doc: "Returns the least elements along `dim` (one or several dimensions), without positions. \
               Source: `torch.amin`.",
         search: &["minimum", "least", "reduce", "min"],
         params: PLAIN,
@@ -167,7 +167,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmax",
-        doc: "Gives the position of the greatest element along `dim`, or in the flattened tensor; the first of \
+        doc: "Returns the position of the greatest element along `dim`, or in the flattened tensor; the first of \
               equal ones. Source: `torch.argmax`.",
         search: &["index of maximum", "best", "class", "prediction"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
@@ -182,7 +182,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmin",
-        doc: "Gives the position of the least element along `dim`, or in the flattened tensor; the first of \
+        doc: "Returns the position of the least element along `dim`, or in the flattened tensor; the first of \
               equal ones. Source: `torch.argmin`.",
         search: &["index of minimum", "nearest"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
@@ -195,7 +195,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "any",
-        doc: "Says whether any element is true (not 0), over all or along `dim`. Source: `torch.any`.",
+        doc: "Returns whether any element is true (not 0), over all or along `dim`. Source: `torch.any`.",
         search: &["exists", "or", "some", "reduce"],
         params: PLAIN,
         form: Form::BOTH,
@@ -207,7 +207,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "all",
-        doc: "Says whether all elements are true (not 0), over all or along `dim`. Source: `torch.all`.",
+        doc: "Returns whether all elements are true (not 0), over all or along `dim`. Source: `torch.all`.",
         search: &["every", "and", "reduce"],
         params: PLAIN,
         form: Form::BOTH,
@@ -219,7 +219,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "aminmax",
-        doc: "Gives the least and the greatest elements as a record of `min` and `max`, over all or along `dim`. \
+        doc: "Returns the least and the greatest elements as a record of `min` and `max`, over all or along `dim`. \
               Source: `torch.aminmax`.",
         search: &["range", "extent", "bounds"],
         params: &[
@@ -286,7 +286,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logsumexp",
-        doc: "Gives the logarithm of the sum of exponentials along `dim`, without overflow. \
+        doc: "Returns the logarithm of the sum of exponentials along `dim`, without overflow. \
               Source: `torch.logsumexp`.",
         search: &["softmax", "log sum exp", "normaliser", "partition"],
         params: &[X, Param::new("dim", Kind::Dims), KEEPDIM],
@@ -340,7 +340,7 @@ pub static MIN: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// The minimum in any order: nan is less than every number, and -0 is less than 0. What scatters combine by.
+/// The minimum in any order: nan is less than every number, and -0 is less than 0. Scatters combine with it.
 pub static AMIN: ReduceFn = ReduceFn {
     name: "amin",
     cuda: CudaText {

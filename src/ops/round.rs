@@ -77,7 +77,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "frac",
-        doc: "Gives the fractional part, with the sign of the element: `x - trunc(x)`. Source: \
+        doc: "Returns the fractional part, with the sign of the element: `x - trunc(x)`. Source: \
               `torch.frac`.",
         search: &["fraction", "fractional part"],
         params: UNARY,

@@ -27,7 +27,7 @@ const VALUES_INDICES: &[&str] = &["values", "indices"];
 pub static OPS: &[Op] = &[
     Op {
         name: "cumsum",
-        doc: "Gives running sums along a dimension: element i is the sum of the elements up to i. Integers and bools \
+        doc: "Returns running sums along a dimension: element i is the sum of the elements up to i. Integers and bools \
               give `i64`. Source: `torch.cumsum`.",
         search: &["running total", "prefix sum", "cumulative", "scan", "integral"],
         params: PARAMS,
@@ -42,7 +42,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cumprod",
-        doc: "Gives running products along a dimension. Integers and bools give `i64`. Source: `torch.cumprod`.",
+        doc: "Returns running products along a dimension. Integers and bools give `i64`. Source: `torch.cumprod`.",
         search: &["running product", "cumulative", "scan"],
         params: PARAMS,
         form: Form::ALL,
@@ -54,7 +54,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cummax",
-        doc: "Gives running maxima along a dimension: a record of `values`, and of the `indices` where each last \
+        doc: "Returns running maxima along a dimension: a record of `values`, and of the `indices` where each last \
               occurred. From a nan on all are nan. Source: `torch.cummax`.",
         search: &["running maximum", "cumulative", "scan", "greatest so far"],
         params: EXTREME,
@@ -69,7 +69,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cummin",
-        doc: "Gives running minima along a dimension: a record of `values`, and of the `indices` where each last \
+        doc: "Returns running minima along a dimension: a record of `values`, and of the `indices` where each last \
               occurred. From a nan on all are nan. Source: `torch.cummin`.",
         search: &["running minimum", "cumulative", "scan", "least so far"],
         params: EXTREME,
@@ -83,7 +83,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logcumsumexp",
-        doc: "Gives the logarithms of running sums of exponentials along a dimension, without overflow. Needs \
+        doc: "Returns the logarithms of running sums of exponentials along a dimension, without overflow. Needs \
               floats. Source: `torch.logcumsumexp`.",
         search: &["log sum exp", "cumulative", "stable"],
         params: EXTREME,

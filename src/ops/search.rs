@@ -19,7 +19,7 @@ const RIGHT: Param = Param::named("right", Kind::Bool, Default::Bool(false));
 pub static OPS: &[Op] = &[
     Op {
         name: "searchsorted",
-        doc: "Gives the positions at which values would be inserted so that a sequence stays ascending: how many elements \
+        doc: "Returns the positions at which values would be inserted so that a sequence stays ascending: how many elements \
               are less, or with `right` (`side=\"right\"`) less or equal. A sequence with several dimensions has a row for \
               each row of the values; `sorter` holds the positions that sort a sequence that is not. nan is the greatest. \
               Positions are `i64`, with `out_int32` `i32`. Source: `torch.searchsorted`.",
@@ -41,7 +41,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bucketize",
-        doc: "Gives the number of the bucket of each element: how many of the ascending `boundaries` are less, or \
+        doc: "Returns the number of the bucket of each element: how many of the ascending `boundaries` are less, or \
               with `right` less or equal. Numbers are `i64`, with `out_int32` `i32`. Source: `torch.bucketize`.",
         search: &["digitize", "histogram", "bins", "bisect"],
         params: &[

@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "heaviside",
-        doc: "Gives 0 where `x` is below 0 (or nan), `values` where it is 0, and 1 above. Source: `torch.heaviside`.",
+        doc: "Returns 0 where `x` is below 0 (or nan), `values` where it is 0, and 1 above. Source: `torch.heaviside`.",
         search: &["step function", "threshold", "unit step"],
         params: &[X, Param::new("values", Kind::TensorOrNumber)],
         form: Form::ALL,
@@ -115,7 +115,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "masked_fill",
-        doc: "Gives `x` with `value` where `mask` is true; the mask broadcasts, the dtype stays that of `x`. \
+        doc: "Returns `x` with `value` where `mask` is true; the mask broadcasts, the dtype stays that of `x`. \
               Source: `torch.masked_fill`.",
         search: &["mask", "fill", "where", "attention mask"],
         params: &[X, Param::new("mask", Kind::Tensor), Param::new("value", Kind::TensorOrNumber)],

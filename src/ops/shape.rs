@@ -24,7 +24,7 @@ const OTHER: &[Param] = &[X, Param::new("other", Kind::Tensor)];
 pub static OPS: &[Op] = &[
     Op {
         name: "reshape",
-        doc: "Gives the elements another shape: a view where the strides allow it, else a copy. One extent may be \
+        doc: "Returns the elements in another shape: a view where the strides allow it, else a copy. One extent may be \
               `-1`: it is inferred. Source: `torch.reshape`.",
         search: &["shape", "resize", "view", "dimensions"],
         params: SHAPE,
@@ -41,7 +41,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "reshape_as",
-        doc: "Gives the elements the shape of another tensor. Source: `torch.Tensor.reshape_as`.",
+        doc: "Returns the elements in the shape of another tensor. Source: `torch.Tensor.reshape_as`.",
         search: &["shape", "like"],
         params: OTHER,
         form: Form::METHOD,
@@ -253,7 +253,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unfold",
-        doc: "Gives all windows of `size` elements along a dimension, `step` apart: the dimension counts the windows, \
+        doc: "Returns all windows of `size` elements along a dimension, `step` apart: the dimension counts the windows, \
               and a new last dimension holds the elements of each. A view. Source: `torch.Tensor.unfold`.",
         search: &["sliding window", "patches", "strided", "convolution"],
         params: &[
@@ -307,7 +307,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "contiguous",
-        doc: "Gives the tensor itself when its elements are row-major without gaps, else a copy that is. \
+        doc: "Returns the tensor itself when its elements are row-major without gaps, else a copy that is. \
               Source: `torch.Tensor.contiguous`.",
         search: &["memory", "layout", "copy", "strides"],
         params: &[X],

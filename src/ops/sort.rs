@@ -51,7 +51,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argsort",
-        doc: "Gives the positions that sort a dimension. Stable. Source: `torch.argsort`.",
+        doc: "Returns the positions that sort a dimension. Stable. Source: `torch.argsort`.",
         search: &["order", "rank", "permutation"],
         params: &[X, LAST_DIM, DESCENDING, STABLE],
         form: Form::BOTH,
@@ -62,7 +62,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "topk",
-        doc: "Gives the `k` greatest elements along a dimension, greatest first (or the least, least first, with \
+        doc: "Returns the `k` greatest elements along a dimension, greatest first (or the least, least first, with \
               `largest=false`): a record of `values` and `indices`. Source: `torch.topk`.",
         search: &["best", "largest", "greatest", "beam"],
         params: &[
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "kthvalue",
-        doc: "Gives the `k`-th least element along a dimension, counted from 1: a record of `values` and `indices`. \
+        doc: "Returns the `k`-th least element along a dimension, counted from 1: a record of `values` and `indices`. \
               Source: `torch.kthvalue`.",
         search: &["quantile", "order statistic", "percentile"],
         params: &[X, Param::new("k", Kind::Int), LAST_DIM, KEEPDIM],
@@ -93,7 +93,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "median",
-        doc: "Gives the middle element (of an even count the lower one); with `dim` a record of `values` and \
+        doc: "Returns the middle element (of an even count the lower one); with `dim` a record of `values` and \
               `indices`. nan if any is. Source: `torch.median`.",
         search: &["middle", "quantile", "robust"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],

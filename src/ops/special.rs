@@ -16,7 +16,7 @@ use std::f64::consts::{LN_2, PI};
 pub static OPS: &[Op] = &[
     Op {
         name: "positive",
-        doc: "Gives `x` itself; bools are an error. Source: `torch.positive`.",
+        doc: "Returns `x` itself; bools are an error. Source: `torch.positive`.",
         search: &["plus", "identity"],
         params: UNARY,
         form: Form::BOTH,
@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sgn",
-        doc: "Gives the sign: -1, 0 or 1. For a complex number, gives `x / abs(x)`, and 0 for 0. Source: \
+        doc: "Returns the sign: -1, 0 or 1. For a complex number, gives `x / abs(x)`, and 0 for 0. Source: \
               `torch.sgn`.",
         search: &["sign", "direction", "phase"],
         params: UNARY,
@@ -57,7 +57,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sinc",
-        doc: "Gives `sin(pi * x) / (pi * x)`, and 1 at 0. Source: `torch.sinc`.",
+        doc: "Returns `sin(pi * x) / (pi * x)`, and 1 at 0. Source: `torch.sinc`.",
         search: &["cardinal sine", "filter"],
         params: UNARY,
         form: Form::ALL,
@@ -74,7 +74,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "digamma",
-        doc: "Gives the derivative of `lgamma`. Source: `torch.digamma`.",
+        doc: "Returns the derivative of `lgamma`. Source: `torch.digamma`.",
         search: &["psi", "gamma function", "logarithmic derivative"],
         params: UNARY,
         form: Form::ALL,
@@ -91,7 +91,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "erfinv",
-        doc: "Gives the number whose `erf` is `x`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
+        doc: "Returns the number whose `erf` is `x`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
         search: &["inverse error function", "normal quantile", "probit"],
         params: UNARY,
         form: Form::ALL,
@@ -102,7 +102,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logaddexp2",
-        doc: "Gives `log2(2 ** x + 2 ** other)` without overflow. Source: `torch.logaddexp2`.",
+        doc: "Returns `log2(2 ** x + 2 ** other)` without overflow. Source: `torch.logaddexp2`.",
         search: &["log sum exp", "stable", "base two"],
         params: BINARY,
         form: Form::BOTH,
@@ -144,7 +144,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "ldexp",
-        doc: "Gives `x * 2 ** other`. Source: `torch.ldexp`.",
+        doc: "Returns `x * 2 ** other`. Source: `torch.ldexp`.",
         search: &["exponent", "scale", "power of two", "mantissa"],
         params: BINARY,
         form: Form::ALL,

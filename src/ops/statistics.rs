@@ -39,7 +39,7 @@ const AREA: &[Param] = &[
 pub static OPS: &[Op] = &[
     Op {
         name: "quantile",
-        doc: "Gives the value below which the fraction `q` of the elements lies, over all or along `dim`; several \
+        doc: "Returns the value below which the fraction `q` of the elements lies, over all or along `dim`; several \
               fractions, a vector, make a first dimension of their own. `interpolation` says what lies between two \
               elements: `linear`, `lower`, `higher`, `midpoint` or `nearest`. nan if any is; needs f32 or f64. \
               Source: `torch.quantile`.",
@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "nanquantile",
-        doc: "Gives quantiles of the elements that are numbers, as `quantile` does; nan where there is none. \
+        doc: "Returns quantiles of the elements that are numbers, as `quantile` does; nan where there is none. \
               Source: `torch.nanquantile`.",
         search: &["percentile", "missing", "ignore nan"],
         params: QUANTILE,
@@ -67,7 +67,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "nanmean",
-        doc: "Gives the mean of the elements that are numbers, over all or along `dim`; nan where there is none. \
+        doc: "Returns the mean of the elements that are numbers, over all or along `dim`; nan where there is none. \
               Needs floats. Source: `torch.nanmean`.",
         search: &["average", "missing", "ignore nan"],
         params: &[X, Param::or("dim", Kind::Dims, Default::None), KEEPDIM, DTYPE],
@@ -79,7 +79,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "nanmedian",
-        doc: "Gives the middle of the elements that are numbers (of an even count the lower one); with `dim` a \
+        doc: "Returns the middle of the elements that are numbers (of an even count the lower one); with `dim` a \
               record of `values` and `indices`. nan where there is none. Source: `torch.nanmedian`.",
         search: &["middle", "missing", "ignore nan", "robust"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
@@ -95,7 +95,7 @@ pub static OPS: &[Op] = &[
         name: "histc",
         doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last part; without a range, \
               or where both are one number, of that from the least to the greatest element. What is outside is not counted. Needs floats, \
-              and gives their dtype. Source: `torch.histc`.",
+              and returns their dtype. Source: `torch.histc`.",
         search: &["histogram", "count", "distribution", "bins"],
         params: &[
             X,
@@ -111,7 +111,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cov",
-        doc: "Gives the covariances of variables, the rows of a matrix, whose columns are observations; of a vector, \
+        doc: "Returns the covariances of variables, the rows of a matrix, whose columns are observations; of a vector, \
               its variance. `correction` is subtracted from the number of observations; `fweights` says how often each \
               was made, `aweights` how much it counts. Source: `torch.cov`.",
         search: &["covariance", "variance", "correlation"],
@@ -129,7 +129,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "corrcoef",
-        doc: "Gives the correlations of variables, the rows of a matrix, whose columns are observations. \
+        doc: "Returns the correlations of variables, the rows of a matrix, whose columns are observations. \
               Source: `torch.corrcoef`.",
         search: &["correlation", "pearson", "covariance"],
         params: &[X],
@@ -142,7 +142,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "trapezoid",
         aliases: &["trapz"],
-        doc: "Gives the area under points along `dim`, by trapezoids: at the places `x`, or `dx` apart. \
+        doc: "Returns the area under points along `dim`, by trapezoids: at the places `x`, or `dx` apart. \
               Source: `torch.trapezoid`.",
         search: &["integral", "trapz", "area", "quadrature"],
         params: AREA,
@@ -158,7 +158,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cumulative_trapezoid",
-        doc: "Gives the area under points along `dim` up to each of them, the first left out. \
+        doc: "Returns the area under points along `dim` up to each of them, the first left out. \
               Source: `torch.cumulative_trapezoid`.",
         search: &["integral", "area", "running"],
         params: AREA,

@@ -94,13 +94,13 @@ pub fn pages() -> impl Iterator<Item = (&'static str, &'static [Op])> {
     TABLES.iter().copied()
 }
 
-/// Whether a name is that of an operation that multiplies matrices, in one of its forms.
+/// Returns whether a name is that of an operation that multiplies matrices, in one of its forms.
 pub fn is_product(name: &str) -> bool {
     let own = |op: &Op| op.name == name || op.aliases.contains(&name);
     pages().any(|(page, ops)| page == "products" && ops.iter().any(own))
 }
 
-/// Whether a name is that of a Fourier transform, with or without `fft.`.
+/// Returns whether a name is that of a Fourier transform, with or without `fft.`.
 pub fn is_transform(name: &str) -> bool {
     let own = |op: &Op| op.name == name || op.name.strip_prefix("fft.") == Some(name);
     let transforms =

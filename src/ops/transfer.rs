@@ -20,7 +20,7 @@ const ONLY: &[Param] = &[X];
 pub static OPS: &[Op] = &[
     Op {
         name: "to",
-        doc: "Gives the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
+        doc: "Returns the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
               when that has the dtype and device already, unless `copy`. To the host with `non_blocking` the result \
               is pinned and the call does not wait. By position: `x.to(device, dtype, non_blocking, copy)`, or \
               `x.to(dtype, non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
@@ -44,7 +44,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cpu",
-        doc: "Gives the tensor on the host; the tensor itself when it is there already. Waits for its values \
+        doc: "Returns the tensor on the host; the tensor itself when it is there already. Waits for its values \
               unless `non_blocking`. Source: `torch.Tensor.cpu`.",
         search: &["host", "move", "download", "transfer"],
         params: &[X, NON_BLOCKING],
@@ -60,7 +60,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cuda",
-        doc: "Gives the tensor on a CUDA device (the current one unless named); the tensor itself when it \
+        doc: "Returns the tensor on a CUDA device (the current one unless named); the tensor itself when it \
               is there already. Source: `torch.Tensor.cuda`.",
         search: &["gpu", "move", "upload", "transfer"],
         params: &[X, Param::or("device", Kind::Device, Default::None), NON_BLOCKING],
@@ -115,7 +115,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "detach",
-        doc: "Gives a view of the tensor that requires no gradients: operations on it are not recorded for this tensor. \
+        doc: "Returns a view of the tensor that requires no gradients: operations on it are not recorded for this tensor. \
               Source: `torch.Tensor.detach`.",
         search: &["gradient", "autograd"],
         params: ONLY,
@@ -128,7 +128,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "item",
-        doc: "Gives the value of a tensor with one element as a number; of a complex one the record \
+        doc: "Returns the value of a tensor with one element as a number; of a complex one the record \
               `(re = .., im = ..)`. Waits for it. \
               Source: `torch.Tensor.item`.",
         search: &["number", "scalar", "value", "read"],
@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tolist",
-        doc: "Gives the values as numbers in nested lists; of a tensor without dimensions, its number. Waits for \
+        doc: "Returns the values as numbers in nested lists; of a tensor without dimensions, its number. Waits for \
               them. Source: `torch.Tensor.tolist`.",
         search: &["list", "numbers", "values", "read", "numpy"],
         params: ONLY,
@@ -174,7 +174,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "type_as",
-        doc: "Gives the tensor with the dtype and on the device of another. Source: `torch.Tensor.type_as`.",
+        doc: "Returns the tensor with the dtype and on the device of another. Source: `torch.Tensor.type_as`.",
         search: &["convert", "cast", "like"],
         params: &[X, Param::new("other", Kind::Tensor)],
         form: Form::METHOD,

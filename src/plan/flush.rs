@@ -45,7 +45,7 @@ pub(super) struct Ready<'g> {
     /// Its last operation, and where that is in the source.
     name: &'static str,
     span: Span,
-    /// Where its results are computed in the source, for a profile.
+    /// The source positions that compute its results, for a profile.
     places: SmallVec<[Span; 8]>,
     /// The shape before dimensions were merged.
     shape: &'g Dims,

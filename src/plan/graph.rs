@@ -70,7 +70,7 @@ pub(super) struct Recorded {
     pub replayed_on: SmallVec<[Arc<Stream>; 1]>,
 }
 
-/// How a graph uses a storage.
+/// A graph's use of a storage.
 pub(super) struct Use {
     /// Set for storages from outside the capture.
     pub kept: Option<StorageRef>,
@@ -85,7 +85,7 @@ pub(super) struct Draws {
     rooms: Vec<(Tensor, usize)>,
     /// The offset of each draw from the first, in order.
     offsets: Vec<u64>,
-    /// How far a replay advances the generator.
+    /// The offset by which a replay advances the generator.
     advance: u64,
 }
 

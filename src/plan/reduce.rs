@@ -40,7 +40,7 @@ impl<'a> Reduction<'a> {
         Reduction { name, f, dims, compute, dtype, keepdim: false }
     }
 
-    /// Whether the result has extents of 1 in place of the reduced dimensions.
+    /// Sets whether the result has extents of 1 in place of the reduced dimensions.
     pub fn keepdim(self, keepdim: bool) -> Reduction<'a> {
         Reduction { keepdim, ..self }
     }

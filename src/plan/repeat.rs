@@ -28,7 +28,7 @@ pub struct Template {
     dtypes: SmallVec<[Dtype; 8]>,
     map: Map,
     numbers: SmallVec<[u64; 8]>,
-    /// What each load reads.
+    /// The source of each load.
     loads: SmallVec<[(Operand, u16); 8]>,
     results: SmallVec<[Written; 4]>,
 }

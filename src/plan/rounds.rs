@@ -16,7 +16,7 @@ pub(super) struct Rounds {
     newest: Option<(Called, Size)>,
 }
 
-/// Where and when the script called an operation.
+/// The position and the number of a script's call of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Called {
     pub span: Span,

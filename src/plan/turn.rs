@@ -2,9 +2,10 @@
 //!
 //! Note [Turned loads]. The result of [`Runtime::turned`] is a node like any other: a copy of a load. A
 //! consumer of the same shape reads the load, and if nothing else refers to the result, it is never stored.
-//! Turning a turned load that is still pending turns the original. Since a turned load reads elements at other
-//! places than it is asked for, its storage must not be written by the same group (Note [Hazards]). Only
-//! elementwise launches have such loads: a reduction or a function of the position flushes the group first.
+//! Turning a turned load that is still pending turns the original. Since a turned load reads elements at
+//! other positions than those that it provides, its storage must not be written by the same group (Note
+//! [Hazards]). Only elementwise launches have such loads: a reduction or a function of the position flushes
+//! the group first.
 
 use super::Runtime;
 use super::queue::{FusedGroup, Load, push_load};
@@ -19,8 +20,8 @@ const MOST_BOXES: usize = 64;
 /// The largest total number of dimensions of a group's turned loads: each takes space in the kernel's parameter.
 const MOST_DIMS: usize = 64;
 
-/// How a dimension of an operand is read: coordinate `c` is element `first + c`, or `first - c`, modulo the
-/// extent.
+/// The order in which a dimension of an operand is read: coordinate `c` is element `first + c`, or `first -
+/// c`, modulo the extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Turn {
     first: usize,

@@ -20,8 +20,8 @@ pub static RACE: Code = Code {
     example: "let h = randn(64)\nlet s = Stream()\nwith stream(s) { h.sum() }",
 };
 
-/// How a report names a place before the names of stream variables are known: a token that
-/// the virtual machine replaces ([`Error::rewrite`]).
+/// The name of a place in a report before the names of stream variables are known: a token that the virtual
+/// machine replaces ([`Error::rewrite`]).
 pub fn stream_token(place: Where) -> String {
     match place {
         Where::Host => "the host".to_string(),

@@ -3,8 +3,8 @@
 //!
 //! Every launch and copy gets a [`Ticket`]. The last few hundred tickets keep their source position. A
 //! successful wait marks all tickets of its stream as completed. When a device fails, the other tickets are
-//! lost, together with whatever they wrote. This module knows no tensors: ticket owners ask about their
-//! tickets.
+//! lost, together with whatever they wrote. This module does not depend on tensors: ticket owners ask about
+//! their tickets.
 //!
 //! Invariant: ticket numbers of a device increase, and a lost ticket stays lost.
 
@@ -133,7 +133,7 @@ impl InFlight {
         state.last.saturating_sub(after.max(state.all_landed))
     }
 
-    /// Marks as lost what was launched on a stream after launch `after` and not waited for: it was discarded.
+    /// Marks as lost the work launched on a stream after launch `after` and not waited for: it was discarded.
     pub(crate) fn give_up(&self, stream: &Stream, after: u64) -> GivenUp {
         let mut state = self.state.lock();
         let landed = (*state.landed_on(stream.id())).max(state.all_landed);

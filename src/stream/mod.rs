@@ -2,7 +2,7 @@
 //!
 //! Contains a device's queues and their pool, events, the race checker (`races`), the launches in flight and
 //! the faults that they report. These calls order work only in the driver. The caller informs the race
-//! checker, which belongs to a session, not to a device. Knows nothing of memory: an access is a range of
+//! checker, which belongs to a session, not to a device. Independent of memory: an access is a range of
 //! addresses.
 
 pub mod error;

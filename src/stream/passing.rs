@@ -1,7 +1,7 @@
 //! Callbacks for when a stream passes a point: they wake futures and release foreign memory.
 //!
 //! Each stream with callbacks has one thread, which waits for its points in order and ends after the last.
-//! Nothing polls. A panic in one callback does not affect the others. Knows nothing of tensors.
+//! Nothing polls. A panic in one callback does not affect the others. Independent of tensors.
 
 use crate::base::{ErrorKind, Result, guard};
 use crate::driver::EventHandle;

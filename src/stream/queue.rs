@@ -33,8 +33,8 @@ pub struct Stream {
     passing: Passing,
 }
 
-/// What a stream has waited for: for each stream of its device, by number, the last epoch that is complete before its
-/// next work begins.
+/// The waits of a stream: for each stream of its device, by number, the last epoch that is complete before
+/// its next work begins.
 #[derive(Default)]
 struct After {
     epochs: Mutex<Vec<u64>>,

@@ -1,6 +1,6 @@
 //! The syntax tree: the program as written, with source positions.
 //!
-//! It knows no operations, devices or values. The formatter prints it (with the comments that
+//! It contains no operations, devices or values. The formatter prints it (with the comments that
 //! [`crate::syntax::tokens`] keeps separately); the checker and the compiler read it. Invariant: every node's
 //! span covers exactly its own text; spans of children lie inside.
 

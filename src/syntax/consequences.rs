@@ -9,9 +9,9 @@ use crate::base::{Error, Span};
 /// An error, and its effect on others.
 #[derive(Debug)]
 pub struct Finding {
-    /// What is reported.
+    /// The reported error.
     pub error: Error,
-    /// Which errors it causes, and may be caused by.
+    /// The errors that it causes, and may be caused by.
     pub role: Role,
 }
 

@@ -178,7 +178,7 @@ pub static RESERVED_NAME: Code = code(
     "E0118",
     "reserved word used as a name",
     "Keywords, dtypes (`f32`), devices (`cpu`, `cuda`), `inf` and `nan` cannot name a variable, function or \
-     parameter. Choose another name; a `_` at its end keeps it readable: `in_`. After a `.` every word is free.",
+     parameter. Choose another name; a `_` at its end keeps it readable: `in_`. After a `.` any word is allowed.",
     "let in = 3",
 );
 
@@ -360,7 +360,7 @@ pub(super) fn unexpected(span: Span, expected: &str, found: &str) -> Error {
 pub(super) fn ends_early(span: Span, expected: &str) -> Error {
     Error::new(&ENDS_EARLY, format!("the program ends where {expected} should follow"))
         .at(span, "the text ends here")
-        .help(format!("write {expected}, or take the unfinished statement out"))
+        .help(format!("write {expected}, or remove the unfinished statement"))
 }
 
 pub(super) fn other_language(span: Span, message: &str, help: &str) -> Error {
@@ -401,7 +401,7 @@ pub(super) fn param_without_default(span: Span, name: &str) -> Error {
 pub(super) fn two_rest_params(span: Span) -> Error {
     Error::new(&PARAM_ORDER, "a function has at most one `*rest` parameter")
         .at(span, "")
-        .help("the first one takes all that are left: leave this one out")
+        .help("the first one takes all remaining arguments: leave this one out")
 }
 
 pub(super) fn unnamed_param(span: Span) -> Error {

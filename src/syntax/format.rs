@@ -34,7 +34,7 @@ pub fn format(base: u32, text: &str) -> Result<String> {
     Ok(if same { formatted } else { text.to_string() })
 }
 
-/// What must not change: the tokens and their texts. (Line ends have no text.)
+/// The tokens and their texts, which must not change. (Line ends have no text.)
 fn meaning<'t>(text: &'t str, scanned: &Scanned) -> Vec<(T, &'t str)> {
     let of = |t: &Token| match t.kind {
         T::Newline => (t.kind, ""),
@@ -258,7 +258,7 @@ impl Walk<'_> {
         self.open.push(Open { role, brace: kind == T::LBrace, indent });
     }
 
-    /// Whether a space precedes a piece of this kind.
+    /// Returns whether a space precedes a piece of this kind.
     fn space(&self, kind: T, closes_lambda: bool) -> bool {
         let Some(last) = self.last else { return false };
         let named = self.open.last().is_some_and(|o| o.role == Role::Call)

@@ -16,7 +16,7 @@ pub struct Unexpected<'a> {
     pub tokens: &'a [Token],
     /// The unexpected token; at the end, the number of tokens.
     pub index: usize,
-    /// What is accepted there.
+    /// The terminals accepted there.
     pub expected: &'a Expected<'a>,
     /// The first token of the innermost statement.
     pub head: usize,
@@ -26,7 +26,7 @@ pub struct Unexpected<'a> {
 pub struct Advice {
     /// The message, if it is better than "expected ..., found ...".
     pub message: Option<String>,
-    /// What to write.
+    /// The correction.
     pub help: String,
     /// The index of the token in question.
     pub at: usize,
@@ -188,7 +188,7 @@ fn missing_condition(p: &Unexpected<'_>) -> Option<Advice> {
     })?;
     let word = open.checked_sub(1)?;
     matches!(p.tokens[word].kind, T::If | T::While | T::With | T::Match | T::In).then_some(())?;
-    let message = format!("`{}` has no expression to work on", p.text_at(word));
+    let message = format!("`{}` needs an expression", p.text_at(word));
     let help = format!("write it between `{}` and the block", p.text_at(word));
     Some(Advice { message: Some(message), help, at: word, role: Role::Alone })
 }
@@ -496,7 +496,7 @@ fn element(p: &Unexpected<'_>) -> Option<Advice> {
     (number && p.kind(-1).is_some_and(T::can_end)).then_some(())?;
     p.advice(
         0,
-        "elements are taken with brackets",
+        "elements are accessed with brackets",
         format!("write `[{}]`", p.text(0).trim_start_matches('.')),
     )
 }
@@ -571,7 +571,7 @@ fn counting_loop(p: &Unexpected<'_>) -> Option<Advice> {
     let counts = at(0, T::For) && at(1, T::LParen) && at(name, T::Name) && at(name + 1, T::Eq);
     counts.then_some(())?;
     Some(Advice {
-        message: Some("`for` goes over the elements of a value".into()),
+        message: Some("`for` iterates over the elements of a value".into()),
         help: "write `for i in 0..n { ... }`".into(),
         at: p.head,
         role: Role::CountingLoop,

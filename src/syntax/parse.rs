@@ -32,7 +32,7 @@ pub struct Parsed {
     pub errors: Vec<Error>,
     /// True if the only error is an early end: more text may complete it.
     pub incomplete: bool,
-    /// Why the text was not read to its end; the other fields are then meaningless.
+    /// The reason why the text was not read to its end, if any; the other fields are then meaningless.
     pub ended: Option<Ended>,
 }
 
@@ -45,7 +45,8 @@ pub fn parse(base: u32, text: &str) -> Parsed {
     stop::masked(|| parse_within(base, text, usize::MAX))
 }
 
-/// The same for at most `most` tokens, and until the thread's work should end: see [`Parsed::ended`].
+/// As [`parse`], for at most `most` tokens, and only until the thread is asked to stop: see
+/// [`Parsed::ended`].
 pub fn parse_within(base: u32, text: &str, most: usize) -> Parsed {
     let Scanned { tokens, comments, errors, open_end, ended } = scan::scan_within(base, text, most);
     if ended.is_some() {

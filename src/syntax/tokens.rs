@@ -1,8 +1,8 @@
 //! Token kinds, and their names in messages.
 //!
 //! A token holds only its kind and position; its text is read from the source. The same kinds are the
-//! terminals of `grammar/runnel.lalrpop`. This file knows no rules about the order of tokens: `scan`
-//! handles lines, the grammar the rest.
+//! terminals of `grammar/runnel.lalrpop`. This file has no rules about the order of tokens: `scan` handles
+//! lines, the grammar the rest.
 
 use logos::Logos;
 
@@ -95,7 +95,7 @@ pub enum T {
     /// `test` before a string at the start of a statement.
     Test,
 
-    /// The first characters of a number; `scan` decides between the next two.
+    /// The first characters of a number; `scan` turns it into one of the next two.
     #[regex(r"\.?[0-9]")]
     Number,
     Int,

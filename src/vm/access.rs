@@ -1,11 +1,11 @@
-//! Which files a script may use.
+//! Access of scripts to files.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::{Vm, error};
 use crate::base::Result;
 
-/// Which files a script may read, write, import and query.
+/// The files that a script may read, write, import and query.
 ///
 /// Example: with `Folders(["/data"])`, `load("/data/../etc/passwd")` is refused, and so is
 /// `load("/data/link")` if the link leads out of `/data`.

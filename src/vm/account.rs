@@ -152,7 +152,7 @@ fn grow(text: &mut String, more: usize) -> Result<()> {
     moved
 }
 
-/// Makes room for `more` values, as much again as there are at least: see [`widen`].
+/// Reserves room for `more` values, and at least doubles the capacity: see [`widen`].
 #[inline]
 pub(super) fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     if values.capacity() - values.len() >= more {
@@ -162,15 +162,15 @@ pub(super) fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     widen(values, least.max(values.capacity().saturating_mul(2)).max(4))
 }
 
-/// Moves values to a buffer for `capacity` of them. Many move in pieces, and after each the move may end: then they are
-/// where they were.
+/// Moves the values to a buffer of this capacity, long vectors in pieces. If the machine is told to stop
+/// between two pieces, the vector stays unchanged.
 ///
 /// # Errors
 /// The machine has been told to end.
 #[cold]
 #[inline(never)]
 fn widen<T>(values: &mut Vec<T>, capacity: usize) -> Result<()> {
-    /// Bytes that move at once, and between two looks at whether to end.
+    /// Bytes per piece; whether to stop is checked after each.
     const FEW: usize = 8 << 20;
     const PIECE: usize = 1 << 20;
     let count = values.len();

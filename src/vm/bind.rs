@@ -13,7 +13,7 @@ use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 
-/// Which argument each parameter of an operation takes. Arguments are numbered as they are passed.
+/// The argument that each parameter of an operation takes. Arguments are numbered as they are passed.
 pub(super) struct Sources {
     /// One per parameter; [`LEFT_OUT`] for a missing argument and for the rest parameter.
     pub of: SmallVec<[u8; 8]>,
@@ -24,7 +24,7 @@ pub(super) struct Sources {
 /// The source of a parameter that takes its default.
 pub(super) const LEFT_OUT: u8 = u8::MAX;
 
-/// Which argument each parameter takes: `given` positional arguments, then those named `names`. `None` if
+/// Assigns an argument to each parameter: `given` positional arguments, then those named `names`. `None` if
 /// they do not fit; [`places`] reports why.
 pub(super) fn sources<'n>(
     params: &[Param],
@@ -56,13 +56,13 @@ pub(super) fn sources<'n>(
     complete.then_some(Sources { of, rest })
 }
 
-/// What binding needs from a parameter.
+/// The properties of a parameter that binding needs.
 trait Slot {
     fn name(&self) -> &str;
     fn required(&self) -> bool;
     fn rest(&self) -> bool;
     fn named_only(&self) -> bool;
-    /// Whether it is a rest parameter that may be given by name, as one list.
+    /// Returns whether it is a rest parameter that may be given by name, as one list.
     fn listed(&self) -> bool;
 }
 
@@ -233,7 +233,7 @@ pub(super) fn check_all(vm: &mut Vm, native: &Native, args: &mut [Value]) -> Res
     Ok(())
 }
 
-/// Whether `count` positional arguments fill the first parameters, and the others are optional.
+/// Returns whether `count` positional arguments fill the first parameters, and the others are optional.
 pub(super) fn takes_all(params: &[Param], count: usize) -> bool {
     count <= params.len()
         && params
@@ -263,7 +263,7 @@ pub fn int_of(value: &Value) -> Option<i64> {
     value.as_int()
 }
 
-/// What error messages call the values that a parameter accepts.
+/// The description of a parameter's accepted values in error messages.
 pub(super) fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Tensor => "a tensor",

@@ -12,8 +12,8 @@ use crate::syntax::ast::Binary;
 /// Maximum depth of compared containers.
 const DEPTH: u32 = 200;
 
-/// Whether two values are equal; those of different types are not. A tensor is equal to itself, and to a number or
-/// another tensor of one element if `==` is true, which reads it.
+/// Returns whether two values are equal; those of different types are not. A tensor is equal to itself, and
+/// to a number or another tensor of one element if `==` is true, which reads it.
 ///
 /// # Errors
 /// E0327 for a number or tensor compared with a tensor of several elements.
@@ -76,7 +76,7 @@ pub fn equal(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
     })
 }
 
-/// Whether a tensor of one element and a number, or another such tensor, are equal.
+/// Returns whether a tensor of one element and a number, or another such tensor, are equal.
 fn tensors(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
     let shown = |value: &Value| match value {
         Value::Tensor(tensor) => tensor.describe().to_string(),
@@ -104,7 +104,7 @@ fn sequences(vm: &mut Vm, a: &[Value], b: &[Value]) -> Result<bool> {
     })
 }
 
-/// Whether two texts are equal. Long ones are compared in pieces.
+/// Returns whether two texts are equal. Long ones are compared in pieces.
 fn same_text(vm: &Vm, a: &str, b: &str) -> Result<bool> {
     Ok(a.len() == b.len() && text_order(vm, a, b)?.is_eq())
 }

@@ -304,7 +304,7 @@ pub fn pattern_of_match(span: Span) -> Error {
         .help("write `match value { pattern => ... }`")
 }
 
-/// Why a value does not match a pattern.
+/// The reason why a value does not match a pattern.
 #[derive(Debug)]
 pub enum Mismatch {
     /// The number of elements differs; `rest` when the pattern accepts more.
@@ -482,7 +482,7 @@ pub fn exit(status: u8) -> Error {
 /// `input()` without an input source.
 #[cold]
 pub fn input_off() -> Error {
-    Error::new(&INPUT_OFF, "there is no input to read: the program that runs the script gives none")
+    Error::new(&INPUT_OFF, "there is no input to read: the program that runs the script provides none")
         .help("pass values to the script, or give it lines with `Builder::input`")
 }
 

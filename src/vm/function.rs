@@ -39,11 +39,11 @@ pub struct Proto {
     /// The number of positional arguments with which a call needs no binding; `NEVER_PLAIN` if every call
     /// needs it, as with a rest parameter.
     pub plain: u16,
-    /// Where captured variables come from when a closure is made.
+    /// The sources of captured variables when a closure is made.
     pub captures: Vec<Capture>,
     /// The doc comment above `fn`.
     pub doc: Option<Rc<str>>,
-    /// Where it is defined.
+    /// The position of its definition.
     pub span: Span,
     /// The source that its spans refer to.
     pub source: Option<Arc<Source>>,
@@ -57,26 +57,26 @@ pub struct Proto {
 pub const NEVER_PLAIN: u16 = u16::MAX;
 
 impl Proto {
-    /// Whether this code, or a function in it, may multiply matrices.
+    /// Returns whether this code, or a function in it, may multiply matrices.
     pub fn multiplies(&self) -> bool {
         let operator = |op: &Op| matches!(op, Op::Binary { op, .. } if *op == Binary::MatMul as u8);
         let inner = || self.protos.iter().any(|proto| proto.multiplies());
         self.code.iter().any(operator) || self.names(is_product) || inner()
     }
 
-    /// Whether this code, or a function in it, names a Fourier transform.
+    /// Returns whether this code, or a function in it, names a Fourier transform.
     pub fn transforms(&self) -> bool {
         self.names(is_transform) || self.protos.iter().any(|proto| proto.transforms())
     }
 
-    /// Whether this code, or a function in it, names floats of 16 bits.
+    /// Returns whether this code, or a function in it, names floats of 16 bits.
     pub fn names_halves(&self) -> bool {
         let dtype = |value: &Value| matches!(value, Value::Dtype(dtype) if dtype.is_half());
         let inner = || self.protos.iter().any(|proto| proto.names_halves());
         self.consts.iter().any(dtype) || self.names(|name| ["autocast", "half"].contains(&name)) || inner()
     }
 
-    /// Whether this code names a native or method that satisfies the predicate.
+    /// Returns whether this code names a native or method that satisfies the predicate.
     fn names(&self, like: impl Fn(&str) -> bool) -> bool {
         let mut calls = self.shapes.calls.iter().filter_map(|call| call.method.as_deref());
         let mut methods = self.shapes.methods.iter().map(|site| &*site.name);
@@ -109,8 +109,9 @@ pub struct Places {
     /// Registers from this one on are dead after the instruction. It releases its operands among them, so
     /// that intermediate tensors are freed as soon as they have been used.
     pub dead_from: Vec<u16>,
-    /// Instructions of updates; sorted. Those that compute must not replace a tensor with a gradient: `w -= g` as an
-    /// optimiser does. Those that write, `x[i] += v`, must not lose what the dtype of the tensor does not hold.
+    /// Instructions of updates; sorted. Those that compute must not replace a tensor with a gradient: `w -=
+    /// g` as an optimiser does. Those that write, `x[i] += v`, must not lose digits that the dtype of the
+    /// tensor cannot represent.
     pub updates: Vec<u32>,
 }
 
@@ -197,7 +198,7 @@ pub struct Shapes {
 pub struct CallShape {
     /// The method's name, for `x.name(...)`.
     pub method: Option<Rc<str>>,
-    /// How each argument is passed.
+    /// The way in which each argument is passed.
     pub args: Box<[Passed]>,
 }
 
@@ -219,7 +220,7 @@ impl CallShape {
     }
 }
 
-/// How an argument is passed.
+/// The way in which an argument is passed.
 #[derive(Clone, Debug)]
 pub enum Passed {
     /// By position.
@@ -244,7 +245,7 @@ pub struct PatternShape {
 }
 
 impl PatternShape {
-    /// Whether it takes fields by name.
+    /// Returns whether it takes fields by name.
     pub fn takes_names(&self) -> bool {
         !self.names.is_empty()
     }
@@ -274,7 +275,7 @@ impl std::fmt::Display for ParamInfo {
     }
 }
 
-/// Where a closure finds a captured variable when it is made.
+/// The source of a captured variable when a closure is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capture {
     /// In a register of the function that makes it.
@@ -295,7 +296,7 @@ pub struct Closure {
 pub type Dynamic = RefCell<Owned<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>>;
 
 /// The fast path of a native. It takes its arguments from their registers: the first argument or the
-/// receiver, the other arguments, and the place of the result, which is none before. It raises no errors and
+/// receiver, the other arguments, and the place of the result, which holds `none`. It raises no errors and
 /// runs no script code. It returns false if it does not apply, and has then done nothing.
 pub type Quick = fn(&Value, &[&Value], &mut Value) -> bool;
 

@@ -21,7 +21,7 @@ pub(super) fn dtype_of(native: &Native) -> Option<Dtype> {
     }
 }
 
-/// Which operand of an arithmetic operator is an empty list.
+/// The operand of an arithmetic operator that is an empty list.
 pub(super) fn empty_operand(op: Binary, left: &Value, right: &Value) -> Option<usize> {
     let empty = |v: &Value| matches!(v, Value::List(list) if list.is_empty());
     let found = [left, right].into_iter().position(empty)?;

@@ -21,7 +21,8 @@ const fn bytes(count: usize) -> isize {
     (count * std::mem::size_of::<Value>()) as isize
 }
 
-/// The size of a counted value beside its contents: the struct, its counts, and allocator overhead.
+/// The size of a reference-counted value without its contents: the struct, its counts, and allocator
+/// overhead.
 pub(super) const fn head<T>() -> isize {
     (std::mem::size_of::<T>() + 24) as isize
 }
@@ -382,7 +383,7 @@ impl Dict {
         Ok(self.table.borrow().get(key).cloned())
     }
 
-    /// Whether it has a key.
+    /// Returns whether it has a key.
     ///
     /// # Errors
     /// The value cannot be a key.
@@ -400,7 +401,7 @@ impl Dict {
         table.get(key).map(std::ptr::from_ref)
     }
 
-    /// Whether it has an int key; `None` if the fast path cannot tell.
+    /// Returns whether it has an int key; `None` if the fast path cannot tell.
     #[inline(always)]
     pub(super) fn has_int(&self, int: i64) -> Option<bool> {
         // SAFETY: nothing changes the dict during this call.
@@ -540,7 +541,7 @@ impl Range {
         Some(Range { start: Some(nth(first as i128)?), end: Some(nth(end)?), step })
     }
 
-    /// Whether the range contains an int. As a pattern, `..5` has no lower bound.
+    /// Returns whether the range contains an int. As a pattern, `..5` has no lower bound.
     pub fn contains(&self, value: i64) -> bool {
         if let (None, Some(end), 1) = (self.start, self.end, self.step) {
             return value < end;
@@ -673,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_or_text_that_ends_while_it_grows_is_as_it_was() {
+    fn growth_that_is_stopped_leaves_a_list_or_text_unchanged() {
         use super::super::account::charge_text;
         use crate::base::stop::{Stop, under};
         let asked = || Stop { flag: std::sync::Arc::new(true.into()), deadline: None };

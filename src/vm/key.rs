@@ -66,7 +66,7 @@ fn check_parts(value: &Value, depth: usize, values: &mut usize) -> Result<(), Er
     }
 }
 
-/// Whether two values are the same key. A value that cannot be a key equals no key.
+/// Returns whether two values are the same key. A value that cannot be a key equals no key.
 #[inline(always)]
 pub(super) fn same_key(a: &Value, b: &Value) -> bool {
     match (a, b) {

@@ -18,7 +18,7 @@ use crate::plan::{Began, Limits as Things};
 /// Units of work between two checks of the limits. A backward jump or a call is one unit, and so is each
 /// element that a native moves or computes.
 pub(super) const SLICE: u32 = 4096;
-/// Units that a call of a native counts towards the next check, beside its work.
+/// Units that a call of a native counts towards the next check, in addition to its work.
 pub(super) const NATIVE: u32 = 64;
 /// The same for an instruction that the interpreter loop does not handle inline.
 pub(super) const STEP: u32 = 4;
@@ -56,7 +56,7 @@ pub struct Limits {
     pub things: Things,
     /// Time since the call of `eval` or `call`.
     pub time: Option<Duration>,
-    /// Which files scripts may read and write.
+    /// The files that scripts may read and write.
     pub files: FileAccess,
     /// Whether scripts may read the environment.
     pub environment: bool,
@@ -376,7 +376,8 @@ impl Vm {
         self.worked(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Charges for the long texts among the arguments of a call: it reads them, also those that it only puts into an error.
+    /// Charges for the long texts among the arguments of a call, which may read them or put them into an
+    /// error.
     #[inline]
     pub(super) fn charge_texts(&self, args: &[Value]) -> Result<()> {
         const LONG: usize = 4096;

@@ -119,7 +119,7 @@ pub struct Vm {
     pub callbacks: Callbacks,
     /// Callbacks for the end of the running backward pass; `None` if none runs.
     pub pass_ends: Option<Vec<Value>>,
-    /// How tensors print.
+    /// The options for printing tensors.
     pub print_options: PrintOptions,
     /// Colours that the output may contain.
     pub colors: Colors,

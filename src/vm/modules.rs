@@ -81,7 +81,7 @@ impl Modules {
         self.states.clear();
     }
 
-    /// Forgets them all without dropping what they hold.
+    /// Forgets them all without dropping their contents.
     pub(super) fn leave(&mut self) {
         std::mem::forget(std::mem::take(&mut self.states));
     }

@@ -17,7 +17,7 @@ use crate::syntax::ast::Binary;
 /// Reads an attribute of a value.
 pub type Attribute = fn(&mut Vm, &Value) -> Result<Value>;
 
-/// Assigns an attribute of a value: the value, and what is assigned.
+/// Assigns an attribute; takes the object and the new value.
 pub type Setter = fn(&mut Vm, &Value, &Value) -> Result<()>;
 
 /// An attribute of a type, `x.shape`, as tables define it.
@@ -325,7 +325,7 @@ impl Natives {
         self.methods.iter().filter_map(move |(of, methods)| Some((*of, methods.get(name)?)))
     }
 
-    /// Whether values of some type have an attribute of this name.
+    /// Returns whether values of some type have an attribute of this name.
     pub fn has_attribute(&self, name: &str) -> bool {
         self.attributes.values().any(|attributes| attributes.contains_key(name))
             || self.fields.values().any(|fields| fields.contains_key(name))

@@ -44,7 +44,7 @@ pub trait Object: Any {
         Err(error::not_assignable(message, "it is read-only; keep the new value in a name of your own"))
     }
 
-    /// Whether two objects of the same type are equal; by default only an object and itself are.
+    /// Returns whether two objects of the same type are equal; by default only an object and itself are.
     fn equals(&self, _other: &dyn Object) -> Option<bool> {
         None
     }

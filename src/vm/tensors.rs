@@ -63,7 +63,7 @@ impl Vm {
         self.rt.current_cuda()
     }
 
-    /// Whether an operator on these values is a tensor operation.
+    /// Returns whether an operator on these values is a tensor operation.
     pub(super) fn takes_tensor(&self, op: Binary, left: &Value, right: &Value) -> bool {
         let fits = |v: &Value| v.as_scalar().is_some() || matches!(v, Value::List(_) | Value::Tensor(_));
         match (left, right) {
@@ -108,7 +108,7 @@ impl Vm {
         out.and_then(from_out).map_err(|e| label_tensors(written(e, operation.name, symbol(op)), &args))
     }
 
-    /// Whether an element equals `item`; reads the answer.
+    /// Returns whether an element equals `item`; reads the answer.
     pub(super) fn tensor_contains(&mut self, tensor: Value, item: Value) -> Result<bool> {
         if item.as_scalar().is_none() && !matches!(item, Value::Tensor(_)) {
             return Ok(false);
@@ -571,7 +571,7 @@ fn is_order(op: Binary) -> bool {
     matches!(op, Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
 }
 
-/// Whether a list may be a tensor literal, judging by its first elements.
+/// Returns whether a list may be a tensor literal, judging by its first elements.
 fn numeric(items: &[Value]) -> bool {
     match items.first() {
         Some(Value::List(inner)) => {

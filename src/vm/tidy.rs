@@ -135,7 +135,7 @@ impl Vm {
     }
 }
 
-/// Whether only the enclosing function holds a function and those inside it.
+/// Returns whether only the enclosing function holds a function and those inside it.
 fn is_alone(proto: &Rc<Proto>) -> bool {
     Rc::strong_count(proto) == 1 && proto.protos.iter().all(is_alone)
 }

@@ -170,7 +170,8 @@ impl Value {
         matches!(self, Value::None)
     }
 
-    /// Whether it can be called: functions, dtypes (they convert), and records with a field `forward`.
+    /// Returns whether it can be called: functions, dtypes (they convert), and records with a field
+    /// `forward`.
     pub fn is_callable(&self) -> bool {
         matches!(self, Value::Fn(_) | Value::Native(_) | Value::Bound(_) | Value::Dtype(_))
             || matches!(self, Value::Record(r) if r.position("forward").is_some())
@@ -245,7 +246,7 @@ impl Value {
         }
     }
 
-    /// Increments the reference count: a bitwise copy is then a value.
+    /// Increments the reference count: a bitwise copy is then a valid value.
     pub(super) fn retain(&self) {
         use std::mem::forget;
         match self {

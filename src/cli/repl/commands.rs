@@ -11,7 +11,7 @@ pub struct Command {
     pub name: &'static str,
     /// The argument it takes.
     pub takes: Takes,
-    /// What it does.
+    /// The description in `:help`.
     pub help: &'static str,
     run: fn(&mut Repl, &str) -> Result<Next>,
 }
@@ -110,7 +110,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "time",
         takes: Takes::Code("CODE"),
-        help: "runs the code many times, waits for the devices each time, and gives the median",
+        help: "runs the code many times, waits for the devices each time, and shows the median time",
         run: time,
     },
     Command {

@@ -44,7 +44,7 @@ pub enum Typed {
     End,
 }
 
-/// How the current line ended.
+/// The end of the current line.
 struct Way {
     /// Zero for Enter.
     key: AtomicU8,
@@ -213,7 +213,7 @@ impl ConditionalEventHandler for Ends {
     }
 }
 
-/// Whether the editor does not support the terminal, and only reads lines.
+/// Returns whether the editor does not support the terminal, and only reads lines.
 fn is_simple_terminal() -> bool {
     let simple = |term: String| ["dumb", "cons25", "emacs"].contains(&term.to_ascii_lowercase().as_str());
     std::env::var("TERM").is_ok_and(simple)
@@ -236,7 +236,7 @@ impl Assistant {
         Assistant { repl, way, plain: Cell::new(false), last_line, last_key }
     }
 
-    /// Whether a large input arrives faster than it could be typed.
+    /// Returns whether a large input arrives faster than it could be typed.
     fn is_pasted(&self, line: &str) -> bool {
         line.len() > LARGE && is_recent(&self.last_key)
     }
@@ -262,7 +262,7 @@ impl Validator for Assistant {
     }
 }
 
-/// Whether an input needs further lines. Two empty lines always end it.
+/// Returns whether an input needs further lines. Two empty lines always end it.
 pub fn goes_on(input: &str) -> bool {
     !input.trim_start().starts_with(':')
         && !input.ends_with("\n\n")

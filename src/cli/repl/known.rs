@@ -5,7 +5,7 @@ use crate::syntax::ast::{DeviceLit, Expr, ExprKind, StmtKind};
 use crate::vm::{Native, ParamInfo, Run, Value, Vm};
 use std::rc::Rc;
 
-/// What an expression evaluates to.
+/// The statically known value of an expression.
 pub enum Resolved {
     /// An existing value.
     Value(Value),
@@ -27,7 +27,7 @@ pub struct Parameter {
     pub name: String,
     /// Its form in a signature: `keepdim=false`, `*shape`.
     pub shown: String,
-    /// What it accepts; `None` for functions written in Runnel.
+    /// The values that it accepts; `None` for functions written in Runnel.
     pub kind: Option<Kind>,
     /// It takes all further arguments.
     pub rest: bool,
@@ -35,7 +35,7 @@ pub struct Parameter {
     pub named_only: bool,
 }
 
-/// What is known of an expression.
+/// Resolves an expression as far as its source shows.
 pub fn of(vm: &mut Vm, text: &str) -> Option<Resolved> {
     let parsed = crate::syntax::parse(1, text);
     match parsed.block.body.as_slice() {
@@ -155,7 +155,7 @@ impl Resolved {
         }
     }
 
-    /// How it is called.
+    /// The signature of its calls, if it can be called.
     pub fn callable(&self) -> Option<Callable> {
         match self {
             Resolved::Method(native) => Some(Callable::native(native.signature.params.get(1..)?)),

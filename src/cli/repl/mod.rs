@@ -35,7 +35,7 @@ use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::rc::{Rc, Weak};
 
-/// What happens after an input.
+/// The next action after an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// The next prompt.

@@ -1,6 +1,6 @@
 //! The syntactic position of the cursor in an unfinished input.
 //!
-//! Works on any text, valid or not, in one pass from its start; knows no names and no values. Text after the
+//! Works on any text, valid or not, in one pass from its start; uses no names and no values. Text after the
 //! cursor is ignored.
 
 /// The unfinished code at the end of a text.

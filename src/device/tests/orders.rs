@@ -80,7 +80,7 @@ struct Model {
 }
 
 impl Model {
-    /// Whether an access races with an earlier one. The access enters the history unless it races and
+    /// Returns whether an access races with an earlier one. The access enters the history unless it races and
     /// `refuse` is set.
     fn access(&mut self, stream: usize, buffer: usize, access: Access, refuse: bool) -> bool {
         let over = self.streams[stream] | self.host;

@@ -99,7 +99,7 @@ pub(super) fn is_missing() -> bool {
 /// cuBLAS' version.
 pub(super) fn version() -> Result<String> {
     dynamic::version_of(Api::get()?.get_property)
-        .ok_or_else(|| driver_failed("cuBLAS", "cublasGetProperty", "it does not tell its version"))
+        .ok_or_else(|| driver_failed("cuBLAS", "cublasGetProperty", "it does not report its version"))
 }
 
 /// `cudaDataType`

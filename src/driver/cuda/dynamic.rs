@@ -34,7 +34,7 @@ pub(super) struct Toolkit {
     function: &'static CStr,
     /// Newest first.
     files: &'static [File],
-    /// How to install it, for error messages.
+    /// Installation instructions, for error messages.
     install: &'static str,
     /// The consequences if it is missing.
     without: &'static str,

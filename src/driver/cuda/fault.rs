@@ -75,7 +75,8 @@ impl FaultSlot {
         u64::from(tag)
     }
 
-    /// Where the kernels of graphs read the epoch: the last word of the record before the position.
+    /// The address where the kernels of graphs read the epoch: the last word of the record before the
+    /// position.
     pub fn graph_epoch(&self) -> u64 {
         self.record + 3 * size_of::<u32>() as u64
     }

@@ -78,7 +78,7 @@ fn check(result: Outcome, call: &'static str) -> Result<()> {
 /// cuFFT's version.
 pub(super) fn version() -> Result<String> {
     dynamic::version_of(Api::get()?.get_property)
-        .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not tell its version"))
+        .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not report its version"))
 }
 
 /// Loads the library and everything that a first plan loads. Without the library, does nothing.

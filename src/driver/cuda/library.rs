@@ -100,7 +100,7 @@ pub(super) struct Library {
     closed: AtomicBool,
 }
 
-/// What [`KernelStats`] reports.
+/// The counters behind [`KernelStats`].
 #[derive(Default)]
 pub(super) struct Counts {
     pub programs: AtomicU64,
@@ -445,7 +445,7 @@ impl Library {
         background::pause();
     }
 
-    /// Whether [`Library::close`] was called.
+    /// Returns whether [`Library::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }

@@ -3,9 +3,9 @@
 //! `probe` finds the driver and the devices, `dynamic` the libraries above it; `driver` is one device's
 //! [`Driver`](crate::driver::Driver) over its primary context, together with `memory`, `mapping` and
 //! `stream`; `nvrtc` compiles the CUDA C of kernel programs (`kernel::cuda`) behind the cache on disk
-//! (`kernel_cache`), `background` does so beside other work, and `library` keeps the loaded kernels; `queue` and
-//! `scratch` queue one launch on a stream, `graph` many at once; `blas` is cuBLAS, `fft` cuFFT, `nccl` NCCL. Knows
-//! nothing of tensors, operations, races or the allocator.
+//! (`kernel_cache`), `background` does so beside other work, and `library` keeps the loaded kernels; `queue`
+//! and `scratch` queue one launch on a stream, `graph` many at once; `blas` is cuBLAS, `fft` cuFFT, `nccl`
+//! NCCL. Independent of tensors, operations, races or the allocator.
 //!
 //! Invariant: the bindings are called only after `probe` has found the driver, and every result is checked.
 

@@ -115,10 +115,10 @@ fn operation(fold: Fold) -> c_int {
     }
 }
 
-/// How often the thread checks queued work.
+/// The interval at which the thread checks queued work.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long to wait for an abort.
+/// The longest wait for an abort.
 const LONGEST_ABORT: Duration = Duration::from_secs(10);
 
 /// A communicator of NCCL.

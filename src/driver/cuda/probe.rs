@@ -17,7 +17,7 @@ pub struct Probe {
     pub devices: u32,
     /// The CUDA version of the driver, `(13, 0)`.
     pub version: Option<(u32, u32)>,
-    /// Why CUDA cannot be used.
+    /// The reason why CUDA cannot be used, if any.
     pub problem: Option<Error>,
 }
 

@@ -1,4 +1,5 @@
-//! Which kernels ship for kinds of programs, and whether the files in `kernels/ready` are up to date.
+//! The kernels that ship for kinds of programs, and a check whether the files in `kernels/ready` are up to
+//! date.
 //!
 //! `RUNNEL_UPDATE=1` rewrites the files; `.ci/ready` does so with every compiler that is needed.
 

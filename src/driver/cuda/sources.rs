@@ -74,8 +74,8 @@ pub(super) fn nvrtc_is_here() -> bool {
     here
 }
 
-/// Whether this NVRTC generates machine code for a device. Versions before 12.8 may lack Blackwell; every
-/// other device must be supported.
+/// Returns whether this NVRTC generates machine code for a device. Versions before 12.8 may lack Blackwell;
+/// every other device must be supported.
 fn knows(arch: &str) -> bool {
     let known = nvrtc::arch_list().iter().any(|a| a == arch);
     let version = nvrtc::version().unwrap();

@@ -25,7 +25,7 @@ pub fn set_interrupt(interrupt: Option<Interrupt>) {
 /// Most waits are short, and waking a sleeping thread costs tens of microseconds.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Whether something may end this thread's wait.
+/// Returns whether something may end this thread's wait.
 fn may_end() -> bool {
     INTERRUPTIBLE.load(Ordering::Acquire) || stop::is_set()
 }

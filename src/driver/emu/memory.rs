@@ -15,8 +15,8 @@ const UNIT: u64 = 512;
 /// The alignment of the first allocation.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// How many bytes of a range are poisoned when it is allocated or freed. The rest of a freed range is
-/// released to the system and reads as zero, so untouched memory costs nothing.
+/// The number of bytes of a range that are poisoned when it is allocated or freed. The rest of a freed range
+/// is released to the system and reads as zero, so untouched memory costs nothing.
 const POISONED: u64 = 64 << 20;
 
 /// One device's memory.

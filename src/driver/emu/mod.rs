@@ -2,7 +2,7 @@
 //!
 //! They behave as badly as CUDA may, and no worse: commands run later than they are queued, queues overtake
 //! each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a machine share one
-//! set of queues (see `queue`) and can access each other's memory. Knows nothing of caching, races or the
+//! set of queues (see `queue`) and can access each other's memory. Independent of caching, races or the
 //! meaning of a command.
 
 mod cost;
@@ -106,7 +106,7 @@ const STAGED: u64 = 64 << 10;
 const PART: u64 = 32 << 20;
 
 impl Emulator {
-    /// Makes a machine and gives its devices. Threads and memory are created on first use.
+    /// Makes a machine and returns its devices. Threads and memory are created on first use.
     pub fn devices(config: Config) -> Vec<Arc<dyn Driver>> {
         let seeded = config.schedule.is_some();
         let queues = Arc::new(Queues::new(config.schedule, config.interrupt));

@@ -1,6 +1,6 @@
 //! The order in which the queues of an emulated machine run: chooses between ready streams.
 //!
-//! Knows nothing of commands: at each step it chooses the next of several streams.
+//! Independent of commands: at each step it chooses the next of several streams.
 
 use parking_lot::Mutex;
 use std::fmt;

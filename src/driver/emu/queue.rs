@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How far the clock advances with a query that returns false.
+/// The advance of the clock, in nanoseconds, by a query that returns false.
 const QUERY: u64 = 10_000;
 
 /// Number of queued commands of a device from which the host waits. Source: CUDA's own queues hold about a
@@ -41,7 +41,7 @@ const LONG: u64 = 20_000;
 /// a hundred times as long.
 const HEAVY: u64 = 100_000;
 
-/// How often a wait checks for interruption.
+/// The interval at which a wait checks for interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A command of a stream.

@@ -59,7 +59,7 @@ fn words(line: &str, width: usize) -> Vec<(usize, usize, usize)> {
     words
 }
 
-/// Whether a line may break between two characters: a part of the Unicode line breaking algorithm.
+/// Returns whether a line may break between two characters: a part of the Unicode line breaking algorithm.
 fn may_break(before: char, after: char) -> bool {
     let is_wide = |c: char| c.width() == Some(2);
     match before {

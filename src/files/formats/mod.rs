@@ -100,7 +100,7 @@ pub trait Elements {
 
 /// Receives the contents that a reader finds.
 pub trait Sink {
-    /// Whether a named entry is wanted.
+    /// Returns whether a named entry is wanted.
     fn wants(&mut self, name: &str) -> bool;
     /// Receives an array; one without a name is the file's only content. The sink takes all `head.bytes()`
     /// bytes or none.
@@ -174,7 +174,7 @@ pub struct Format {
     pub name: &'static str,
     /// Further extensions.
     pub endings: &'static [&'static str],
-    /// What such files hold, and how they are read and written.
+    /// The contents of such files, and how they are read and written.
     pub doc: &'static str,
     /// Reads a file.
     pub read: fn(&mut dyn Input, &Options, &mut dyn Sink) -> Result<()>,
@@ -253,7 +253,7 @@ impl<F: FnMut(&mut Vec<u8>) -> Result<()>> Pieces<F> {
         Pieces { next, piece: Vec::new(), taken: 0, begun: false }
     }
 
-    /// Whether any elements were requested: a sink takes all or none.
+    /// Returns whether any elements were requested: a sink takes all or none.
     pub(crate) fn begun(&self) -> bool {
         self.begun
     }

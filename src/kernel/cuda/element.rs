@@ -127,7 +127,7 @@ pub(in crate::kernel) fn weight(text: &str) -> [usize; 2] {
     weight
 }
 
-/// How the surrounding kernel loads an element's inputs and stores its results.
+/// The code with which the surrounding kernel loads an element's inputs and stores its results.
 pub(in crate::kernel) struct Surroundings<'a> {
     /// Number of copies of the code in the kernel, since loops over elements are unrolled.
     pub copies: usize,

@@ -142,7 +142,7 @@ pub(crate) fn slots(class: Class) -> usize {
     }
 }
 
-/// Where a register is.
+/// The location of a register.
 #[derive(Clone, Copy)]
 pub(in crate::kernel) struct Location {
     operand: u64,
@@ -308,7 +308,7 @@ impl Coder {
         Some(result)
     }
 
-    /// Where the next instruction will be.
+    /// The position of the next instruction.
     pub fn at(&self) -> usize {
         self.code.len()
     }

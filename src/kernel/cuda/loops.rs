@@ -134,7 +134,7 @@ impl Loop {
         Some(())
     }
 
-    /// How an argument changes from round number `round` to the next.
+    /// The change of an argument from round number `round` to the next.
     fn step(&self, map: &Map, now: u16, next: u16, round: usize) -> Option<Step> {
         let sources = map.sources.len();
         let (a, b) = (usize::from(now), usize::from(next));
@@ -192,7 +192,7 @@ impl Loop {
     }
 }
 
-/// How an argument changes from one round to the next.
+/// The change of an argument from one round to the next.
 #[derive(PartialEq, Debug)]
 enum Step {
     /// Not at all.

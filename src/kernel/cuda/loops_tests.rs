@@ -20,7 +20,7 @@ impl Draw {
     }
 }
 
-/// Where a round's argument comes from.
+/// The source of a round's argument.
 #[derive(Clone, Copy)]
 enum From {
     Local(usize),

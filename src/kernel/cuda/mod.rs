@@ -2,8 +2,8 @@
 //!
 //! A kind answers three questions: what the source depends on besides the program ([`Signature`]), what the
 //! source is ([`CudaSource`]), and how a launch is queued once the source is compiled ([`Queue`]). This
-//! module holds what kinds share. The templates are in `kernels/`. Nothing here knows an operation or calls a
-//! driver.
+//! module holds what kinds share. The templates are in `kernels/`. Nothing here depends on operations or
+//! calls a driver.
 //!
 //! Invariant: the same program and signature always give the same source text.
 

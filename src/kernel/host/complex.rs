@@ -176,7 +176,7 @@ pub fn exp<T: Part>(a: Complex<T>) -> Complex<T> {
     if a.im == T::ZERO { pair(size, a.im) } else { polar(size, a.im) }
 }
 
-/// The natural logarithm; also exact near |a| = 1.
+/// The natural logarithm; also accurate near |a| = 1.
 #[inline(always)]
 pub fn ln<T: Part>(a: Complex<T>) -> Complex<T> {
     let (x, y) = (a.re.magnitude(), a.im.magnitude());
@@ -287,7 +287,7 @@ pub fn softsign<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(a.re / scale, a.im / scale)
 }
 
-/// e^a - 1, exact near 0.
+/// e^a - 1, accurate near 0.
 #[inline(always)]
 pub fn expm1<T: Part>(a: Complex<T>) -> Complex<T> {
     let half = math::sin(T::HALF * a.im);
@@ -316,7 +316,7 @@ pub fn log10<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(b.re / T::LN_10, b.im / T::LN_10)
 }
 
-/// ln(1 + a), exact near 0.
+/// ln(1 + a), accurate near 0.
 #[inline(always)]
 pub fn log1p<T: Part>(a: Complex<T>) -> Complex<T> {
     let far = ln(pair(T::ONE + a.re, a.im));
@@ -439,25 +439,25 @@ pub fn lerp<T: Part>(a: Complex<T>, b: Complex<T>, c: Complex<T>) -> Complex<T> 
     }
 }
 
-/// Whether both parts are finite.
+/// Returns whether both parts are finite.
 #[inline(always)]
 pub fn is_finite<T: Part>(a: Complex<T>) -> bool {
     a.re.finite() && a.im.finite()
 }
 
-/// Whether a part is infinite.
+/// Returns whether a part is infinite.
 #[inline(always)]
 pub fn is_infinite<T: Part>(a: Complex<T>) -> bool {
     a.re.infinite() || a.im.infinite()
 }
 
-/// Whether a part is nan.
+/// Returns whether a part is nan.
 #[inline(always)]
 pub fn is_nan<T: Part>(a: Complex<T>) -> bool {
     define::is_nan(a.re) || define::is_nan(a.im)
 }
 
-/// Whether a equals b, or |a - b| <= absolute + relative * |b|.
+/// Returns whether a equals b, or |a - b| <= absolute + relative * |b|.
 #[inline(always)]
 pub fn is_close<T: Part>(a: Complex<T>, b: Complex<T>, relative: T, absolute: T) -> bool {
     let apart = sub(a, b);

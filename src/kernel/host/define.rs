@@ -35,7 +35,7 @@ use super::complex::{C64, C128};
 use crate::array::Bool;
 use crate::kernel::{Reg, RegMut};
 
-/// Whether a value differs from itself, as only nan does.
+/// Returns whether a value differs from itself, as only nan does.
 #[allow(clippy::eq_op, reason = "only nan differs from itself")]
 #[inline(always)]
 pub fn is_nan<T: PartialEq + Copy>(x: T) -> bool {

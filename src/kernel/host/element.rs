@@ -12,7 +12,7 @@ use half::{bf16, f16};
 pub trait Element: Copy + Send + Sync + 'static {
     /// The register type of its class.
     type Lane: Lane;
-    /// What a map's register holds: integers as in memory, others as their class.
+    /// The element type of a map's register: integers as in memory, others as their class.
     type Held: Lane;
     /// Widens to a register; exact.
     fn widen(self) -> Self::Lane;

@@ -70,7 +70,7 @@ struct Access<'a> {
 #[derive(Clone, Copy)]
 struct Register {
     dtype: Dtype,
-    /// Where the current tile's values are.
+    /// The current tile's values.
     now: *mut u8,
     /// The register's own scratch memory.
     own: *mut u8,

@@ -162,7 +162,7 @@ fn gelu_wide(a: f64) -> f64 {
     0.5 * a * (tail + tail * correction)
 }
 
-/// The inverse hyperbolic cosine. `libm` forgets the sign of large arguments.
+/// The inverse hyperbolic cosine. `libm` loses the sign of large arguments.
 #[inline(always)]
 fn acosh_wide(a: f64) -> f64 {
     if a < 1.0 { f64::NAN } else { libm::acosh(a) }

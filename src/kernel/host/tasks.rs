@@ -45,7 +45,7 @@ pub(in crate::kernel) fn workers() -> usize {
     })
 }
 
-/// A new thread, which waits for what it will run; `None` if the system refuses it.
+/// A new thread, which waits for its work; `None` if the system refuses it.
 fn hand() -> Option<Sender<rayon::ThreadBuilder>> {
     let (give, take) = mpsc::channel::<rayon::ThreadBuilder>();
     let run = move || {
@@ -59,7 +59,7 @@ fn hand() -> Option<Sender<rayon::ThreadBuilder>> {
 /// Number of elements between two checks for an early end.
 pub(in crate::kernel) const ELEMENTS_PER_CHECK: usize = 1 << 14;
 
-/// When this thread's work should end early; passed to the threads that help with it.
+/// The stop condition of this thread's work; passed to the threads that help with it.
 #[derive(Clone, Default)]
 pub(in crate::kernel) struct Until(Option<Stop>);
 
@@ -69,13 +69,13 @@ impl Until {
         Until(stop::current())
     }
 
-    /// Whether the work should end.
+    /// Returns whether the work should end.
     #[inline]
     pub(in crate::kernel) fn ended(&self) -> bool {
         self.0.as_ref().is_some_and(|stop| stop.asked().is_some())
     }
 
-    /// Whether something may end the work.
+    /// Returns whether something may end the work.
     pub(in crate::kernel) fn is_set(&self) -> bool {
         self.0.is_some()
     }
@@ -151,7 +151,7 @@ struct Shared {
     size: usize,
     /// The first number that no thread has taken.
     next: AtomicUsize,
-    /// How many helpers use `task`; `None` once no more may begin.
+    /// The number of helpers that use `task`; `None` once no more may begin.
     users: Mutex<Option<usize>>,
     left: Condvar,
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
@@ -168,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Takes part, unless the work has ended before this began.
+    /// Runs ranges of the work, unless it has already ended.
     fn help(&self) {
         match &mut *self.users.lock() {
             Some(users) => *users += 1,

@@ -24,8 +24,8 @@ fn shape_strategy() -> impl Strategy<Value = Vec<usize>> {
         })
 }
 
-/// Whether a value is a valid scattered sum of these numbers: rounded once, except for numbers that are small relative
-/// to others.
+/// Returns whether a value is a valid scattered sum of these numbers: rounded once, except for numbers that
+/// are small relative to others.
 fn is_scattered_sum(dtype: Dtype, numbers: &[f64], sum: f64) -> bool {
     let all: f64 = numbers.iter().sum();
     if !all.is_finite() {

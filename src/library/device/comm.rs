@@ -26,7 +26,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.broadcast",
         receiver: "",
         signature: Signature { params: &[Param::new("tensor", Kind::Tensor), DEVICES, OUT] },
-        doc: "Copies a tensor to devices, or into the tensors of `out`, and gives a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered automatically on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
+        doc: "Copies a tensor to devices, or into the tensors of `out`, and returns a tuple of the copies in their order. On the tensor's own device the copy is the tensor itself. Exactly one of `devices` and `out` is given.\n\nOrdered automatically on the current streams of all devices involved; the host does not wait.\n\nSource: `torch.cuda.comm.broadcast`.",
         example: "let (a, b) = comm.broadcast(ones(2), [cuda:0, cuda:1])\nassert(b.device == cuda:1 and equal(b.cpu(), a.cpu()))",
         run: |vm, args| {
             let tensor = tensor_of(&args[0], 0)?;
@@ -56,7 +56,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[Param::new("tensors", Kind::Any), Param::new("devices", Kind::Any), BUFFER],
         },
-        doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes that are put together. Gives a tuple with one tuple of copies per device; on the first device they are the tensors themselves. Copies that were put together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
+        doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes that are put together. Returns a tuple with one tuple of copies per device; on the first device they are the tensors themselves. Copies that were put together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
         example: "let copies = comm.broadcast_coalesced([ones(2), zeros(3)], [0, 1])\nassert(copies[1][1].device == cuda:1 and copies[1][1].shape == (3,))",
         run: |vm, args| {
             let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2], 2)?);
@@ -85,7 +85,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.reduce_add_coalesced",
         receiver: "",
         signature: Signature { params: &[Param::new("inputs", Kind::Any), DESTINATION, BUFFER] },
-        doc: "Sums lists of tensors, one list per device, small tensors together: the i-th sum is of the i-th tensor of each list. Gives a tuple of the sums on `destination`.\n\nSource: `torch.cuda.comm.reduce_add_coalesced`.",
+        doc: "Sums lists of tensors, one list per device, small tensors together: the i-th sum is of the i-th tensor of each list. Returns a tuple of the sums on `destination`.\n\nSource: `torch.cuda.comm.reduce_add_coalesced`.",
         example: "let lists = [[ones(2), zeros(3)], [ones(2) on cuda:1, ones(3) on cuda:1]]\nlet sums = comm.reduce_add_coalesced(lists, 0)\nassert(equal(sums[0], [2.0, 2.0]) and equal(sums[1], [1.0, 1.0, 1.0]))",
         run: |vm, args| {
             let lists = vm.collect(&args[0])?;

@@ -168,7 +168,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "races_repaired",
         receiver: "device",
         signature: Signature { params: &[Param::new("self", Kind::Device)] },
-        doc: "How many missing waits `races(\"fix\")` and `races(\"warn\")` have inserted so far.",
+        doc: "The number of missing waits that `races(\"fix\")` and `races(\"warn\")` have inserted so far.",
         example: "let x = randn(100)\nlet s = Stream()\nlet before = cuda.races_repaired()\nwith races(\"fix\") {\n    with stream(s) { x.sum() }\n}\nassert(cuda.races_repaired() == before + 1)",
         run: |vm, _| Ok(super::int(vm.rt.races_repaired())),
     },

@@ -10,7 +10,7 @@ use crate::vm::{NativeDef, Value, Vm};
 const ALONE: Signature = Signature { params: &[SELF] };
 const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
 
-/// The architectures that kernels can be compiled for; without a compiler, those of the devices.
+/// The architectures that NVRTC compiles for, none without NVRTC; for emulated devices, their own.
 fn arch_list(vm: &mut Vm) -> Result<Vec<String>> {
     let machine = vm.rt.machine().clone();
     if machine.device_count() == 0 {
@@ -30,7 +30,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "is_available",
         receiver: "device",
         signature: ALONE,
-        doc: "Tells whether CUDA devices can be used; emulated devices count.\n\nSource: `torch.cuda.is_available`.",
+        doc: "Returns whether CUDA devices can be used; emulated devices count.\n\nSource: `torch.cuda.is_available`.",
         example: "assert(cuda.is_available())",
         run: |vm, _| Ok(Value::Bool(vm.rt.machine().device_count() > 0)),
     },
@@ -38,7 +38,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "device_count",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the number of visible CUDA devices. `CUDA_VISIBLE_DEVICES` is honoured.\n\nSource: `torch.cuda.device_count`.",
+        doc: "Returns the number of visible CUDA devices. `CUDA_VISIBLE_DEVICES` is honoured.\n\nSource: `torch.cuda.device_count`.",
         example: "assert(cuda.device_count() >= 1)",
         run: |vm, _| Ok(int(vm.rt.machine().device_count() as u64)),
     },
@@ -46,7 +46,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "init",
         receiver: "device",
         signature: ALONE,
-        doc: "Opens the current CUDA device. Never needed: everything opens what it uses.\n\nSource: `torch.cuda.init`.",
+        doc: "Opens the current CUDA device. Never needed: every operation opens the devices that it uses.\n\nSource: `torch.cuda.init`.",
         example: "cuda.init()\nassert(cuda.is_initialized())",
         run: |vm, _| {
             let id = vm.rt.current_cuda();
@@ -57,7 +57,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "is_initialized",
         receiver: "device",
         signature: ALONE,
-        doc: "Tells whether any CUDA device has been opened.\n\nSource: `torch.cuda.is_initialized`.",
+        doc: "Returns whether any CUDA device has been opened.\n\nSource: `torch.cuda.is_initialized`.",
         example: "let x = zeros(1) on cuda:0\nassert(cuda.is_initialized())",
         run: |vm, _| Ok(Value::Bool(vm.rt.machine().opened().next().is_some())),
     },
@@ -65,7 +65,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "has_context",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Tells whether a device has been opened. A device is opened when it is first used.",
+        doc: "Returns whether a device has been opened. A device is opened when it is first used.",
         example: "let x = zeros(1) on cuda:0\nassert(cuda:0.has_context())",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;
@@ -76,7 +76,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "current_device",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the index of the CUDA device selected last.\n\nSource: `torch.cuda.current_device`.",
+        doc: "Returns the index of the CUDA device selected last.\n\nSource: `torch.cuda.current_device`.",
         example: "with device(0) { assert(cuda.current_device() == 0) }",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &Value::Device(vm.rt.current_cuda()))?;
@@ -103,7 +103,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[SELF, Param::new("device", Kind::Any), Param::new("peer", Kind::Any)],
         },
-        doc: "Tells whether a device can read a peer's memory directly.\n\nSource: `torch.cuda.can_device_access_peer`.",
+        doc: "Returns whether a device can read a peer's memory directly.\n\nSource: `torch.cuda.can_device_access_peer`.",
         example: "assert(type(cuda.can_device_access_peer(0, 0)) == \"bool\")",
         run: |vm, args| {
             let index = |value: &Value| -> Result<i64> {
@@ -123,7 +123,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_device_name",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the device's name.\n\nSource: `torch.cuda.get_device_name`.",
+        doc: "Returns the device's name.\n\nSource: `torch.cuda.get_device_name`.",
         example: "assert(len(cuda.get_device_name()) > 0)",
         run: |vm, args| Ok(Value::str(cuda_device(vm, &args[0], &args[1])?.properties().name.clone())),
     },
@@ -131,7 +131,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_device_capability",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the compute capability as `(major, minor)`.\n\nSource: `torch.cuda.get_device_capability`.",
+        doc: "Returns the compute capability as `(major, minor)`.\n\nSource: `torch.cuda.get_device_capability`.",
         example: "let (major, minor) = cuda.get_device_capability()\nassert(major >= 5)",
         run: |vm, args| {
             let device = cuda_device(vm, &args[0], &args[1])?;
@@ -143,7 +143,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_device_properties",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a record of what the device is: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid` (the raw bytes in hex, `8-4-4-4-12` digits, as `nvidia-smi -L` shows them after `GPU-`).\n\nSource: `torch.cuda.get_device_properties`.",
+        doc: "Returns a record of the device's properties: `name`, `major`, `minor`, `total_memory` (bytes), `multi_processor_count`, `l2_cache_size` (bytes), `warp_size`, `max_threads_per_multi_processor`, `uuid` (the raw bytes in hex, `8-4-4-4-12` digits, as `nvidia-smi -L` shows them after `GPU-`).\n\nSource: `torch.cuda.get_device_properties`.",
         example: "assert(cuda.get_device_properties(0).warp_size == 32)",
         run: |vm, args| {
             let device = cuda_device(vm, &args[0], &args[1])?;
@@ -165,7 +165,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "kernel_stats",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a record of a device's kernels since it was opened: `programs`, the distinct programs; `compiled`, those that were compiled; `interpreted`, the launches of programs that were not compiled yet, run by kernels that ship with Runnel; `launches`, all of them; `waits`, the launches that waited for the compiler. All are 0 where nothing is compiled: without CUDA, and on emulated devices.",
+        doc: "Returns a record of a device's kernels since it was opened: `programs`, the distinct programs; `compiled`, those that were compiled; `interpreted`, the launches of programs that were not compiled yet, run by kernels that ship with Runnel; `launches`, all of them; `waits`, the launches that waited for the compiler. All are 0 where nothing is compiled: without CUDA, and on emulated devices.",
         example: "assert(cuda.kernel_stats().waits >= 0)",
         run: |vm, args| {
             let stats = match vm.rt.machine().device_count() {
@@ -189,7 +189,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_arch_list",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the architectures that kernels can be compiled for, as `sm_90`: those that NVRTC knows; on emulated devices theirs.\n\nSource: `torch.cuda.get_arch_list`.",
+        doc: "Returns the architectures that kernels can be compiled for, as `sm_90`: those that NVRTC supports (none without NVRTC); on emulated devices, their own.\n\nSource: `torch.cuda.get_arch_list`.",
         example: "assert(len(cuda.get_arch_list()) > 0)",
         run: |vm, _| arch_list(vm).map(|all| Value::list(all.into_iter().map(Value::str).collect())),
     },
@@ -197,7 +197,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_gencode_flags",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the flags with which `nvcc` compiles for the architectures of `get_arch_list`.\n\nSource: `torch.cuda.get_gencode_flags`.",
+        doc: "Returns the flags with which `nvcc` compiles for the architectures of `get_arch_list`.\n\nSource: `torch.cuda.get_gencode_flags`.",
         example: "assert(\"-gencode compute=compute_\" in cuda.get_gencode_flags())",
         run: |vm, _| {
             let flag = |arch: &String| {
@@ -241,7 +241,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_sync_debug_mode",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the mode of `set_sync_debug_mode` as 0 (default), 1 (warn) or 2 (error).\n\nSource: `torch.cuda.get_sync_debug_mode`.",
+        doc: "Returns the mode of `set_sync_debug_mode` as 0 (default), 1 (warn) or 2 (error).\n\nSource: `torch.cuda.get_sync_debug_mode`.",
         example: "assert(cuda.get_sync_debug_mode() == 0)",
         run: |vm, _| {
             let mode = vm.rt.settings.sync_debug;
@@ -252,7 +252,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "current_blas_handle",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the cuBLAS handle of the current device as an int; 0 on emulated devices.\n\nSource: `torch.cuda.current_blas_handle`.",
+        doc: "Returns the cuBLAS handle of the current device as an int; 0 on emulated devices.\n\nSource: `torch.cuda.current_blas_handle`.",
         example: "assert(cuda.current_blas_handle() >= 0)",
         run: |vm, _| {
             let id = vm.rt.current_cuda();
@@ -264,7 +264,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "ipc_collect",
         receiver: "device",
         signature: ALONE,
-        doc: "Does nothing: memory that other processes have given back is returned automatically.\n\nSource: `torch.cuda.ipc_collect`.",
+        doc: "Does nothing: memory that other processes have released is returned automatically.\n\nSource: `torch.cuda.ipc_collect`.",
         example: "cuda.ipc_collect()",
         run: |_, _| Ok(Value::None),
     },

@@ -334,7 +334,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "pool",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Gives the pool of the graph's memory, for other captures. Graphs that share a pool save memory, and must not run at the same time: the race checker enforces this.\n\nSource: `torch.cuda.CUDAGraph.pool`.",
+        doc: "Returns the pool of the graph's memory, for other captures. Graphs that share a pool save memory, and must not run at the same time: the race checker enforces this.\n\nSource: `torch.cuda.CUDAGraph.pool`.",
         example: "let (g, h) = (Graph(), Graph())\nlet a = with graph(g) { ones(4) * 2 }\nlet b = with graph(h, pool=g.pool()) { a + 1 }\ng.replay()\nh.replay()\nassert(b.sum().item() == 12)",
         run: |_, args| Ok(Value::object(GraphPoolObject(graph_of(&args[0], 0)?.pool()?))),
     },
@@ -362,7 +362,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "is_current_stream_capturing",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Tells whether work on the current stream of a device is captured into a graph.\n\nSource: `torch.cuda.is_current_stream_capturing`.",
+        doc: "Returns whether work on the current stream of a device is captured into a graph.\n\nSource: `torch.cuda.is_current_stream_capturing`.",
         example: "assert(not cuda.is_current_stream_capturing())\nwith graph(Graph()) {\n    let y = ones(2)\n    assert(cuda.is_current_stream_capturing())\n}",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;
@@ -382,7 +382,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 POOL,
             ],
         },
-        doc: "Captures one call of a function with arguments like `args`, and gives a function that copies its arguments in, replays, and gives the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay as they were captured. The result is the same tensors at every call, with new values: `clone()` what must outlive the next call. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
+        doc: "Captures one call of a function with arguments like `args`, and returns a function that copies its arguments in, replays, and returns the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay as they were captured. The result is the same tensors at every call, with new values: `clone()` what must outlive the next call. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
         example: "let w = randn(4, 2)\nlet f = cuda.graphed(|x| relu(x @ w), [randn(3, 4)])\nlet x = randn(3, 4)\nassert(equal(f(x), relu(x @ w)))",
         run: |vm, args| graphed(vm, args),
     },

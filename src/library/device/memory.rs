@@ -55,7 +55,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_allocated",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the bytes that live tensors occupy on a device.\n\nSource: `torch.cuda.memory_allocated`.",
+        doc: "Returns the bytes that live tensors occupy on a device.\n\nSource: `torch.cuda.memory_allocated`.",
         example: "let before = cuda.memory_allocated()\nlet x = empty(256)\nassert(cuda.memory_allocated() == before + 1024)",
         run: |vm, args| match vm.rt.machine().device_count() {
             0 => Ok(Value::Int(0)),
@@ -66,7 +66,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "max_memory_allocated",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the most bytes that tensors occupied since the start or the last `reset_peak_memory_stats`.\n\nSource: `torch.cuda.max_memory_allocated`.",
+        doc: "Returns the largest number of bytes that tensors have occupied since the start or the last `reset_peak_memory_stats`.\n\nSource: `torch.cuda.max_memory_allocated`.",
         example: "assert(cuda.max_memory_allocated() >= cuda.memory_allocated())",
         run: |vm, args| stat(vm, args, |s| s.allocated_bytes.all().peak),
     },
@@ -74,7 +74,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_reserved",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the bytes that the caching allocator holds, used or not.\n\nSource: `torch.cuda.memory_reserved`.",
+        doc: "Returns the bytes that the caching allocator holds, used or not.\n\nSource: `torch.cuda.memory_reserved`.",
         example: "let x = empty(256)\nassert(cuda.memory_reserved() >= cuda.memory_allocated())",
         run: |vm, args| stat(vm, args, |s| s.reserved_bytes.all().current),
     },
@@ -82,7 +82,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "max_memory_reserved",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the most bytes that the caching allocator held.\n\nSource: `torch.cuda.max_memory_reserved`.",
+        doc: "Returns the largest number of bytes that the caching allocator has held.\n\nSource: `torch.cuda.max_memory_reserved`.",
         example: "assert(cuda.max_memory_reserved() >= cuda.memory_reserved())",
         run: |vm, args| stat(vm, args, |s| s.reserved_bytes.all().peak),
     },
@@ -164,7 +164,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_stats",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a dict of the caching allocator's figures, with every key that PyTorch documents: `allocation`, `segment`, `active`, `inactive_split` and their `_bytes`, each for `all`, `small_pool`, `large_pool`, each `current`, `peak`, `allocated`, `freed`; and the counters.\n\nSource: `torch.cuda.memory_stats`.",
+        doc: "Returns a dict of the caching allocator's figures, with every key that PyTorch documents: `allocation`, `segment`, `active`, `inactive_split` and their `_bytes`, each for `all`, `small_pool`, `large_pool`, each `current`, `peak`, `allocated`, `freed`; and the counters.\n\nSource: `torch.cuda.memory_stats`.",
         example: "let x = empty(256)\nassert(cuda.memory_stats()[\"allocated_bytes.all.current\"] >= 1024)",
         run: |vm, args| {
             // An unused device has no figures, and is not opened for the query.
@@ -180,7 +180,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[SELF, DEVICE, Param::or("abbreviated", Kind::Bool, Default::Bool(false))],
         },
-        doc: "Gives the figures of `memory_stats` as a readable table.\n\nSource: `torch.cuda.memory_summary`.",
+        doc: "Returns the figures of `memory_stats` as a readable table.\n\nSource: `torch.cuda.memory_summary`.",
         example: "print(cuda.memory_summary(abbreviated=true))",
         run: |vm, args| {
             let abbreviated = matches!(args[2], Value::Bool(true));
@@ -206,7 +206,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_snapshot",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE, Param::or("file", Kind::Str, Default::None)] },
-        doc: "Gives the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `segment_pool_id`, `is_expandable`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
+        doc: "Returns the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `segment_pool_id`, `is_expandable`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
         example: "let x = empty(256)\nassert(len(cuda.memory_snapshot()) >= 1)",
         run: |vm, args| {
             let named = args[1].as_str().is_some_and(|text| text.ends_with(".pickle"));
@@ -236,7 +236,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_per_process_memory_fraction",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("fraction", Kind::Any), DEVICE] },
-        doc: "Limits what the allocator may take to a fraction (0 to 1) of the device's memory; more is an out-of-memory error.\n\nSource: `torch.cuda.set_per_process_memory_fraction`.",
+        doc: "Limits the allocator to a fraction (0 to 1) of the device's memory; a request beyond it is an out-of-memory error.\n\nSource: `torch.cuda.set_per_process_memory_fraction`.",
         example: "cuda.set_per_process_memory_fraction(0.5)\ncuda.set_per_process_memory_fraction(1.0)",
         run: |vm, args| {
             let device = cuda_device(vm, &args[0], &args[2])?;
@@ -250,7 +250,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_per_process_memory_fraction",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives the limit that `set_per_process_memory_fraction` has set; 1 without one.\n\nSource: `torch.cuda.get_per_process_memory_fraction`.",
+        doc: "Returns the limit that `set_per_process_memory_fraction` has set; 1 without one.\n\nSource: `torch.cuda.get_per_process_memory_fraction`.",
         example: "assert(cuda.get_per_process_memory_fraction() == 1.0)",
         run: |vm, args| Ok(Value::Float(cuda_device(vm, &args[0], &args[1])?.fraction())),
     },
@@ -258,7 +258,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "mem_get_info",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives `(free, total)` bytes of a device as the driver sees them.\n\nSource: `torch.cuda.mem_get_info`.",
+        doc: "Returns `(free, total)` bytes of a device as the driver sees them.\n\nSource: `torch.cuda.mem_get_info`.",
         example: "let (free, total) = cuda.mem_get_info()\nassert(free <= total)",
         run: |vm, args| {
             let (free, total) = queried(vm, args)?.mem_get_info()?;
@@ -269,7 +269,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "list_gpu_processes",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Gives a text that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
+        doc: "Returns a text that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
         example: "print(cuda.list_gpu_processes())",
         run: |vm, args| {
             let device = queried(vm, args)?;
@@ -283,7 +283,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "host_memory_stats",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives a dict of the figures of the pinned host memory's cache, with every key that PyTorch documents: `allocations` and `allocated_bytes` (taken from the system), `active_requests` and `active_bytes` (in use), each `current`, `peak`, `allocated`, `freed`; `num_host_alloc`, `num_host_free`; `host_alloc_time` and `host_free_time` in microseconds, each `total`, `max`, `min`, `count`, `avg`. Sizes are rounded up to a power of two.\n\nSource: `torch.cuda.host_memory_stats`.",
+        doc: "Returns a dict of the figures of the pinned host memory's cache, with every key that PyTorch documents: `allocations` and `allocated_bytes` (taken from the system), `active_requests` and `active_bytes` (in use), each `current`, `peak`, `allocated`, `freed`; `num_host_alloc`, `num_host_free`; `host_alloc_time` and `host_free_time` in microseconds, each `total`, `max`, `min`, `count`, `avg`. Sizes are rounded up to a power of two.\n\nSource: `torch.cuda.host_memory_stats`.",
         example: "let x = (zeros(10) on cpu).pin_memory()\nassert(cuda.host_memory_stats()[\"allocations.current\"] >= 1)",
         run: |vm, _| {
             vm.rt.flush()?;
@@ -334,7 +334,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("stream", Kind::Stream, Default::None),
             ],
         },
-        doc: "Takes `size` bytes from the caching allocator and gives their address; `caching_allocator_delete` gives them back.\n\nSource: `torch.cuda.caching_allocator_alloc`.",
+        doc: "Takes `size` bytes from the caching allocator and returns their address; `caching_allocator_delete` frees them.\n\nSource: `torch.cuda.caching_allocator_alloc`.",
         example: "let p = cuda.caching_allocator_alloc(1024)\ncuda.caching_allocator_delete(p)",
         run: |vm, args| {
             let size = args[1].as_int().unwrap_or(-1);

@@ -66,21 +66,21 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "size",
         receiver: "plan_cache",
-        doc: "How many plans there are.",
+        doc: "The number of cached plans.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.clear()\nassert(plans.size == 0)",
         read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().size() as u64)),
     },
     AttributeDef {
         name: "max_size",
         receiver: "plan_cache",
-        doc: "How many plans there may be; it can be assigned to.",
+        doc: "The largest number of cached plans; it can be assigned to.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.max_size = 10\nassert(plans.max_size == 10)",
         read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().capacity() as u64)),
     },
     AttributeDef {
         name: "device",
         receiver: "plan_cache",
-        doc: "The device whose plans these are.",
+        doc: "The device of the plans.",
         example: "assert(cuda.cufft_plan_cache(1).device == cuda:1)",
         read: |_, x| cache_of(x).map(|c| Value::Device(c.0.id())),
     },
@@ -92,9 +92,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "cufft_plan_cache",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the plans of Fourier transforms that a device (the current one unless named) keeps: `size` \
-              tells how many there are, `max_size` how many there may be (4096; assign it, or call \
-              `set_max_size(n)`; 0 keeps none), `clear()` forgets them. The least recently used one is removed \
+        doc: "Returns the cache of Fourier transform plans of a device (the current one unless named): `size` \
+              is the number of plans, `max_size` the largest number (4096; assign it, or call \
+              `set_max_size(n)`; 0 keeps none), `clear()` removes them. The least recently used one is removed \
               first. A plan depends on the lengths, the dtype, real or complex, and the number of signals.\n\n\
               Source: `torch.backends.cuda.cufft_plan_cache`.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.clear()\nfft.fft(zeros(10))\nfft.fft(ones(10))\n\
@@ -119,7 +119,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "clear",
         receiver: "plan_cache",
         signature: Signature { params: &[CACHE] },
-        doc: "Forgets the plans of a device.\n\nSource: `torch.backends.cuda.cufft_plan_cache.clear`.",
+        doc: "Removes the plans of a device.\n\nSource: `torch.backends.cuda.cufft_plan_cache.clear`.",
         example: "cuda.cufft_plan_cache().clear()\nassert(cuda.cufft_plan_cache().size == 0)",
         run: |_, args| {
             cache_of(&args[0])?.0.fft_plans().clear();

@@ -75,7 +75,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "device",
         receiver: "mem_pool",
-        doc: "The device whose memory it is.",
+        doc: "The device of its memory.",
         example: "assert(MemPool().device == cuda:0)",
         read: |_, x| pool_of(x).map(|p| Value::Device(p.0.device().id())),
     },
@@ -111,7 +111,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "snapshot",
         receiver: "mem_pool",
         signature: Signature { params: &[Param::new("self", Kind::Any)] },
-        doc: "Gives the pool's segments as a list of records, as `cuda.memory_snapshot` does.\n\nSource: `torch.cuda.MemPool.snapshot`.",
+        doc: "Returns the pool's segments as a list of records, as `cuda.memory_snapshot` does.\n\nSource: `torch.cuda.MemPool.snapshot`.",
         example: "let p = MemPool()\nassert(len(p.snapshot()) == 0)",
         run: |vm, args| {
             vm.rt.flush()?;

@@ -78,7 +78,7 @@ fn state_value(vm: &mut Vm, generator: &Generator) -> Result<Value> {
 }
 
 fn state_of(vm: &mut Vm, value: &Value, at: usize) -> Result<GeneratorState> {
-    let help = "pass what `get_rng_state` gave";
+    let help = "pass a result of `get_rng_state`";
     let bytes = match value {
         Value::Tensor(t) if t.dtype() == Dtype::U8 && t.device() == DeviceId::Cpu => vm.rt.read(t)?,
         _ => return Err(bad_value(at, "RNG state must be a torch.ByteTensor: `u8` on the host", help)),
@@ -152,7 +152,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "initial_seed",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Gives the seed of the host's generator.\n\nSource: `torch.initial_seed`.",
+        doc: "Returns the seed of the host's generator.\n\nSource: `torch.initial_seed`.",
         example: "manual_seed(3)\nassert(initial_seed() == 3)",
         run: |vm, _| Ok(seed_int(vm.rt.generator(DeviceId::Cpu)?.state().seed)),
     },
@@ -160,7 +160,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "seed",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Seeds the generators of every device, and of the host, with one number from the system, and gives it.\n\nSource: `torch.seed`.",
+        doc: "Seeds the generators of every device, and of the host, with one number from the system, and returns it.\n\nSource: `torch.seed`.",
         example: "let s = seed()\nassert(initial_seed() == s)\nmanual_seed(0)",
         run: |vm, _| {
             let seed = fresh_seed();
@@ -172,7 +172,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_rng_state",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Gives the state of the host's generator, as `cuda.get_rng_state` does for a device.\n\nSource: `torch.get_rng_state`.",
+        doc: "Returns the state of the host's generator, as `cuda.get_rng_state` does for a device.\n\nSource: `torch.get_rng_state`.",
         example: "let s = get_rng_state()\nlet a = rand(2, device=cpu).tolist()\nset_rng_state(s)\nassert(rand(2, device=cpu).tolist() == a)",
         run: |vm, _| {
             let generator = vm.rt.generator(DeviceId::Cpu)?;
@@ -246,7 +246,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "seed",
         receiver: "device",
         signature: ALONE,
-        doc: "Seeds the generator of one device with a number from the system, and gives it.\n\nSource: `torch.cuda.seed`.",
+        doc: "Seeds the generator of one device with a number from the system, and returns it.\n\nSource: `torch.cuda.seed`.",
         example: "let s = cuda.seed()\nassert(cuda.initial_seed() == s)\ncuda.manual_seed(0)",
         run: |vm, args| {
             let seed = fresh_seed();
@@ -259,7 +259,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "seed_all",
         receiver: "device",
         signature: ALONE,
-        doc: "Seeds the generators of all CUDA devices with one number from the system, and gives it.\n\nSource: `torch.cuda.seed_all`.",
+        doc: "Seeds the generators of all CUDA devices with one number from the system, and returns it.\n\nSource: `torch.cuda.seed_all`.",
         example: "let s = cuda.seed_all()\nassert(cuda:0.initial_seed() == s)\ncuda.manual_seed_all(0)",
         run: |vm, _| {
             let seed = fresh_seed();
@@ -271,7 +271,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "initial_seed",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the seed of one device's generator.\n\nSource: `torch.cuda.initial_seed`.",
+        doc: "Returns the seed of one device's generator.\n\nSource: `torch.cuda.initial_seed`.",
         example: "cuda.manual_seed(3)\nassert(cuda.initial_seed() == 3)",
         run: |vm, args| Ok(seed_int(own(vm, &[args[0].clone(), Value::None], 1)?.state().seed)),
     },
@@ -279,7 +279,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_rng_state",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the state of a device's generator: a u8 tensor of 16 elements on the host, 8 bytes of seed and 8 of offset, little-endian.\n\nSource: `torch.cuda.get_rng_state`.",
+        doc: "Returns the state of a device's generator: a u8 tensor of 16 elements on the host, 8 bytes of seed and 8 of offset, little-endian.\n\nSource: `torch.cuda.get_rng_state`.",
         example: "let s = cuda.get_rng_state()\nlet a = rand(2).tolist()\ncuda.set_rng_state(s)\nassert(rand(2).tolist() == a)",
         run: |vm, args| {
             let generator = own(vm, args, 1)?;
@@ -290,7 +290,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_rng_state_all",
         receiver: "device",
         signature: ALONE,
-        doc: "Gives the states of all CUDA devices' generators as a list.\n\nSource: `torch.cuda.get_rng_state_all`.",
+        doc: "Returns the states of all CUDA devices' generators as a list.\n\nSource: `torch.cuda.get_rng_state_all`.",
         example: "assert(len(cuda.get_rng_state_all()) == cuda.device_count())",
         run: |vm, _| {
             let states: Result<Vec<Value>> = all(vm)?.iter().map(|g| state_value(vm, g)).collect();
@@ -325,7 +325,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let generators = all(vm)?;
             if states.len() != generators.len() {
                 let message = format!("{} states for {} devices", states.len(), generators.len());
-                return Err(bad_value(1, message, "pass what `get_rng_state_all` gave"));
+                return Err(bad_value(1, message, "pass a result of `get_rng_state_all`"));
             }
             let states: Result<Vec<GeneratorState>> = states.iter().map(|s| state_of(vm, s, 1)).collect();
             let states: Vec<(Generator, GeneratorState)> = generators.into_iter().zip(states?).collect();
@@ -337,7 +337,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_rng_state_offset",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the offset of a device's generator: each draw advances it by 4.\n\nSource: `torch.cuda.random._get_rng_state_offset`.",
+        doc: "Returns the offset of a device's generator: each draw advances it by 4.\n\nSource: `torch.cuda.random._get_rng_state_offset`.",
         example: "cuda.manual_seed(1)\nrand(10)\nassert(cuda.get_rng_state_offset() == 4)",
         run: |vm, args| Ok(int(own(vm, args, 1)?.state().offset)),
     },
@@ -374,7 +374,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "manual_seed",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR, Param::new("seed", Kind::Int)] },
-        doc: "Seeds the generator and gives it.\n\nSource: `torch.Generator.manual_seed`.",
+        doc: "Seeds the generator and returns it.\n\nSource: `torch.Generator.manual_seed`.",
         example: "let g = Generator().manual_seed(7)\nassert(g.initial_seed() == 7)",
         run: |vm, args| {
             let generator = generator_of(&args[0])?;
@@ -386,7 +386,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "initial_seed",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Gives the generator's seed.\n\nSource: `torch.Generator.initial_seed`.",
+        doc: "Returns the generator's seed.\n\nSource: `torch.Generator.initial_seed`.",
         example: "assert(Generator().manual_seed(7).initial_seed() == 7)",
         run: |_, args| Ok(seed_int(generator_of(&args[0])?.state().seed)),
     },
@@ -394,7 +394,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_state",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Gives the generator's state as a u8 tensor of 16 elements.\n\nSource: `torch.Generator.get_state`.",
+        doc: "Returns the generator's state as a u8 tensor of 16 elements.\n\nSource: `torch.Generator.get_state`.",
         example: "assert(Generator().get_state().shape == (16,))",
         run: |vm, args| {
             let generator = generator_of(&args[0])?;
@@ -418,7 +418,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "seed",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Seeds the generator with a number from the system, and gives it.\n\nSource: `torch.Generator.seed`.",
+        doc: "Seeds the generator with a number from the system, and returns it.\n\nSource: `torch.Generator.seed`.",
         example: "let g = Generator()\nassert(g.seed() == g.initial_seed())",
         run: |vm, args| {
             let (seed, generator) = (fresh_seed(), generator_of(&args[0])?);
@@ -430,7 +430,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_offset",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR] },
-        doc: "Gives the generator's offset: each draw advances it by 4.\n\nSource: `torch.Generator.get_offset`.",
+        doc: "Returns the generator's offset: each draw advances it by 4.\n\nSource: `torch.Generator.get_offset`.",
         example: "let g = Generator()\nrand(10, generator=g)\nassert(g.get_offset() == 4)",
         run: |_, args| Ok(int(generator_of(&args[0])?.state().offset)),
     },
@@ -438,7 +438,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_offset",
         receiver: "generator",
         signature: Signature { params: &[GENERATOR, Param::new("offset", Kind::Int)] },
-        doc: "Moves the generator to an offset, a multiple of 4, and gives it.\n\nSource: `torch.Generator.set_offset`.",
+        doc: "Moves the generator to an offset, a multiple of 4, and returns it.\n\nSource: `torch.Generator.set_offset`.",
         example: "let g = Generator().set_offset(100)\nassert(g.get_offset() == 100)",
         run: |vm, args| {
             let generator = generator_of(&args[0])?;

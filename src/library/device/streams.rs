@@ -111,7 +111,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "device",
         receiver: "stream",
-        doc: "The device whose stream it is. Source: `torch.cuda.Stream`.",
+        doc: "The device of the stream. Source: `torch.cuda.Stream`.",
         example: "assert(Stream(device=cuda:1).device == cuda:1)",
         read: |_, x| stream_of(x, 0).map(|s| Value::Device(s.device())),
     },
@@ -169,7 +169,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "current_stream",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the current stream of a device.\n\nSource: `torch.cuda.current_stream`.",
+        doc: "Returns the current stream of a device.\n\nSource: `torch.cuda.current_stream`.",
         example: "assert(cuda.current_stream() == cuda.default_stream())",
         run: |vm, args| {
             let id = cuda_id(vm, &args[0], &args[1])?;
@@ -180,7 +180,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "default_stream",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Gives the default stream of a device.\n\nSource: `torch.cuda.default_stream`.",
+        doc: "Returns the default stream of a device.\n\nSource: `torch.cuda.default_stream`.",
         example: "assert(cuda.default_stream().cuda_stream == 0)",
         run: |vm, args| Ok(stream_value(cuda_device(vm, &args[0], &args[1])?.default_stream())),
     },
@@ -203,7 +203,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "query",
         receiver: "stream",
         signature: OF_STREAM,
-        doc: "Tells whether everything submitted to the stream has finished. A true answer orders it before what the host does next.\n\nSource: `torch.cuda.Stream.query`.",
+        doc: "Returns whether everything submitted to the stream has finished. A true answer orders it before what the host does next.\n\nSource: `torch.cuda.Stream.query`.",
         example: "let s = Stream()\nassert(s.query())",
         run: |vm, args| {
             let stream = stream_of(&args[0], 0)?;
@@ -247,7 +247,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "record_event",
         receiver: "stream",
         signature: Signature { params: &[STREAM, Param::or("event", Kind::Event, Default::None)] },
-        doc: "Records an event (a new one when left out) after everything submitted to the stream, and gives it.\n\nSource: `torch.cuda.Stream.record_event`.",
+        doc: "Records an event (a new one when left out) after everything submitted to the stream, and returns it.\n\nSource: `torch.cuda.Stream.record_event`.",
         example: "let e = Stream().record_event()\ne.synchronize()\nassert(e.query())",
         run: |vm, args| {
             let stream = stream_of(&args[0], 0)?;
@@ -307,7 +307,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "query",
         receiver: "event",
         signature: OF_EVENT,
-        doc: "Tells whether everything the last record covers has finished; true before the first record.\n\nSource: `torch.cuda.Event.query`.",
+        doc: "Returns whether everything the last record covers has finished; true before the first record.\n\nSource: `torch.cuda.Event.query`.",
         example: "assert(Event().query())",
         run: |vm, args| {
             let event = event_of(&args[0], 0)?;
@@ -329,7 +329,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "elapsed_time",
         receiver: "event",
         signature: Signature { params: &[EVENT, Param::new("end", Kind::Event)] },
-        doc: "Gives the milliseconds from this event to `end`. Both need `enable_timing`, a record, and to have finished.\n\nSource: `torch.cuda.Event.elapsed_time`.",
+        doc: "Returns the milliseconds from this event to `end`. Both need `enable_timing`, a record, and to have finished.\n\nSource: `torch.cuda.Event.elapsed_time`.",
         example: "let a = Event(enable_timing=true)\nlet b = Event(enable_timing=true)\na.record()\ncuda.sleep(1000000)\nb.record()\nb.synchronize()\nassert(a.elapsed_time(b) > 0)",
         run: |_, args| {
             let (start, end) = (event_of(&args[0], 0)?, event_of(&args[1], 1)?);
@@ -340,7 +340,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "ipc_handle",
         receiver: "event",
         signature: OF_EVENT,
-        doc: "Gives the handle under which another process opens the event, as 64 bytes on the host. The event needs `interprocess`; emulated devices cannot share events.\n\nSource: `torch.cuda.Event.ipc_handle`.",
+        doc: "Returns the handle under which another process opens the event, as 64 bytes on the host. The event needs `interprocess`; emulated devices cannot share events.\n\nSource: `torch.cuda.Event.ipc_handle`.",
         example: "try { Event(interprocess=true).ipc_handle() } catch e { assert(e.kind == \"Device\") }",
         run: |vm, args| {
             let event = event_of(&args[0], 0)?;

@@ -98,7 +98,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.formats",
         receiver: "",
         signature: takes(&[]),
-        doc: "The file formats: a dict from each name to what such files hold.",
+        doc: "The file formats: a dict from each name to a description of such files.",
         example: "assert(\"npy\" in files.formats())",
         run: part!("files", formats::all),
     },

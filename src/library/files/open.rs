@@ -13,7 +13,7 @@ use crate::vm::{Value, Vm, charge};
 /// Bytes of a text read between two checks of the limits; a quarter of those written.
 const PIECE: u64 = 1 << 20;
 
-/// Why a file was not read, without its path.
+/// The reason why a file was not read, without its path.
 pub(in crate::library) enum Refusal {
     /// The system's error.
     System(String),
@@ -120,7 +120,7 @@ pub(super) fn list(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         let entry = entry.map_err(|e| refused(&path, &e))?;
         let mut name = entry.file_name().to_string_lossy().into_owned();
         charge(name.len() + 128)?;
-        // Where a link leads is not looked at.
+        // Links are not followed.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             name.push('/');
         }

@@ -39,7 +39,7 @@ impl Job {
 /// Stack size of the other process, in bytes.
 const STACK: usize = 64 << 10;
 
-/// Gives the file at `source` (`/proc/self/fd/3`) the name `beside`, and moves it to `place`.
+/// Names the file at `source` (`/proc/self/fd/3`) `beside`, and moves it to `place`.
 ///
 /// # Errors
 ///

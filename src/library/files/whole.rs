@@ -144,7 +144,7 @@ fn folder(place: &Path) -> &Path {
     }
 }
 
-/// How a file in a folder is replaced.
+/// The way in which a file in a folder is replaced.
 fn way(folder: &Path, old: Option<File>) -> Result<Way> {
     let Some(old) = old else { return Ok(Way::Rename { aside: aside(folder)?, old: None }) };
     match aside(folder) {
@@ -168,8 +168,8 @@ impl Aside {
     }
 }
 
-/// Whether the error means that the folder or an entry in it may not be changed, although the file may be
-/// written.
+/// Returns whether the error means that the folder or an entry in it may not be changed, although the file
+/// may be written.
 fn is_refused(error: &Error) -> bool {
     use ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy | CrossesDevices)
@@ -240,7 +240,7 @@ fn random() -> u64 {
     std::hash::RandomState::new().hash_one(std::process::id())
 }
 
-/// Whether the file has no other name, which a rename would leave behind.
+/// Returns whether the file has no other name, which a rename would leave behind.
 fn has_one_name(old: &File) -> Result<bool> {
     #[cfg(unix)]
     return Ok(std::os::unix::fs::MetadataExt::nlink(&old.metadata()?) <= 1);
@@ -267,7 +267,7 @@ fn keep_rights(old: &File, new: &File) -> bool {
     was.permissions() == is.permissions() || new.set_permissions(was.permissions()).is_ok()
 }
 
-/// Whether a file has access rules beyond its permissions.
+/// Returns whether a file has access rules beyond its permissions.
 #[cfg(target_os = "linux")]
 fn has_access_list(file: &File) -> bool {
     let mut names = vec![0u8; 4096];

@@ -81,7 +81,7 @@ fn layers_of(
     }
 }
 
-/// Where the floating tensors of a value are stored.
+/// The storages of the floating-point tensors of a value.
 fn storages(vm: &mut Vm, value: &Value) -> Result<HashSet<usize>> {
     let mut leaves = Vec::new();
     tree::leaves(vm, value, &mut leaves, 0)?;

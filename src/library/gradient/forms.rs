@@ -144,7 +144,7 @@ pub(super) fn is_continuous(value: &Value) -> bool {
     matches!(value, Value::Tensor(t) if t.dtype().is_float() || t.dtype().is_complex())
 }
 
-/// A value with each floating tensor replaced by one whose record is apart; their records, in order.
+/// A value with each floating-point tensor replaced by one whose record is apart; their records, in order.
 fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bool) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => {
@@ -158,7 +158,8 @@ fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bo
     tree::rebuilt(vm, value, &mut leaf, 0)
 }
 
-/// The gradients in the form of a value: zeros for a tensor without one, `none` for everything except floating tensors.
+/// The gradients in the form of a value: zeros for a tensor without one, `none` for everything except
+/// floating-point tensors.
 fn like(vm: &mut Vm, value: &Value, gradients: &mut dyn Iterator<Item = Option<Tensor>>) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => match gradients.next().flatten() {
@@ -447,7 +448,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
             Value::Tensor(y) => {
                 left += usize::from(y.count() > 0 && gradient::requires_gradient(&mut vm.rt, y))
             }
-            // Only floating tensors have gradients.
+            // Only floating-point tensors have gradients.
             Value::None if second => {}
             _ => return Err(gradient::error::bad_loss("a tensor, or a tree of tensors")),
         }

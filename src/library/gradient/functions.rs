@@ -83,7 +83,7 @@ pub(super) struct Checkpoint {
     versions: Vec<u64>,
 }
 
-/// Where and how code runs: the device, the streams, automatic conversions.
+/// The environment in which code runs: the device, the streams, automatic conversions.
 struct Environment {
     selection: Selection,
     streams: Vec<Arc<Stream>>,

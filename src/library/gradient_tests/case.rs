@@ -11,7 +11,7 @@ use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use crate::vm::Vm;
 
-/// Which operands of a call become leaves.
+/// The operands of a call that become leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Floating ones.
@@ -24,7 +24,7 @@ pub enum Form {
     Complex,
 }
 
-/// How leaves become operands.
+/// The ways in which leaves become operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// The leaf itself.
@@ -198,7 +198,7 @@ impl Case {
         shape
     }
 
-    /// Whether operands can be passed like this.
+    /// Returns whether operands can be passed like this.
     pub fn takes(&self, vm: &mut Vm, variant: Variant, range: (f64, f64)) -> bool {
         let rank = self.places.iter().map(|place| place.shape.len()).max().unwrap_or(0);
         let fits = match variant {

@@ -22,7 +22,7 @@ const NOT_REACHED: &[(&str, &str)] = &[("normal", "the example draws around numb
 const WITHOUT_GRADIENTS: &[(&str, &str)] =
     &[("detach", "its purpose"), ("histogram", "counts, and the edges that it is given")];
 
-/// Where operands are drawn from. A case is checked in each range in which its results are finite.
+/// The ranges from which operands are drawn. A case is checked in each range in which its results are finite.
 const RANGES: [(f64, f64); 4] = [(0.2, 0.9), (1.1, 1.9), (-0.9, -0.2), (-2.0, 2.0)];
 
 fn vm(fuse: bool) -> Vm {
@@ -50,7 +50,7 @@ fn cases(vm: &mut Vm, op: &'static Op, script: &str) -> Vec<Case> {
     found
 }
 
-/// What the check of a row found.
+/// The findings of the check of a row.
 #[derive(Default)]
 struct Report {
     failures: Vec<String>,

@@ -1,6 +1,6 @@
 //! The allocator's bookkeeping: blocks, their order in segments, and free blocks by size.
 //!
-//! Knows nothing of policy, drivers or statistics.
+//! Independent of policy, drivers and statistics.
 
 use super::BlockId;
 use super::free::FreeList;

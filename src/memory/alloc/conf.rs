@@ -58,7 +58,7 @@ type Set = fn(&mut AllocConf, &str) -> std::result::Result<(), Fault>;
 
 /// The reason a value is rejected.
 enum Fault {
-    /// What the value should have been.
+    /// The expected value.
     Expected(&'static str),
     /// A specific error.
     Other(Error),

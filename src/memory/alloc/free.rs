@@ -2,7 +2,7 @@
 //!
 //! Blocks lie in *bins* of similar sizes, eight per power of two. A bin is sorted by size, then by address,
 //! and a bitmap marks the nonempty bins. A search inspects one short list and a few words, independent of the
-//! number of free blocks. Knows nothing about blocks beyond size, address and number.
+//! number of free blocks. Uses only the size, address and number of a block.
 
 use super::{BlockId, MIN_BLOCK};
 use crate::kernel::Ptr;

@@ -7,7 +7,7 @@ use super::{LARGE_REQUEST, LARGE_STEP, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::base::{Error, ErrorKind, Place, Result, Span, bytes_text};
 use crate::driver::error;
 
-/// How many source lines an out-of-memory error shows.
+/// The number of source lines that an out-of-memory error shows.
 const HOLDERS: usize = 3;
 
 impl Allocator {

@@ -50,7 +50,7 @@
 //!
 //! Requests of 0 bytes allocate nothing, change no statistic, and have the null pointer.
 //!
-//! Knows nothing of tensors or of how streams are ordered.
+//! Independent of tensors and of how streams are ordered.
 
 mod book;
 mod conf;
@@ -102,7 +102,7 @@ pub const LARGE_STEP: u64 = 2 << 20;
 /// Requests above this fail without asking the driver. Source: `one_exa_bytes`.
 const EXABYTE: u64 = 1 << 60;
 
-/// How much effort to make before a request fails.
+/// The effort to make before a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
     /// Free blocks and new memory: steps 1 and 2. A failure is not counted.

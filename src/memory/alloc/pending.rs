@@ -17,7 +17,7 @@ pub(super) struct Pending {
 /// Blocks with a point after their last use on one stream, and the epoch of that use, oldest first.
 type Queue = VecDeque<(Point, BlockId, u64)>;
 
-/// How to tell that a stream has passed a block's last use.
+/// The point after a block's last use on a stream.
 enum Point {
     Event(EventHandle),
     /// No event could be recorded: wait until the stream is idle.

@@ -53,7 +53,7 @@ impl Compute for Back<'_> {
     }
 }
 
-/// What a step starts from.
+/// The inputs of a step.
 pub(super) struct Parts<'a> {
     pub node: &'a Node,
     pub args: &'a [Arg],

@@ -265,10 +265,10 @@ pub fn nan_found(name: &str, span: Span) -> Error {
     Error::new(&NAN_FOUND, format!("the gradient of `{name}` is nan")).at(span, "of this operation")
 }
 
-/// The arguments of a differentiated function hold no floating tensor.
+/// The arguments of a differentiated function contain no floating-point tensor.
 #[cold]
 pub fn nothing_to_vary(argnum: usize) -> Error {
-    Error::new(&NOT_RECORDED, format!("argument {argnum} of the function holds no floating tensor"))
+    Error::new(&NOT_RECORDED, format!("argument {argnum} of the function contains no floating-point tensor"))
         .help("gradients exist of floats and complex numbers: pass a tensor, or a tree with one")
 }
 

@@ -7,7 +7,7 @@
 //! with ordinary operations, so gradients fuse, run on any device, and can be differentiated again.
 //! Views and writes in place follow PyTorch ([`family`]).
 //!
-//! Knows no script values: hooks and gradients written in scripts are numbers that the caller of
+//! Independent of script values: hooks and gradients written in scripts are numbers that the caller of
 //! [`Pass::advance`] resolves. Source: <https://pytorch.org/docs/stable/notes/autograd.html>
 
 pub mod back;
@@ -35,7 +35,7 @@ pub use record::{
     requires_gradient, restore_kept, retain, script_node, set_gradient,
 };
 
-/// How gradients propagate through an operation.
+/// The way gradients propagate through an operation.
 #[derive(Clone, Copy)]
 pub enum Gradient {
     /// Not stated. A test rejects such rows.
@@ -63,7 +63,7 @@ pub enum Gradient {
     Writes(Option<usize>),
 }
 
-/// What a rule needs of the operation: operands by parameter number, and its results.
+/// The parts of an operation that its rule needs: operands by parameter number, and results.
 #[derive(Clone, Copy)]
 pub struct Keeps {
     /// A bit per parameter whose tensors are kept.
@@ -100,12 +100,12 @@ impl Keeps {
     /// The second result: the indices of a choice.
     pub const INDICES: Keeps = Keeps { results: 2, ..Keeps::NOTHING };
 
-    /// Whether an operand is kept for the gradients of these parameters.
+    /// Returns whether an operand is kept for the gradients of these parameters.
     fn keeps_operand(&self, args: &super::Args<'_>, operand: usize, inputs: &[Input]) -> bool {
         operand < 16 && self.operands >> operand & 1 == 1 && self.is_needed(args, operand, inputs)
     }
 
-    /// Whether the gradient of one of these parameters needs an operand, or [`Keeps::RESULTS`].
+    /// Returns whether the gradient of one of these parameters needs an operand, or [`Keeps::RESULTS`].
     fn is_needed(&self, args: &super::Args<'_>, kept: usize, inputs: &[Input]) -> bool {
         inputs.iter().any(|input| (self.needs)(args, kept, usize::from(input.param)))
     }
@@ -133,7 +133,7 @@ impl Keeps {
 }
 
 impl Gradient {
-    /// What is kept of an operation.
+    /// The parts of the operation that are kept.
     pub(super) fn keeps(&self) -> Keeps {
         match self {
             Gradient::Derivative(_) => Keeps::X,

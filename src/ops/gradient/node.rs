@@ -22,7 +22,7 @@ pub struct Node {
     pub id: u64,
     /// The source position of the operation.
     pub span: Span,
-    /// What was done.
+    /// The recorded step.
     pub step: Step,
     /// The operands that require gradients.
     pub inputs: SmallVec<[Input; 2]>,
@@ -34,11 +34,11 @@ pub struct Node {
     pub counted: Option<Arc<()>>,
     /// For a record of a checkpoint's later run: the corresponding record of its first run.
     pub moved: OnceLock<Weak<dyn Any + Send + Sync>>,
-    /// What changes after the recording.
+    /// The state that changes after the recording.
     pub state: Mutex<State>,
 }
 
-/// What a node records.
+/// The kind of a record.
 pub enum Step {
     /// A tensor that the script made: its gradient is collected.
     Leaf,
@@ -107,7 +107,7 @@ pub struct State {
     pub ended: bool,
     /// The source position of the pass that consumed `saved`.
     pub consumed: Span,
-    /// Where `saved` is computed again, when it was not kept: a checkpoint, and the node's number in it.
+    /// The checkpoint that computes `saved` again, when it was not kept, and the node's number in it.
     pub again: Option<(Arc<u64>, usize)>,
     /// The leaves on which the result depends, once they have been searched.
     pub leaves: Option<Arc<[Edge]>>,
@@ -180,7 +180,7 @@ impl Node {
         drop(before);
     }
 
-    /// The name of what is recorded, for messages.
+    /// The name of the recorded step, for messages.
     pub fn name(&self) -> &'static str {
         match &self.step {
             Step::Leaf => "a leaf",

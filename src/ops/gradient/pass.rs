@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// Where a pass starts: a result and its gradient.
+/// The start of a pass: a result and its gradient.
 pub struct Target {
     /// The result.
     pub tensor: Tensor,
@@ -30,7 +30,7 @@ pub struct Target {
     pub gradient: Option<Tensor>,
 }
 
-/// How a pass runs.
+/// The options of a pass.
 pub struct Options {
     /// Keep the record for another pass.
     pub retain: bool,
@@ -55,7 +55,7 @@ pub enum Create {
     IfUseful,
 }
 
-/// What a pass needs next from its caller.
+/// The next action that a pass requests from its caller.
 pub enum Event {
     /// It is finished: the gradients of [`Options::inputs`], `None` where there is no dependency.
     Done(Vec<Option<Tensor>>),

@@ -1,4 +1,4 @@
-//! What a backward pass reaches.
+//! The nodes that a backward pass reaches.
 
 use super::node::{Input, Node, Step};
 use super::pass::Create;
@@ -104,8 +104,8 @@ pub(super) fn leading_to<'e>(
     (needed, useful)
 }
 
-/// How often a pass uses each leaf with [`State::followers`](super::node::State): operands among the `needed` nodes,
-/// and roots. The leaf's gradient is complete when all of them have passed on theirs.
+/// Counts how often a pass uses each leaf with [`State::followers`](super::node::State): operands among the
+/// `needed` nodes, and roots. The leaf's gradient is complete when all of them have passed on theirs.
 pub(super) fn uses_of_followed<'e>(
     roots: impl Iterator<Item = &'e Edge>,
     needed: Option<&HashSet<u64>>,

@@ -200,7 +200,7 @@ fn note(
     })
 }
 
-/// What a rule reads later.
+/// The arguments and results that a rule reads later.
 fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Saved {
     let mut keeps = op.gradient.keeps();
     if let (true, Some(x), [y, ..]) = (keeps.narrower, args.opt_tensor(0), results)

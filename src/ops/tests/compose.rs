@@ -36,7 +36,7 @@ fn softmax_sums_to_one_along_any_dimension_and_layout() {
 }
 
 #[test]
-fn softmax_meets_extremes_as_pytorch_does() {
+fn softmax_of_extremes_matches_pytorch() {
     let mut lab = Lab::new();
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let x = lab.tensor(&[3, 2], &[-inf, 0.0, -inf, -inf, nan, 0.0], F32);

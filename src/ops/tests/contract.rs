@@ -32,7 +32,7 @@ fn kronecker_products_put_blocks_together() {
 }
 
 #[test]
-fn cross_products_stand_upright() {
+fn cross_products_are_orthogonal() {
     let mut lab = Lab::new();
     let (a, b) = (values(12), values(3));
     let naive = |u: &[f64], v: &[f64]| {

@@ -245,7 +245,7 @@ fn closed(dtype: Dtype, bits: Bits) -> [u8; 16] {
     all.to_le_bytes()
 }
 
-/// How a program is run.
+/// The ways to run a program.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// By the model of the interpreter.
@@ -261,7 +261,7 @@ struct Model {
     functions: HashMap<u64, Function<'static>>,
     way: Way,
     scratch: Vec<Vec<u64>>,
-    /// How many have run.
+    /// The number of kernels that have run.
     kernels: usize,
 }
 

@@ -197,7 +197,7 @@ fn a_given_generator_is_used_and_must_be_of_the_device() {
 }
 
 #[test]
-fn invalid_plots_are_errors() {
+fn invalid_arguments_are_errors() {
     let mut lab = Lab::new();
     let x = lab.counted(&[2]);
     let whole = lab.tensor(&[2], &[1.0, 2.0], I64);

@@ -22,7 +22,7 @@ fn ends(dtype: Dtype) -> (i64, i64) {
     }
 }
 
-/// Whether a dtype holds a whole number exactly.
+/// Returns whether a dtype holds a whole number exactly.
 fn holds(dtype: Dtype, number: i64) -> bool {
     let digits = match dtype {
         F16 => 11,

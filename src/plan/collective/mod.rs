@@ -1,6 +1,6 @@
 //! Collective operations: broadcast, sum, scatter, gather.
 //!
-//! Two kinds share what their results mean, and differ in how elements travel:
+//! There are two kinds, with the same results but different ways to move elements:
 //!
 //! - `devices`: between the devices of this process (`comm`). One script sees all tensors, so their shapes
 //!   are checked here, and kernels read peer memory in place (`shares`).

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How elements of several processes are combined, and the host code for devices that cannot.
+/// A combination of elements of several processes, and the host code for devices that cannot.
 pub struct Folding {
     /// Its name in scripts: `sum`.
     pub name: &'static str,
@@ -75,7 +75,7 @@ impl Runtime {
         own.map_or(Ok(()), |id| self.set_device(id))
     }
 
-    /// This process's place among the others; `None` without a group.
+    /// This process's rank among the others; `None` without a group.
     pub fn world(&self) -> Option<&World> {
         self.group.as_ref().map(|group| group.world())
     }

@@ -1,9 +1,9 @@
 //! A timeline of a session's work: launches, copies, waits, ranges and memory.
 //!
-//! A `Trace` exists while a profile is open, and costs nothing otherwise. With real time, each piece of
-//! work lies between two events of its stream. With virtual time (`clock`), a model of the work advances a
-//! clock per stream, so that the same script gives the same timeline, byte for byte. Knows no file and no
-//! source text: spans become lines when a [`Recording`] is shown (`chrome`).
+//! A `Trace` exists while a profile is open, and costs nothing otherwise. With real time, each piece of work
+//! lies between two events of its stream. With virtual time (`clock`), a model of the work advances a clock
+//! per stream, so that the same script gives the same timeline, byte for byte. Independent of files and
+//! source texts: spans become lines when a [`Recording`] is shown (`chrome`).
 //!
 //! Invariant: actions are in the order in which the host recorded them.
 
@@ -27,7 +27,7 @@ use std::borrow::Cow;
 /// The largest number of actions kept; later ones are only counted.
 const MOST_ACTIONS: usize = 2_000_000;
 
-/// Where an action is drawn.
+/// The row in which an action is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Row {
     /// The thread that runs the script.

@@ -25,7 +25,7 @@
 //! before that stream's work for the new owner, but races with the work of any other stream
 //! ([`Checker::reuse`]). Such a race is marked ([`Conflict::is_reuse`]), because no script chose the block.
 //!
-//! Knows nothing of drivers: the caller reports what was queued, in call order.
+//! Independent of drivers: the caller reports what was queued, in call order.
 
 mod clock;
 mod history;
@@ -65,7 +65,7 @@ pub struct Site {
     pub span: Span,
 }
 
-/// Where an access ran.
+/// The place where an access ran.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Where {
     /// On the host, at the time of the call.

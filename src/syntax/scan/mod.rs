@@ -32,11 +32,11 @@ pub struct Scanned {
     pub errors: Vec<Finding>,
     /// True if the text ends inside a bracket or a `"""` string.
     pub open_end: bool,
-    /// Why it stopped before the end of the text.
+    /// The reason why it stopped before the end of the text, if it did.
     pub ended: Option<Ended>,
 }
 
-/// Why a text was not read to its end.
+/// The reason why a text was not read to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// [`crate::base::stop`] requested it.
@@ -53,7 +53,7 @@ pub fn scan(base: u32, text: &str) -> Scanned {
     stop::masked(|| scan_within(base, text, usize::MAX))
 }
 
-/// The same for at most `most` tokens, and until the thread's work should end.
+/// As [`scan`], for at most `most` tokens, and only until the thread is asked to stop.
 pub fn scan_within(base: u32, text: &str, most: usize) -> Scanned {
     let mut scanner = Scanner {
         base,

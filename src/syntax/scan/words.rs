@@ -106,7 +106,7 @@ impl Scanner<'_> {
         self.go_to(hi);
         let span = self.span(lo, hi);
         self.error(error::unknown_character(span, first));
-        // Another kind of space does not split a statement.
+        // Other kinds of space do not split a statement.
         if !first.is_whitespace() && first != '\u{feff}' {
             self.push(T::Bad, lo, hi);
         }

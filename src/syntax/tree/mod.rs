@@ -105,7 +105,7 @@ pub struct Tree<'s> {
     comments: &'s [Comment],
     /// The errors so far.
     pub errors: Faults,
-    /// Whether the thread's work should end.
+    /// True if the thread was asked to stop.
     pub ended: bool,
     names: HashMap<&'s str, Rc<str>>,
     /// Positions of `9223372036854775808` without a preceding `-` so far.
@@ -128,7 +128,7 @@ impl Faults {
         }
     }
 
-    /// How many there are.
+    /// The number of errors.
     pub fn len(&self) -> usize {
         self.0.len()
     }

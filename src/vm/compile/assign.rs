@@ -117,8 +117,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Whether an update of `target` must not replace a tensor with a gradient, because only a `for` variable would
-    /// change. (PyTorch writes in place there.)
+    /// Returns whether an update of `target` must not replace a tensor with a gradient, because only a `for`
+    /// variable would change. (PyTorch writes in place there.)
     fn is_kept(&mut self, target: &Expr) -> bool {
         let function = self.last();
         let of_loop = |name: &Rc<str>| function.loops.iter().any(|l| l.names.contains(name));

@@ -12,7 +12,7 @@ use super::{Compiler, Reg, mentions};
 use crate::base::{Result, Span};
 use crate::syntax::ast::*;
 
-/// How the callee of a call is found.
+/// The callee of a call.
 enum Callee<'a> {
     /// The value in the first register.
     Value,

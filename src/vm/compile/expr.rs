@@ -662,7 +662,7 @@ pub(super) fn binary_op(op: Binary, dst: Reg, a: Reg, b: Reg) -> Op {
     }
 }
 
-/// Whether a value may be the only owner of memory.
+/// Returns whether a value may be the only owner of memory.
 fn owns(expr: &Expr) -> bool {
     use ExprKind::*;
     matches!(
@@ -671,14 +671,14 @@ fn owns(expr: &Expr) -> bool {
     )
 }
 
-/// Whether evaluating this does more than load a value.
+/// Returns whether evaluating this does more than load a value.
 fn runs(expr: &Expr) -> bool {
     use ExprKind::*;
     !matches!(unparen(expr).kind, None | Bool(_) | Int(_) | Float(_) | Str(_) | Name(_) | Chain(..))
 }
 
-/// Whether [`Compiler::expr`] writes its target only when the value is complete, so that the target may be a
-/// variable that the expression reads.
+/// Returns whether [`Compiler::expr`] writes its target only when the value is complete, so that the target
+/// may be a variable that the expression reads.
 pub(super) fn writes_late(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Paren(inner) => writes_late(inner),

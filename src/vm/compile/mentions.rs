@@ -1,4 +1,4 @@
-//! Which names nested functions mention: an over-approximation of their captures.
+//! The names that nested functions mention: an over-approximation of their captures.
 //!
 //! A variable mentioned by a nested function lives in a cell (or, at the top level, in a global slot); all
 //! others live in registers. The walk uses an explicit stack, so that long operator chains cannot overflow.
@@ -52,7 +52,7 @@ pub(super) fn in_expr(expr: &Expr) -> NameSet {
     walk.inner
 }
 
-/// Whether evaluating this may assign a variable, which requires a block.
+/// Returns whether evaluating this may assign a variable, which requires a block.
 pub(super) fn has_block(expr: &Expr) -> bool {
     let mut todo = vec![expr];
     while let Some(expr) = todo.pop() {

@@ -1,9 +1,9 @@
 //! Syntax tree to bytecode.
 //!
 //! The compiler resolves names: to registers for locals, cells for captured variables, global slots for
-//! variables shared by functions at the top level, and constants for natives. It knows no operations; a
-//! function name is a name like any other. Invariant: emitted code satisfies the contract of [`Proto`], on
-//! which the machine's unchecked register access relies.
+//! variables shared by functions at the top level, and constants for natives. It does not depend on
+//! operations; a function name is a name like any other. Invariant: emitted code satisfies the contract of
+//! [`Proto`], on which the machine's unchecked register access relies.
 
 mod assign;
 mod call;
@@ -46,7 +46,7 @@ const MIN_STACK: usize = if cfg!(debug_assertions) { 160 << 10 } else { 64 << 10
 /// Maximum nesting of expressions.
 const MAX_DEPTH: u32 = 160;
 
-/// How a unit's code will run.
+/// The way in which a unit's code will run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// A file that runs once. Top-level names that no function mentions live in registers and are exported
@@ -66,7 +66,7 @@ pub struct World<'a> {
     pub builtins: &'a HashMap<Rc<str>, Value>,
     /// Interned texts of names.
     pub names: &'a mut foldhash::HashSet<Rc<str>>,
-    /// Which slots are free.
+    /// The free slots.
     pub slots: &'a mut super::tidy::Slots,
     /// The source of the unit, which its functions keep alive.
     pub source: Option<Arc<Source>>,

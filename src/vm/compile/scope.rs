@@ -16,7 +16,7 @@ pub(super) struct Scope {
     locals: Vec<Local>,
     /// The positions of each name in `locals`, built once there are more than a few.
     index: HashMap<Rc<str>, Vec<usize>>,
-    /// How many of `locals` are visible, while some are hidden.
+    /// The number of visible `locals`, while some are hidden.
     shown: Option<usize>,
     from: Reg,
     /// Whether the enclosing scope's variables are dead once this one ends.
@@ -55,7 +55,7 @@ impl Scope {
         self.locals.iter().map(|local| local.reg).collect()
     }
 
-    /// Whether a variable has taken the register of one of these names.
+    /// Returns whether a variable has taken the register of one of these names.
     pub(super) fn reused(&self) -> bool {
         self.reused
     }
@@ -86,7 +86,7 @@ impl Scope {
     }
 }
 
-/// Where a name's value is.
+/// The location of a name's value.
 pub(super) enum Location {
     Register(Reg),
     Cell(Reg),
@@ -166,7 +166,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         result
     }
 
-    /// Whether a variable of this name must be visible outside of registers.
+    /// Returns whether a variable of this name must be visible outside of registers.
     fn is_shared(&mut self, name: &str) -> bool {
         self.last().inner.contains(name)
     }

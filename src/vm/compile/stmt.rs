@@ -85,8 +85,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Whether the block's only function is not mentioned before its definition, so that its variable can be
-    /// made there.
+    /// Returns whether the block's only function is not mentioned before its definition, so that its variable
+    /// can be made there.
     fn is_lone(&self, name: &Name, body: &[Stmt]) -> bool {
         let is_it = |s: &Stmt| matches!(&s.kind, StmtKind::Fn(n, _) if n.span == name.span);
         let before = body.iter().position(is_it).unwrap_or(0);

@@ -59,7 +59,7 @@ pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, f
         .help(how_to_pass(function, expected, found))
 }
 
-/// What to write when the argument has another type.
+/// The help for an argument of another type.
 pub(super) fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         ("a str", _) => "convert it: `str(x)`".to_string(),
@@ -109,6 +109,6 @@ pub fn empty_operand(op: &str, index: usize) -> Error {
 #[cold]
 pub fn ambiguous(left: &str, right: &str) -> Error {
     Error::new(&NO_TRUTH, format!("`==` of {left} and {right} has no single truth value"))
-        .label(crate::base::Place::Here, "this asks whether they are equal")
+        .label(crate::base::Place::Here, "this compares them for equality")
         .help("compare whole tensors with `equal(x, y)`: `any(map(|t| equal(t, x), list))`")
 }

@@ -27,7 +27,7 @@ const OPERATION_ARGS: usize = 8;
 /// The number of an argument that is not written in the source.
 const NOT_WRITTEN: usize = usize::MAX - 1;
 
-/// What [`Vm::call_method_at`] did.
+/// The outcome of [`Vm::call_method_at`].
 pub(in crate::vm) enum MethodCall {
     /// Called it.
     Done(Value),
@@ -37,7 +37,7 @@ pub(in crate::vm) enum MethodCall {
     Bound,
 }
 
-/// Whether a function of a record gets the record that it is called through: its first parameter is `self`.
+/// Returns whether a function of a record receives that record as an argument: its first parameter is `self`.
 fn takes_self(function: &Value) -> bool {
     matches!(function, Value::Fn(f) if f.proto.params.first().is_some_and(|param| &*param.name == "self"))
 }
@@ -218,7 +218,7 @@ impl Vm {
         let read = self.charge_texts(&args[..count]);
         let checked = read.and_then(|()| bind::check_all(self, native, &mut args[..count]));
         let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
-        // A call that fails has worked as well.
+        // A failed call has done work too.
         let result = self.worked(NATIVE).and(result);
         result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }

@@ -52,9 +52,9 @@ impl Vm {
             Value::Range(range) => {
                 if let Value::Range(part) = index {
                     let taken = range.part(part);
-                    return taken.map(|r| Value::range(r.start, r.end, r.step)).ok_or_else(|| {
-                        error::bad_value(1, "the range that this gives does not fit in ints")
-                    });
+                    return taken
+                        .map(|r| Value::range(r.start, r.end, r.step))
+                        .ok_or_else(|| error::bad_value(1, "the resulting range does not fit in ints"));
                 }
                 let length = range.count().unwrap_or(usize::MAX >> 1);
                 let at = position("range", index, length)?;
@@ -282,7 +282,7 @@ fn part_of(vm: &mut Vm, part: &str) -> Result<Value> {
 
 /// The characters of a text at `count` positions from `start` by `step`, at least one.
 fn every(vm: &mut Vm, text: &Text, start: usize, step: i64, count: usize) -> Result<Value> {
-    /// Characters between two that a walk passes faster than the text's index finds the next.
+    /// Largest distance between two characters at which walking is faster than a lookup in the text's index.
     const NEAR: usize = 64;
     /// Characters taken between two counts.
     const SOME: usize = 256;

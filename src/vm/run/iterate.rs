@@ -105,7 +105,8 @@ impl Vm {
     }
 
     /// The element at a position, from 0, of a sequence returned by [`Vm::begin_sequence`], and the next
-    /// position. A position is 0 at the start, and otherwise what came with the element before; an object yields each element once.
+    /// position. The first position is 0; each further one was returned with the element before. An object
+    /// yields each element once.
     pub fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
         let at = position as usize;
         let next = position + 1;

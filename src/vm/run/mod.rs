@@ -51,7 +51,7 @@ pub(super) struct Frame {
     pub(super) owns: bool,
 }
 
-/// What remains to be done for an instruction outside of its fast path.
+/// The remaining work of an instruction that its fast path does not handle.
 enum Rest {
     /// Execute it in full.
     Step,
@@ -67,7 +67,7 @@ enum Rest {
     Short,
 }
 
-/// Where the loop continues after a step.
+/// The continuation of the loop after a step.
 pub(super) enum Flow {
     /// At the next instruction.
     Next,
@@ -82,7 +82,7 @@ pub(super) enum Flow {
     Raise,
 }
 
-/// A step's result beside the [`Flow`], which must fit in a processor register.
+/// A step's result besides the [`Flow`], which must fit in a processor register.
 #[derive(Default)]
 pub(super) enum Left {
     #[default]

@@ -109,7 +109,7 @@ pub(super) unsafe fn transfer(slot: *mut Value, from: *mut Value) {
     }
 }
 
-/// Whether the function in a register has other owners.
+/// Returns whether the function in a register has other owners.
 ///
 /// # Safety
 /// `slot` holds a script function.

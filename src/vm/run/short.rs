@@ -36,14 +36,14 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
     let slot = |i: u16| base.wrapping_add(i as usize);
     // SAFETY (of everything below): the caller's promise keeps operands in range. The functions called here
     // change only the registers passed to them and run no script code, so dicts, keys and arguments stay in
-    // place. SAFETY: as said.
+    // place. SAFETY: as above.
     match *unsafe { &*pc } {
         Op::Index { dst, a, b } => {
-            // SAFETY: as said.
+            // SAFETY: as above.
             if let (Value::Dict(dict), key) = unsafe { (&*slot(a), &*slot(b)) }
                 && let Some(value) = dict.at(key)
             {
-                // SAFETY: as said; the value is copied in place.
+                // SAFETY: as above; the value is copied in place.
                 return unsafe {
                     put_copy(slot(dst), value);
                     Done::with(&*slot(dst))
@@ -51,13 +51,13 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             }
         }
         Op::SetIndex { a, b, src } => {
-            // SAFETY: as said.
+            // SAFETY: as above.
             if let (Value::Dict(dict), key, value) = unsafe { (&*slot(a), &*slot(b), &*slot(src)) } {
                 if let Some(place) = dict.slot(key) {
                     dict.given(value);
-                    // SAFETY: as said; destructors change no dict.
+                    // SAFETY: as above; destructors change no dict.
                     unsafe { put_copy(place, value) };
-                    // SAFETY: as said; a temporary is not used again.
+                    // SAFETY: as above; a temporary is not used again.
                     unsafe {
                         if !value.is_plain() && src >= dead_from(pc, proto) {
                             release(slot(src));
@@ -71,37 +71,37 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             }
         }
         Op::Binary { op, dst, a, b } => {
-            // SAFETY: as said.
+            // SAFETY: as above.
             let operands = unsafe { (&*slot(a), &*slot(b)) };
             if let (key @ (Value::Int(_) | Value::Str(_)), Value::Dict(dict)) = operands {
                 let found = Value::Bool(dict.at(key).is_some() == (op == arith::IN));
-                // SAFETY: as said.
+                // SAFETY: as above.
                 set(unsafe { &mut *slot(dst) }, found);
                 return Done::Plain;
             }
         }
         Op::CallNative { argc, base: first, dst, k } => {
-            // SAFETY: as said.
+            // SAFETY: as above.
             if let Value::Native(native) = unsafe { &*(*proto).consts.as_ptr().add(k as usize) }
                 && let Some(run) = native.quick.get()
                 && let Some(count @ ..=QUICK_ARGS) = usize::from(argc).checked_sub(1)
             {
                 let from = first + 1;
                 let args = [0, 1, 2].map(|i| from + 1 + i);
-                // SAFETY: as said: the arguments are adjacent.
+                // SAFETY: as above: the arguments are adjacent.
                 return unsafe { quick(run, base, from, &args[..count], from, dst) };
             }
         }
         Op::CallMethod { argc, base: first, dst, site } => {
-            // SAFETY: as said; sites are operands as constants are.
+            // SAFETY: as above; sites are operands as constants are.
             let site = unsafe { &*(*proto).shapes.methods.as_ptr().add(site as usize) };
             if let Some((tag, run)) = site.quick.get()
-                // SAFETY: as said.
+                // SAFETY: as above.
                 && tag == unsafe { (*slot(first)).tag() }
                 && usize::from(argc) <= QUICK_ARGS
             {
                 let args = [0, 1, 2].map(|i| first + 1 + i);
-                // SAFETY: as said: the arguments follow the receiver.
+                // SAFETY: as above: the arguments follow the receiver.
                 return unsafe { quick(run, base, first, &args[..argc.into()], first, dst) };
             }
         }
@@ -109,11 +109,11 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             // SAFETY: as for `CallMethod`.
             let site = unsafe { &*(*proto).shapes.methods.as_ptr().add(site as usize) };
             if let (Some((tag, run)), Some(receiver)) = (site.quick.get(), site.receiver)
-                // SAFETY: as said.
+                // SAFETY: as above.
                 && tag == unsafe { (*slot(receiver)).tag() }
                 && site.args.len() <= QUICK_ARGS
             {
-                // SAFETY: as said: variables are before all temporaries.
+                // SAFETY: as above: variables are before all temporaries.
                 return unsafe { quick(run, base, receiver, &site.args, first, dst) };
             }
         }

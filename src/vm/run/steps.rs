@@ -397,7 +397,7 @@ impl Vm {
         }
     }
 
-    /// Whether a value matches a literal, name or range of a `match`.
+    /// Returns whether a value matches a literal, name or range of a `match`.
     pub(super) fn fits_value(&mut self, value: &Value, pattern: &Value) -> Result<bool> {
         match (value, pattern) {
             (Value::Range(_), _) => equal(self, value, pattern),

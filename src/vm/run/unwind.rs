@@ -73,8 +73,8 @@ impl Vm {
         }
     }
 
-    /// The error, or the one of a limit: an error is made, located and caught in microseconds, and longer if its text or its
-    /// line is long.
+    /// Counts the work of making and locating an error, and returns the error, or that of a limit that is
+    /// reached. An error takes microseconds, and longer if its text or its line is long.
     fn counted(&self, error: Error) -> Error {
         const RAISED: usize = 512;
         const BYTES_PER_UNIT: usize = 64;

@@ -78,7 +78,7 @@ pub(super) fn results(class: Class) -> &'static [(&'static str, &'static str)] {
 pub(super) struct Item {
     /// The whole text.
     text: String,
-    /// What is between the braces of a function.
+    /// The lines between the braces of a function.
     pub body: Vec<String>,
     /// The names of other items that it uses.
     uses: Vec<String>,

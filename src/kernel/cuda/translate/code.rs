@@ -50,13 +50,13 @@ pub(super) struct Unit {
     first: Option<Reg>,
     /// The same, counted from the beginning of its result's elements.
     within: Option<Reg>,
-    /// Which of them exist.
+    /// Predicates that tell which elements exist.
     has: Option<[Reg; 4]>,
     /// All four exist, and the first one is a multiple of four.
     whole: Option<Reg>,
     /// The lanes away, while lanes are combined.
     half: u32,
-    /// How many are computed.
+    /// The number of elements that are computed.
     most: usize,
     /// Adjacent elements need not be adjacent in memory.
     pub apart: bool,
@@ -100,7 +100,7 @@ impl Unit {
 pub(super) struct Code<'a> {
     encoded: &'a Encoded,
     bodies: &'a Bodies,
-    /// What precedes the code: numbers.
+    /// The text before the code: numbers.
     head: String,
     text: String,
     /// Lines other than declarations.

@@ -30,7 +30,7 @@ const REGISTERS: usize = 40;
 const ROWS: usize = 4;
 const MANY: usize = 2048;
 
-/// How a view is addressed.
+/// The addressing of a view.
 #[derive(Clone, Copy, Default)]
 struct Kind {
     /// Adjacent elements along x are adjacent in memory.

@@ -44,7 +44,7 @@ pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch) {
     });
 }
 
-/// How tiles cover a shape: their plane and size. Other dimensions are iterated one by one.
+/// The cover of a shape by tiles: their plane and size. Other dimensions are iterated one by one.
 struct Cover<'a> {
     shape: &'a [usize],
     plane: Plane,

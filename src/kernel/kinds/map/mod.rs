@@ -175,7 +175,7 @@ impl Map {
 /// Threads of a block.
 const BLOCK: usize = 128;
 
-/// How a view is addressed.
+/// The addressing of a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ViewKind {
     /// Row-major without gaps: addressed by the element's position.

@@ -163,7 +163,7 @@ unsafe fn gemm_of<T: 'static>(p: Product, before: T, one: T, add: bool) {
 /// Elements of an operand that are widened in one step.
 const WIDENED: usize = 1 << 20;
 
-/// How many factors of each element are widened in one step, given `side` elements per factor.
+/// The number of factors of each element that are widened in one step, given `side` elements per factor.
 fn depth(side: usize, k: usize) -> usize {
     (WIDENED / side).clamp(k.min(SIDE), k)
 }

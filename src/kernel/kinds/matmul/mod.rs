@@ -57,7 +57,7 @@ impl Sizes {
     }
 }
 
-/// Whether cuBLAS multiplies this dtype.
+/// Returns whether cuBLAS multiplies this dtype.
 fn by_blas(dtype: Dtype) -> bool {
     dtype.is_float() || dtype.is_complex()
 }

@@ -79,7 +79,7 @@ fn kernels(dtype: Dtype) -> [&'static [Kernel]; 2] {
     if dtype.is_half() { [&ROWS_OF_HALVES, &[]] } else { [&ROWS, &COLUMNS] }
 }
 
-/// How a launch is computed.
+/// The kernel and the layout of a launch.
 struct Plan<'a> {
     kernel: &'static Kernel,
     /// The number of the kernel in the source.

@@ -38,7 +38,8 @@ const TILED: usize = 6;
 const ENTRIES: [&str; 3] = ["tiny", "tiny_wide", "tiny_tiles"];
 const THREADS: u32 = 256;
 
-/// Whether the kernels multiply matrices of these sizes. Depends on nothing else, so results do not depend on strides.
+/// Returns whether the kernels multiply matrices of these sizes. Depends on nothing else, so results do not
+/// depend on strides.
 fn fits(sizes: &Sizes) -> bool {
     let &Sizes { ref batch, m, n, k } = sizes;
     let products = batch.iter().fold(1usize, |all, &n| all.saturating_mul(n));
@@ -77,7 +78,7 @@ fn dimensions(batch: &[usize], left: &View, right: &View) -> SmallVec<[Dimension
 }
 
 impl TinyProduct {
-    /// Whether [`TinyProduct::launch`] has a launch for this one of a [`Matmul`].
+    /// Returns whether [`TinyProduct::launch`] has a launch for this one of a [`Matmul`].
     pub(super) fn takes(launch: &Launch) -> bool {
         let sizes = Sizes::of(launch);
         let [left, right, out] = &launch.views[..] else { return false };

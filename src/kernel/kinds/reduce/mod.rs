@@ -84,7 +84,7 @@ fn is_columns(views: &[View], kept: &Axes, reduced: &Axes) -> bool {
     columns > rows && !reduced.is_empty() && !kept.is_empty()
 }
 
-/// How a launch is cut; depends only on the shape.
+/// The cut of a launch into segments; depends only on the shape.
 struct Cut {
     kept: u64,
     reduced: u64,

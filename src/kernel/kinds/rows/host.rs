@@ -6,7 +6,7 @@ use crate::kernel::kinds::{map, reduce};
 use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
 use smallvec::{SmallVec, smallvec};
 
-/// Approximate number of elements that go through the steps together.
+/// Approximate number of elements that the steps process together.
 const BLOCK: usize = 1 << 14;
 
 /// Runs the steps.

@@ -78,7 +78,7 @@ const CHUNK: u64 = 32;
 /// Minimum elements per thread when blocks first sum in shared memory.
 const ADDED: u64 = 16;
 
-/// How sources are combined into targets.
+/// The combination of sources into targets.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     /// The last source.
@@ -116,7 +116,7 @@ impl Scatter {
         combines && !self.is_scaled() && self.dtype.class() != Class::I64
     }
 
-    /// Whether the result is the least, if it is an extreme.
+    /// Returns whether the result is the least, if it is an extreme.
     fn extreme(&self) -> Option<bool> {
         match self.f?.name {
             "amax" => Some(false),
@@ -152,7 +152,7 @@ impl Scatter {
         if together && off == 0 { width } else { 1 }
     }
 
-    /// Whether general kernels that count in 32 bits ship for a mode.
+    /// Returns whether general kernels that count in 32 bits ship for a mode.
     fn is_frequent(&self, mode: Mode) -> bool {
         match mode {
             Mode::Last => false,

@@ -55,7 +55,7 @@ fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
 
 /// The selected arrays, as tensors.
 struct Tensors<'v> {
-    /// What the reader keeps.
+    /// The charges for the memory that the reader keeps.
     held: Vec<Held>,
     vm: &'v mut Vm,
     device: DeviceId,

@@ -78,8 +78,8 @@ fn open(path: &str, links: bool) -> Result<File> {
     opened(path, links).map_err(|refusal| refusal.of(path))
 }
 
-/// A file whose reads and writes check limits and interrupts, because readers and writers of formats know nothing of
-/// those.
+/// A file whose reads and writes check limits and interrupts, because readers and writers of formats do not
+/// check them.
 struct Watched<F> {
     of: F,
     /// The error behind the one that the reader or writer got.

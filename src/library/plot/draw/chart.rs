@@ -20,7 +20,7 @@ pub struct Mark {
     pub shape: Shape,
 }
 
-/// How data are drawn. Coordinates are values; those without a position are skipped.
+/// The shape in which data are drawn. Coordinates are values; those without a position are skipped.
 pub enum Shape {
     /// A line from point to point, broken where a coordinate has no position.
     Line(Vec<(f64, f64)>),

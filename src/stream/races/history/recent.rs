@@ -41,7 +41,7 @@ struct Noted {
 }
 
 impl Recent {
-    /// Starts a list for accesses of an agent; gives `before` back if it holds accesses of others.
+    /// Starts a list for accesses of an agent; returns `before` if it holds accesses of others.
     pub(super) fn after(before: History, now: Mark) -> Result<Recent, History> {
         let is_few = match &before.0 {
             Ranges::Several(several) => several.records.len() <= MAX_RANGES,

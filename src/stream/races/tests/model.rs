@@ -90,7 +90,7 @@ impl Model {
         self.host.iter().chain(own).copied().collect()
     }
 
-    /// Whether an access would race.
+    /// Returns whether an access would race.
     fn races(&self, by: Option<usize>, tensor: u32, view: &Layout, access: Access) -> bool {
         let before = self.before(by);
         let open = |n: &usize| !before.contains(n);

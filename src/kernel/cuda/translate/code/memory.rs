@@ -5,7 +5,7 @@ use super::{Code, Lanes, Reg, Unit, Value, is_wide, parts};
 use crate::array::Dtype;
 use smallvec::smallvec;
 
-/// Where the elements of a view are.
+/// The location of a view's elements.
 enum Place {
     /// All at one address.
     Same(Reg),

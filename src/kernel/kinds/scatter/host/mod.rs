@@ -201,7 +201,7 @@ impl<'a, M: Element> Walk<'a, M> {
         (along(start, from as isize, &self.lanes.steps), from..(from + lanes).min(self.lanes.extent))
     }
 
-    /// Whether all lanes share an index and their elements are adjacent.
+    /// Returns whether all lanes share an index and their elements are adjacent.
     fn has_rows(&self) -> bool {
         self.lanes.extent >= 8 && self.lanes.steps[..3] == [1, 0, 1]
     }

@@ -36,7 +36,8 @@ fn bits(dtype: Dtype, seed: u64) -> u64 {
     }
 }
 
-/// Whether two words hold the same elements. The sign of a nan is that of either operand, as the compiler chooses.
+/// Returns whether two words hold the same elements. The sign of a nan is that of either operand, as the
+/// compiler chooses.
 fn alike(dtype: Dtype, a: u64, b: u64) -> bool {
     let is_nan = |bits: u64| match dtype {
         Dtype::F16 => f16::from_bits(bits as u16).is_nan(),
