@@ -5,7 +5,7 @@
 //
 // p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
 // source, 6 index, 7 out, 8 winners (0 if all sources are one element) or sorted targets, 9 sorted positions, or 1 if targets have
-// many sources and 2 to clear winners, 10 the target for dropped elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12
+// many sources and 2 to clear winners, or the logarithm of a block's sums per target, 10 the target for dropped elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12
 // the numbers of extremes; 12 partial results, 13 those of this pass and 14 the logarithm of how many sorted positions one is made of
 // where a combination has an order), 15 size and 16 number of the dtype
 // and 17 whether extremes are the least, if these are known at launch, then the layout from kernel/kinds. A target is an
@@ -57,6 +57,14 @@ INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target)
     target = (u64)offsets.out + (u64)at * p.w[2];
     return true;
 }
+// Reports the bad indices among a thread's elements of a tile. Apart, because a kernel reports in one place.
+INLINE void report_tile(const ScatterParams& p, u64 first) {
+    #pragma unroll 1
+    for (u64 i = first + threadIdx.x; i < first + 1024 && i < p.w[0]; i += 256) {
+        u64 target;
+        target_of(p, (Index)i, true, target);
+    }
+}
 INLINE Index source_offset(const ScatterParams& p, Index i) { return offsets_of(p, i).source; }
 
 // Elements at an address.
@@ -68,6 +76,44 @@ INLINE Bits source_of(const ScatterParams& p, Index i) {
 INLINE @ACC@ value_of(const ScatterParams& p, Bits bits) { return @VALUE@; }
 INLINE @ACC@ load(const ScatterParams& p, u64 address) { return value_of(p, bits_at(p, address)); }
 INLINE void store(const ScatterParams& p, u64 address, @ACC@ value) { @STORE@; }
+#endif
+
+#if @FEW@ && (@MODE@ == 1 || @MODE@ == 2)
+// A block's sums of few targets. Shared memory adds 32 bits in one instruction but 64 in a loop, so a sum is two words. A
+// target has 2^p.w[9] sums, so that few lanes add to one word at the same time.
+INLINE u32 own_place(const ScatterParams& p, u32 target, u32 lane) {
+    const u32 copies = (u32)p.w[9];
+    return target << copies | (lane & ((1u << copies) - 1));
+}
+INLINE void add_own(const ScatterParams& p, u32* low, u32* high, u32 target, u32 part) {
+    atomicAdd(low + own_place(p, target, threadIdx.x), part);
+}
+INLINE void add_own(const ScatterParams& p, u32* low, u32* high, u32 target, unsigned long long part) {
+    const u32 at = own_place(p, target, threadIdx.x);
+    const u32 before = atomicAdd(low + at, (u32)part);
+    const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);
+    if (above != 0) atomicAdd(high + at, above);
+}
+template <class Sum> INLINE void clear_own(const ScatterParams& p, u32* low, u32* high) {
+    for (u32 at = threadIdx.x; at < (u32)p.w[10] << (u32)p.w[9]; at += 256) {
+        low[at] = 0;
+        if constexpr (sizeof(Sum) == 8) high[at] = 0;
+    }
+    __syncthreads();
+}
+template <class Sum> INLINE void flush_own(const ScatterParams& p, const u32* low, const u32* high, Sum* sums) {
+    __syncthreads();
+    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) {
+        Sum sum = 0;
+        #pragma unroll 1
+        for (u32 copy = 0; copy >> (u32)p.w[9] == 0; copy++) {
+            const u32 at = own_place(p, t, threadIdx.x + copy);
+            sum += low[at];
+            if constexpr (sizeof(Sum) == 8) sum += (Sum)high[at] << 32;
+        }
+        if (sum != 0) atomicAdd(sums + t, sum);
+    }
+}
 #endif
 
 #if @MODE@ == 0
@@ -100,27 +146,34 @@ extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__
 #elif @MODE@ == 1
 // Sums of integers do not depend on their order. Few targets are counted in shared memory first.
 extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ ScatterParams p) {
-    const Index count = (Index)p.w[0];
     Unsigned* out = memory<Unsigned>(p.w[7]);
 #if @FEW@
-    __shared__ Unsigned sums[@FEW@];
-    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) sums[t] = 0;
-    __syncthreads();
-#endif
+    __shared__ u32 low[@FEW@], high[sizeof(Unsigned) == 8 ? @FEW@ : 1];
+    clear_own<Unsigned>(p, low, high);
+    for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
+        u64 target[4];
+        Unsigned part[4];
+        bool bad = false;
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const u64 i = first + 256 * n + threadIdx.x;
+            part[n] = 0;
+            if (i >= p.w[0]) continue;
+            if (target_of(p, (Index)i, false, target[n])) part[n] = (Unsigned)source_of(p, (Index)i); else bad = true;
+        }
+        if (bad) report_tile(p, first);
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (part[n] != 0) add_own(p, low, high, (u32)target[n], part[n]);
+        }
+    }
+    flush_own(p, low, high, out);
+#else
+    const Index count = (Index)p.w[0];
     for (u64 at = (u64)blockIdx.x * 256 + threadIdx.x; at < (u64)count; at += (u64)gridDim.x * 256) {
         const Index i = (Index)at;
         u64 target;
-        if (!target_of(p, i, true, target)) continue;
-#if @FEW@
-        atomicAdd(&sums[target], (Unsigned)source_of(p, i));
-#else
-        atomicAdd(&out[target], (Unsigned)source_of(p, i));
-#endif
-    }
-#if @FEW@
-    __syncthreads();
-    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) {
-        if (sums[t] != 0) atomicAdd(&out[t], sums[t]);
+        if (target_of(p, i, true, target)) atomicAdd(&out[target], (Unsigned)source_of(p, i));
     }
 #endif
 }
@@ -139,14 +192,19 @@ extern "C" __global__ void __launch_bounds__(256) tops(const __grid_constant__ S
     for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
         u64 target[4];
         u32 held[4], found[4];
+        bool bad = false;
         #pragma unroll
         for (int n = 0; n < 4; n++) {
             const u64 i = first + 256 * n + threadIdx.x;
             found[n] = 0;
-            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) {
+            if (i >= p.w[0]) continue;
+            if (target_of(p, (Index)i, false, target[n])) {
                 found[n] = top_of(value_of(p, source_of(p, (Index)i)));
+            } else {
+                bad = true;
             }
         }
+        if (bad) report_tile(p, first);
         #pragma unroll
         for (int n = 0; n < 4; n++) held[n] = found[n] ? into[target[n]] : 0;
         #pragma unroll
@@ -173,12 +231,9 @@ extern "C" __global__ void __launch_bounds__(256) begin(const __grid_constant__ 
 extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ ScatterParams p) {
     const u32* tops = memory<const u32>(p.w[12]);
     unsigned long long* sums = memory<unsigned long long>(p.w[13]);
-    unsigned long long* into = sums;
 #if @FEW@
-    __shared__ unsigned long long own[@FEW@];
-    into = own;
-    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) own[t] = 0;
-    __syncthreads();
+    __shared__ u32 low[@FEW@], high[@FEW@];
+    clear_own<unsigned long long>(p, low, high);
 #endif
     for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
         u64 target[4];
@@ -198,14 +253,16 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Sc
         for (int n = 0; n < 4; n++) {
             if (value[n] == 0) continue;
             const i64 part = units(value[n], top[n], (u32)p.w[14]);
-            if (part != 0) atomicAdd(into + target[n], (unsigned long long)part);
+            if (part == 0) continue;
+#if @FEW@
+            add_own(p, low, high, (u32)target[n], (unsigned long long)part);
+#else
+            atomicAdd(sums + target[n], (unsigned long long)part);
+#endif
         }
     }
 #if @FEW@
-    __syncthreads();
-    for (u32 t = threadIdx.x; t < (u32)p.w[10]; t += 256) {
-        if (own[t] != 0) atomicAdd(sums + t, own[t]);
-    }
+    flush_own(p, low, high, sums);
 #endif
 }
 extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__ ScatterParams p) {
@@ -248,12 +305,15 @@ extern "C" __global__ void __launch_bounds__(256) extremes(const __grid_constant
     for (u64 first = (u64)blockIdx.x * 1024; first < p.w[0]; first += (u64)gridDim.x * 1024) {
         u64 target[4];
         Unsigned held[4], found[4];
+        bool bad = false;
         #pragma unroll
         for (int n = 0; n < 4; n++) {
             const u64 i = first + 256 * n + threadIdx.x;
             found[n] = 0;
-            if (i < p.w[0] && target_of(p, (Index)i, true, target[n])) found[n] = number_of(p, source_of(p, (Index)i));
+            if (i >= p.w[0]) continue;
+            if (target_of(p, (Index)i, false, target[n])) found[n] = number_of(p, source_of(p, (Index)i)); else bad = true;
         }
+        if (bad) report_tile(p, first);
         #pragma unroll
         for (int n = 0; n < 4; n++) held[n] = found[n] ? into[target[n]] : 0;
         #pragma unroll

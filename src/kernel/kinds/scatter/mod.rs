@@ -75,8 +75,8 @@ const BYTES: usize = 16;
 /// Sorted positions per thread of sums, also in the template.
 const CHUNK: u64 = 32;
 
-/// Minimum elements per thread when blocks first sum in shared memory.
-const ADDED: u64 = 16;
+/// Elements per thread from which more blocks than fill a device sum in shared memory.
+const ADDED: u64 = 32;
 
 /// The combination of sources into targets.
 #[derive(Clone, Copy, PartialEq)]
@@ -252,6 +252,17 @@ fn targets_differ(launch: &Launch) -> bool {
         reached += stride * (extent - 1);
         apart
     })
+}
+
+/// The blocks of a launch that first sum in shared memory: enough to fill a device, and more only if each has many
+/// elements, as each writes its sums.
+fn few_blocks(count: u64) -> u32 {
+    blocks(count, 1024).min(blocks(count, 256 * ADDED).clamp(264, 1024))
+}
+
+/// The logarithm of how many sums a block has of each of few targets: one for each lane, if they fit.
+fn copies(targets: u64) -> u32 {
+    (FEW / targets.max(1)).clamp(1, 32).ilog2()
 }
 
 /// One more than the largest offset, in elements, of a target over these dimensions.
@@ -550,16 +561,15 @@ impl Kind for Scatter {
                 return queue.run(1, grid, 256, &words);
             }
             Mode::Add => {
-                // Each block writes its sums once, so use few blocks with many elements each.
-                let most = if few == 1 { blocks(count, 256 * ADDED).min(1024) } else { grid };
-                return queue.run(0, most, 256, &words);
+                words[9] = copies(targets).into();
+                return queue.run(0, if few == 1 { few_blocks(count) } else { grid }, 256, &words);
             }
             Mode::Sum => {
+                words[9] = copies(targets).into();
                 words[12] = queue.scratch(4 * targets)?;
                 words[13] = queue.scratch(8 * targets)?;
                 queue.clear(words[12], 4 * targets)?;
-                let blocks_of = blocks(count, 1024);
-                let most = if few == 1 { blocks_of.min(1024) } else { blocks_of };
+                let most = if few == 1 { few_blocks(count) } else { blocks(count, 1024) };
                 queue.run(0, most, 256, &words)?;
                 queue.run(1, blocks(targets, 256), 256, &words)?;
                 queue.run(2, most, 256, &words)?;
