@@ -119,7 +119,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([7, -7] % 3, [1, 2]))",
-        run: Run::Map(MapOp { rule: Rule::NotBool, f: &REMAINDER }),
+        run: Run::Map(MapOp { rule: Rule::Elements, f: &REMAINDER }),
         gradient: Gradient::Rule(Keeps::XY.when(|_, _, param| param == 1), |b| {
             b.to(0, || b.g());
             b.to(1, || -b.g() * quotient(b, "floor"));
@@ -134,7 +134,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal(fmod([7, -7], 3), [1, -1]))",
-        run: Run::Map(MapOp { rule: Rule::NotBool, f: &FMOD }),
+        run: Run::Map(MapOp { rule: Rule::Elements, f: &FMOD }),
         gradient: Gradient::Rule(Keeps::XY.when(|_, _, param| param == 1), |b| {
             b.to(0, || b.g());
             b.to(1, || -b.g() * quotient(b, "trunc"));

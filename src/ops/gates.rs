@@ -213,6 +213,8 @@ fn softshrink(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if limit < 0.0 || limit.is_nan() {
         return Err(error::bad_value(1, format!("`lambd` is {limit}"), "write 0 or more"));
     }
+    // An element of the dtype, as in the comparisons.
+    let limit = Scalar::Float(limit).rounded(x.dtype()).as_f64();
     let out = formula(rt, |f| {
         let x = f.var(x);
         let low = f.select(&x.lt(-limit), &x + limit, &x * 0.0);

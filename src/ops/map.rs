@@ -7,6 +7,7 @@ use crate::kernel::MapFn;
 use crate::plan::error::not_over_complex;
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
+use smallvec::SmallVec;
 
 /// An elementwise operation: a function and its dtype rule.
 pub struct MapOp {
@@ -23,6 +24,8 @@ pub enum Rule {
     Promote,
     /// Promoted, but `bool` is an error. `neg`
     NotBool,
+    /// As `NotBool`, but numbers are elements first ([`MapOp::elements`]). `remainder`
+    Elements,
     /// Promoted, but an error if an operand is `bool`. `sub`
     NoBools,
     /// Promoted; bools become `i64`. `square`
@@ -32,7 +35,7 @@ pub enum Rule {
     /// Promoted floats; integers are left as they are (`floor` of ints is the identity), so the function has
     /// an `i64` text that returns its argument.
     Round,
-    /// Promoted operands, `bool` result. `lt`, `isnan`
+    /// Promoted operands, `bool` result; numbers are elements first ([`MapOp::elements`]). `lt`, `isnan`
     Compare,
     /// Operands are converted to `bool`; `bool` result. `logical_and`
     Logic,
@@ -69,10 +72,10 @@ impl MapOp {
         };
         Ok(match self.rule {
             Rule::Promote | Rule::Select | Rule::Round => (common, common),
-            Rule::NotBool if common == Dtype::Bool => {
+            Rule::NotBool | Rule::Elements if common == Dtype::Bool => {
                 return Err(error::not_for_dtype(name, common, operands));
             }
-            Rule::NotBool => (common, common),
+            Rule::NotBool | Rule::Elements => (common, common),
             Rule::NoBools if common == Dtype::Bool || operands.iter().any(is_bool) => {
                 return Err(error::not_for_dtype(name, Dtype::Bool, operands));
             }
@@ -90,12 +93,32 @@ impl MapOp {
             Rule::Ints => (common, common),
         })
     }
+
+    /// The operands with numbers rounded to the dtype of halves, if the operation compares or divides elements:
+    /// `f16[0.3] == 0.3`, as in PyTorch. Sums and products take numbers unrounded. Numbers beyond the dtype stay
+    /// as they are, so that comparisons with them are exact. `None` if nothing changes.
+    fn elements<'a>(&self, operands: &[MapArg<'a>], compute: Dtype) -> Option<SmallVec<[MapArg<'a>; 4]>> {
+        if !compute.is_half() || !matches!(self.rule, Rule::Compare | Rule::Elements) {
+            return None;
+        }
+        let element = |operand: &MapArg<'a>| match *operand {
+            MapArg::Number(number) => match number.rounded(compute) {
+                Scalar::Float(rounded) if rounded.is_finite() => MapArg::Number(Scalar::Float(rounded)),
+                _ => *operand,
+            },
+            _ => *operand,
+        };
+        Some(operands.iter().map(element).collect())
+    }
 }
 
 /// Runs an elementwise operation; operands broadcast.
 pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<'_>]) -> Result<Tensor> {
     let (f, compute, dtype) = op.resolve(name, operands)?;
-    rt.map_ordered(name, f, operands, compute, dtype)
+    match op.elements(operands, compute) {
+        None => rt.map_ordered(name, f, operands, compute, dtype),
+        Some(operands) => rt.map_ordered(name, f, &operands, compute, dtype),
+    }
 }
 
 /// Runs an elementwise operation and writes the result into `target`, which keeps its shape and dtype. A
@@ -109,7 +132,8 @@ pub fn in_place(
 ) -> Result<()> {
     let (f, compute, dtype) = op.resolve(name, operands)?;
     check_fits(name, dtype, target)?;
-    rt.map_into(target, Elementwise::new(name, f, operands, compute, dtype))
+    let elements = op.elements(operands, compute);
+    rt.map_into(target, Elementwise::new(name, f, elements.as_deref().unwrap_or(operands), compute, dtype))
 }
 
 /// Checks that a result of `dtype` may be written into `target`: its kind must not be above the target's
@@ -142,7 +166,7 @@ pub(super) fn call_in_place(rt: &mut Runtime, name: &'static str, op: &MapOp, ar
     in_place(rt, name, op, target, &operands(op, args)?)
 }
 
-fn operands<'a>(op: &MapOp, args: &Args<'a>) -> Result<smallvec::SmallVec<[MapArg<'a>; 4]>> {
+fn operands<'a>(op: &MapOp, args: &Args<'a>) -> Result<SmallVec<[MapArg<'a>; 4]>> {
     (0..usize::from(op.f.arity)).map(|i| args.operand(i)).collect()
 }
 

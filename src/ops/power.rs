@@ -73,7 +73,7 @@ static SIMPLE_POWERS: &[(f64, &MapFn)] = &[
 pub(super) fn pow(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (base, exponent) = (args.operand(0)?, args.operand(1)?);
     let operands = [base, exponent];
-    let general = MapOp { rule: Rule::NotBool, f: &POW };
+    let general = MapOp { rule: Rule::Elements, f: &POW };
     if let (MapArg::Tensor(x), MapArg::Number(number)) = (base, exponent) {
         let dtype = result_type([rank_of(x), Operand::Number(number)]);
         if dtype.is_int() && number.as_i64() < 0 {
