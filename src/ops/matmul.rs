@@ -4,6 +4,7 @@
 //! accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an empty dimension is 0.
 
 use super::arith::{ADD, MUL};
+use super::composed::{call, narrow};
 use super::gradient::{Back, Var, rules};
 use super::known;
 use super::params::X;
@@ -12,6 +13,7 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, broadcast};
 use crate::base::Result;
+use crate::driver::DeviceId;
 use crate::kernel::host::define::host_quaternary;
 use crate::kernel::{CudaText, MapFn, Matmul};
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
@@ -406,11 +408,19 @@ pub(super) fn product_in(
     if k == 0 {
         return make::filled(rt, &visible, out_dtype, device, Scalar::Int(0));
     }
-    let out = rt.fresh(&shape, out_dtype, device)?;
-    let batches: usize = batch.iter().product();
+    let batches = batch.iter().fold(1usize, |all, &extent| all.saturating_mul(extent));
     // If all batches share the right operand, the rows of all batches form one matrix.
     let folds = right.rank() == 2 && left.rank() > 2;
     let folded = folds.then(|| left.layout().view(&[batches * m, k])).flatten();
+    if device != DeviceId::Cpu
+        && !folds
+        && out_dtype == dtype
+        && let Some(length) = part_of_long_sum(dtype, batches, [m, n, k])
+    {
+        let out = in_parts(rt, name, (a.0, &left), (b.0, &right), length)?;
+        return Ok(out.with_layout(Layout::contiguous(&visible)));
+    }
+    let out = rt.fresh(&shape, out_dtype, device)?;
     let stretched = |x: &Layout, extents| match batch.is_empty() {
         true => x.clone(),
         false => x.broadcast_to(&with(extents)).unwrap_or_else(|| x.clone()),
@@ -445,6 +455,54 @@ pub(super) fn product_in(
     let kind = &Matmul { dtype, tf32: rt.settings.allow_tf32 };
     rt.submit(Submission { name, kind, shape: dims, views, axis: 0, limit: 0 })?;
     Ok(out.with_layout(Layout::contiguous(&visible)))
+}
+
+/// Note [Long sums]. For a batch of a few small results with long sums (the covariances of a mixture: 12 x 12 over
+/// 262,144 points), cuBLAS uses one block of threads per tile of a result, so most of the device is idle: 8.9 ms for 16 of
+/// them, 0.3 ms in parts. The sums are split into parts, which are more products of the batch, and then added. cuBLAS
+/// splits a single product itself. This returns the length of the parts; only the sizes decide, so results do not depend
+/// on strides.
+fn part_of_long_sum(dtype: Dtype, batches: usize, [m, n, k]: [usize; 3]) -> Option<usize> {
+    /// Tiles of results in parts: enough for the largest device.
+    const WANTED: usize = 1024;
+    let by_library = dtype.is_float() && !dtype.is_half() || dtype.is_complex();
+    let tiles = batches.saturating_mul(m.div_ceil(64) * n.div_ceil(64));
+    if !by_library || batches < 2 || m.max(n) > 128 || tiles > 64 || k < 4096 {
+        return None;
+    }
+    Some((k.saturating_mul(tiles) / WANTED).next_power_of_two().clamp(256, 1024))
+}
+
+/// A product whose sums are computed in parts of this length (Note [Long sums]).
+fn in_parts(
+    rt: &mut Runtime,
+    name: &'static str,
+    (a, left): Operand<'_>,
+    (b, right): Operand<'_>,
+    length: usize,
+) -> Result<Tensor> {
+    let (rows, columns) = (left.rank() - 2, right.rank() - 2);
+    let k = left.shape()[rows + 1];
+    let whole = k - k % length;
+    // The parts of the inner dimension become the last batch dimension.
+    let parted = |x: &Tensor, batch: usize, inner: usize| {
+        let mut layout = x.layout().clone();
+        let step = layout.strides[inner];
+        layout.shape[inner] = length;
+        layout.shape.insert(batch, whole / length);
+        layout.strides.insert(batch, step * length as isize);
+        x.with_layout(layout)
+    };
+    let (left_parts, right_parts) = (parted(left, rows, rows + 1), parted(right, columns, columns));
+    let parts = product(rt, name, (a, &left_parts), (b, &right_parts))?;
+    let sum = call(rt, "sum", &[Arg::Tensor(parts), Arg::Int(-3)])?;
+    if whole == k {
+        return Ok(sum);
+    }
+    let left = narrow(rt, left, rows + 1, whole, k - whole)?;
+    let right = narrow(rt, right, columns, whole, k - whole)?;
+    let rest = product(rt, name, (a, &left), (b, &right))?;
+    call(rt, "add", &[Arg::Tensor(sum), Arg::Tensor(rest)])
 }
 
 /// The batch extents and the matrix extents.
