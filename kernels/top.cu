@@ -29,6 +29,7 @@ INLINE void cut(Found& found, u32 kept) {
     const u32 count = found.count;
     u32 size = 2;
     while (size < count) size *= 2;
+#pragma unroll 1
     for (u32 i = count + threadIdx.x; i < size; i += THREADS) {
         found.keys[i] = (Key)~(Key)0;
         found.places[i] = ~0u;
@@ -64,7 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
     // The key of the last element to keep so far.
     bool is_full = false;
     Key bound = 0;
-    for (u64 tile = 0; tile < length; tile += TILE) {
+    for (u64 tile = 0;; tile += TILE) {
+        const bool ends = tile >= length;
         Key read[READ];
 #pragma unroll
         for (u32 n = 0; n < READ; n++) {
@@ -72,10 +74,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
             read[n] = i < length ? in[i] : (Key)0;
         }
         __syncthreads();
-        const bool is_long = found.count > ROOM - TILE;
+        const bool is_long = ends || found.count > ROOM - TILE;
         __syncthreads();
+        // The only call, because its code is long.
         if (is_long) {
             cut(found, kept);
+            if (ends) break;
             is_full = true;
             bound = found.keys[kept - 1];
         }
@@ -90,10 +94,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
             }
         }
     }
-    __syncthreads();
-    cut(found, kept);
     Key* values = memory<Key>(p.w[2]) + blockIdx.x * p.w[8];
     i64* positions = memory<i64>(p.w[3]) + blockIdx.x * p.w[9];
+    // Loops of few rounds are not copied: kernels that ship are short.
+#pragma unroll 1
     for (u32 i = t; i < kept; i += THREADS) {
         const u32 at = found.places[i];
         values[i] = in[at];

@@ -12,6 +12,7 @@ use super::params::X;
 use super::scatter::scatter_into;
 use super::shape::{narrowed, reshaped};
 use super::signature::{Default, Kind, Param};
+use super::sort::{FEW_COUNTS, counts};
 use super::{Arg, Args, Data, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
@@ -173,8 +174,16 @@ fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>)
     let above = call(rt, "searchsorted", &[t(edges), t(x), Arg::Bool(false), Arg::Bool(true)])?;
     let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
-    // Elements outside go to an extra bin, which is dropped.
-    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(bins as i64)])?;
+    let few = weight.is_none() && bins <= FEW_COUNTS;
+    // Elements outside are not counted, or go to an extra bin, which is dropped.
+    let outside = if few { -1 } else { bins as i64 };
+    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    if few {
+        // As narrow as fits.
+        let bin = rt.convert(&bin, Dtype::I16)?;
+        let counts = counts(rt, NAME, &bin, bins)?;
+        return rt.convert(&counts, x.dtype());
+    }
     // Unweighted elements are counted as ints, without rounding.
     let one = match weight {
         Some(weight) => weight,

@@ -8,7 +8,7 @@ use super::folds::{MAX, SUM};
 use super::gradient::rules;
 use super::index::{Along, as_positions};
 use super::known;
-use super::make::filled;
+use super::make::{filled, positions};
 use super::params::X;
 use super::reduce::MIN;
 use super::scan::last;
@@ -20,7 +20,7 @@ use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
-use crate::kernel::{CudaText, Kind as KernelKind, MapFn, Sort, SortFew, Top};
+use crate::kernel::{Count, CudaText, Kind as KernelKind, MapFn, Sort, SortFew, Top};
 use crate::plan::{MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -298,20 +298,30 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if given.rank() != 1 {
         return Err(error::wrong_rank(name, 0, given, "a vector", "flatten it first: `x.flatten()`"));
     }
-    let x = as_positions(rt, 0, given)?;
+    // Rejects what is not an integer.
+    drop(as_positions(rt, 0, given)?);
     let least = match usize::try_from(args.int(2)?) {
         Ok(least) => least,
         Err(_) => return Err(error::bad_value(2, "a negative length", "write 0 or more")),
     };
+    let weights = args.opt_tensor(1);
+    if weights.is_none() && given.dtype() == Dtype::U8 && given.count() > 0 {
+        return bytes_counted(rt, name, given, least).map(Out::Tensor);
+    }
     let mut length = least;
-    if x.count() > 0 {
+    if given.count() > 0 {
         // A single wait: negative numbers count as the greatest, so the maximum shows both errors.
-        let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
-        let marked = call(rt, "where", &[t(&negative), Arg::Int(i64::MAX), t(&x)])?;
+        let marked = {
+            let x = as_positions(rt, 0, given)?;
+            let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
+            call(rt, "where", &[t(&negative), Arg::Int(i64::MAX), t(&x)])?
+        };
         let high = rt.reduce(&marked, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;
+        drop(marked);
         let high = rt.item(&high)?.as_i64();
         let low = match high {
             i64::MAX => {
+                let x = as_positions(rt, 0, given)?;
                 let low = rt.reduce(&x, Reduction::new(name, &MIN, &[0], Dtype::I64, Dtype::I64))?;
                 rt.item(&low)?.as_i64()
             }
@@ -323,8 +333,12 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         length = length.max(usize::try_from(high).unwrap_or(usize::MAX).saturating_add(1));
     }
+    if weights.is_none() && length <= Count::MOST {
+        return counts(rt, name, given, length).map(Out::Tensor);
+    }
+    let x = as_positions(rt, 0, given)?;
     let shape = error::shape(0, &[i64::try_from(length).unwrap_or(i64::MAX)])?;
-    let weights = match args.opt_tensor(1) {
+    let weights = match weights {
         Some(weights) if weights.shape() != x.shape() => {
             return Err(error::index_shape(name, (0, &x), (1, weights), 1));
         }
@@ -336,4 +350,43 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let out = filled(rt, &shape, weights.dtype(), x.device(), Scalar::Int(0))?;
     scatter_into(rt, name, Along::dim(&out, 0), &x, &weights, Some(&SUM))?;
     Ok(Out::Tensor(out))
+}
+
+/// Maximum length of [`counts`].
+pub(super) const FEW_COUNTS: usize = Count::MOST;
+
+/// How often each number below `length` occurs in a vector of integers; other numbers are not counted.
+pub(super) fn counts(rt: &mut Runtime, name: &'static str, x: &Tensor, length: usize) -> Result<Tensor> {
+    let out = rt.fresh(&[length], Dtype::I64, x.device())?;
+    if length > 0 {
+        let views = smallvec![SubmittedView::read(x), SubmittedView::write(&out)];
+        let kind = &Count { dtype: x.dtype() };
+        rt.submit(Submission { name, kind, shape: x.shape().clone(), views, axis: 0, limit: length })?;
+    }
+    Ok(out)
+}
+
+/// The counts of bytes, up to the greatest one that occurs and at least `least`. The elements are read once.
+fn bytes_counted(rt: &mut Runtime, name: &'static str, x: &Tensor, least: usize) -> Result<Tensor> {
+    let all = counts(rt, name, x, least.clamp(256, Count::MOST))?;
+    let length = match least {
+        0..256 => {
+            let occurs = call(rt, "gt", &[t(&all), Arg::Int(0)])?;
+            let ends = positions(rt, x.device(), 256, 1, 1)?;
+            let ends = call(rt, "where", &[t(&occurs), t(&ends), Arg::Int(0)])?;
+            let high = rt.reduce(&ends, Reduction::new(name, &MAX, &[0], Dtype::I64, Dtype::I64))?;
+            least.max(usize::try_from(rt.item(&high)?.as_i64()).unwrap_or(0))
+        }
+        _ => least,
+    };
+    match length {
+        256..=Count::MOST if length == all.count() => Ok(all),
+        0..256 => rt.contiguous_copy(&narrowed(&all, 0, 0, length)),
+        _ => {
+            let shape = error::shape(0, &[i64::try_from(length).unwrap_or(i64::MAX)])?;
+            let out = filled(rt, &shape, Dtype::I64, x.device(), Scalar::Int(0))?;
+            rt.assign(name, &narrowed(&out, 0, 0, all.count()), &all)?;
+            Ok(out)
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::params::{DTYPE, X};
 use super::scatter::scatter_into;
 use super::shape::{narrowed, needs_dim, reshaped, selected};
 use super::signature::{Default, Kind, Param};
-use super::sort::{median_of_nothing, sorted};
+use super::sort::{FEW_COUNTS, counts, median_of_nothing, sorted};
 use super::{Arg, Args, Call, Form, Gradient, Op, Out, Run, assertion, error};
 use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
@@ -353,14 +353,8 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let help = "write numbers, the lower one first";
         return Err(error::bad_value(3, format!("there is no range from {low} to {high}"), help));
     }
-    // Ints count exactly.
-    let counts = filled(rt, &[bins as usize + 1], Dtype::I64, x.device(), Scalar::Int(0))?;
-    let bounded = |rt: &mut Runtime| {
-        let counts = rt.convert(&counts, dtype)?;
-        Ok(Out::Tensor(narrowed(&counts, 0, 0, bins as usize)))
-    };
     if x.count() == 0 {
-        return bounded(rt);
+        return filled(rt, &[bins as usize], dtype, x.device(), Scalar::Int(0)).map(Out::Tensor);
     }
     let x = reshaped(rt, x, &[x.count()])?;
     let (low, high) = match low < high {
@@ -385,10 +379,24 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let zero = call(rt, "where", &[t(&inside), t(&scaled), Arg::Float(0.0)])?;
     let bin = rt.convert(&zero, Dtype::I64)?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins - 1)])?;
-    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(bins)])?;
-    let one = filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
-    scatter_into(rt, "histc", Along::dim(&counts, 0), &bin, &one, Some(&SUM))?;
-    bounded(rt)
+    let few = bins as usize <= FEW_COUNTS;
+    let outside = if few { -1 } else { bins };
+    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    // Ints count exactly.
+    let counts = match few {
+        true => {
+            // As narrow as fits.
+            let bin = rt.convert(&bin, Dtype::I16)?;
+            counts(rt, "histc", &bin, bins as usize)?
+        }
+        false => {
+            let one = filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
+            let counts = filled(rt, &[bins as usize + 1], Dtype::I64, x.device(), Scalar::Int(0))?;
+            scatter_into(rt, "histc", Along::dim(&counts, 0), &bin, &one, Some(&SUM))?;
+            narrowed(&counts, 0, 0, bins as usize)
+        }
+    };
+    rt.convert(&counts, dtype).map(Out::Tensor)
 }
 
 fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Tensor> {

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::{Gather, NonZero, Scatter, Search, Sort, SortFew, Top};
+use crate::kernel::{Count, Gather, NonZero, Scatter, Search, Sort, SortFew, Top};
 use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::AMIN;
 
@@ -203,6 +203,57 @@ fn sorts_are_stable() {
                     pair.free(&gpu);
                 }
             }
+        }
+    }
+}
+
+/// As many counts of each number as there are lanes, fewer, and one; elements that are read in units, and others.
+#[test]
+fn numbers_are_counted_as_on_the_host() {
+    let Some(gpu) = side() else { return };
+    for dtype in [Dtype::U8, Dtype::I8, Dtype::I16, Dtype::I32, Dtype::I64] {
+        for (length, step, limit) in
+            [(0, 1, 5), (1, 1, 1), (70_001, 1, 256), (5000, 2, 100), (9000, 1, 3000), (9000, 3, Count::MOST)]
+        {
+            let mut input = Pair::random(&gpu, dtype, &[length], &[step], 1);
+            // Equal numbers, numbers on both sides of the limit, and negative ones.
+            for i in (0..length).map(|i| i * step as usize) {
+                let x = mix(i as u64);
+                let number = match x % 4 {
+                    0 => 3,
+                    1 => limit as i64 - 2 + (x >> 8) as i64 % 4,
+                    2 => -1 - (x >> 8) as i64 % 3,
+                    _ => (x >> 8) as i64 % (limit as i64 + 9),
+                };
+                input.set_raw(i, number as u64 & u64::MAX >> (64 - 8 * dtype.size()));
+            }
+            input.upload(&gpu);
+            let counts = Pair::dense(&gpu, Dtype::I64, &[limit], 2);
+            let count = program(Count { dtype });
+            run(
+                &gpu,
+                &Launch {
+                    limit,
+                    ..launch(&count, &[length], vec![input.on_device(), counts.on_device()], &[])
+                },
+            );
+            let got = counts.download(&gpu);
+            let mut pairs = [input, counts];
+            let views = pairs.iter_mut().map(Pair::on_host).collect();
+            let work = Launch { limit, ..launch(&count, &[length], views, &[]) };
+            // SAFETY: the views lie in `pairs`, which nothing else uses.
+            unsafe { crate::kernel::host::run(&work, &crate::kernel::host::FaultSlot::default()) };
+            let mut wanted = vec![0; limit];
+            for i in 0..length {
+                let value = pairs[0].value(&[length], i);
+                wanted.get_mut(value as usize).filter(|_| value >= 0.0).into_iter().for_each(|n| *n += 1);
+            }
+            for (number, want) in wanted.into_iter().enumerate() {
+                let context = format!("{dtype} {length} elements, the number {number} of {limit}");
+                assert_eq!(pairs[1].raw(number), want, "{context} on the host");
+                assert_eq!(got.raw(number), want, "{context}");
+            }
+            pairs.into_iter().for_each(|pair| pair.free(&gpu));
         }
     }
 }

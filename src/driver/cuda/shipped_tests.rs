@@ -13,8 +13,8 @@ use crate::array::{Class, Dtype, contiguous_strides};
 use crate::kernel::cuda::{Planned, Product};
 use crate::kernel::fft::{FftSpec, OwnFft, OwnPlan, Transform};
 use crate::kernel::{
-    Addresses, Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort, SortFew,
-    ThinProduct, TiledProduct, TinyProduct, Top,
+    Addresses, Count, Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort,
+    SortFew, ThinProduct, TiledProduct, TinyProduct, Top,
 };
 use crate::ops::folds::{AMAX, MAX, SUM};
 use crate::ops::reduce::{AMIN, MIN, PROD};
@@ -103,6 +103,9 @@ fn texts() -> Vec<Vec<String>> {
     for far in [false, true] {
         let search = Search { dtype: Dtype::I64, right: false };
         others.push(general(&sample(search, &[4, 4], &[Dtype::I64; 3], far)));
+    }
+    for dtype in [Dtype::U8, Dtype::I16, Dtype::I32, Dtype::I64] {
+        others.push(general(&sample(Count { dtype }, &[4], &[dtype, Dtype::I64], false)));
     }
     let product = Matmul { dtype: Dtype::I64, tf32: false };
     others.push(general(&sample(product, &[4, 4, 4], &[Dtype::I64; 3], false)));
@@ -257,6 +260,7 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
             check(product(dtype, false));
             check(product(dtype, true));
         } else {
+            check(Launch { limit: 9, ..sample(Count { dtype }, &[5000], &[dtype, Dtype::I64], false) });
             check(sample(Matmul { dtype, tf32: false }, &[3, 40, 50, 60], &[dtype; 3], false));
         }
         for shape in [&[][..], &[1], &[7], &[3, 2048], &[2, 3, 2049], &[100_000], &[3000, 5000]] {

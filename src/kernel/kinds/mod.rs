@@ -1,6 +1,7 @@
 //! The kinds of programs. Each is one file or folder with its data, its host code and its CUDA source; the
 //! templates are in `kernels/`. To add a kind, write its file and name it here.
 
+mod count;
 pub mod fft;
 mod gather;
 mod map;
@@ -15,6 +16,7 @@ mod scatter;
 mod search;
 mod sort;
 
+pub use count::Count;
 pub use gather::Gather;
 pub use map::{Instr, Map, Regs, Source, Store};
 pub use maps::Maps;

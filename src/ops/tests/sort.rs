@@ -145,6 +145,34 @@ fn distinct_values_with_their_places_and_counts() {
     lab.same(&out[1], &[0], &[]);
 }
 
+/// Few counts and many, those of bytes with and without a wait for the greatest one.
+#[test]
+fn counts_have_the_length_that_is_asked_for() {
+    let mut lab = Lab::new();
+    for dtype in [Dtype::U8, Dtype::I8, Dtype::I16, I64] {
+        for values in [&[3.0, 0.0, 3.0, 7.0][..], &[0.0], &[]] {
+            for least in [0, 2, 8, 256, 300, 8192, 8193, 10_000] {
+                for x in lab.layouts(&[values.len()], values, dtype) {
+                    let length = values.iter().fold(least as f64, |n, &x| n.max(x + 1.0)) as usize;
+                    let mut want = vec![0.0; length];
+                    values.iter().for_each(|&x| want[x as usize] += 1.0);
+                    let out = lab.call("bincount", &[(&x).into(), Arg::None, least.into()]);
+                    lab.same(&out, &[length], &want);
+                }
+            }
+        }
+    }
+    let far = lab.tensor(&[2], &[9000.0, 1.0], Dtype::I16);
+    let out = lab.call("bincount", &[(&far).into()]);
+    let mut want = vec![0.0; 9001];
+    (want[1], want[9000]) = (1.0, 1.0);
+    lab.same(&out, &[9001], &want);
+    let bad = lab.tensor(&[2], &[3.0, -2.0], Dtype::I8);
+    assert_eq!(lab.fails("bincount", &[(&bad).into()], &[]).code().id, "E0353");
+    let bad = lab.tensor(&[2], &[3.0, 2.0], F32);
+    assert_eq!(lab.fails("bincount", &[(&bad).into()], &[]).code().id, "E0362");
+}
+
 #[test]
 fn counts_of_small_integers() {
     let mut lab = Lab::new();

@@ -120,6 +120,9 @@ fn histograms_count_elements_in_the_range() {
         lab.same(&y, &[5], &count(5, 0.0, 3.0));
         let y = lab.call("histc", &[(&x).into(), 4.into()]);
         lab.same(&y, &[4], &count(4, -1.0, most));
+        // More than fit the kernel of few counts.
+        let y = lab.call("histc", &[(&x).into(), 8200.into(), 0.into(), 3.into()]);
+        lab.same(&y, &[8200], &count(8200, 0.0, 3.0));
     }
     let same = lab.tensor(&[3], &[2.0, 2.0, NAN], F32);
     let y = lab.call("histc", &[(&same).into(), 2.into(), 1.into(), 3.into()]);
