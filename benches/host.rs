@@ -1,5 +1,4 @@
-//! What kernels cost on the host: medians of several runs, each beside the bytes or the flops that
-//! it moves.
+//! Times of kernels on the host: medians of several runs, each with its rate in bytes or floating-point operations per second.
 //!     cargo bench --bench host
 
 use runnel::array::{Class, Dtype, contiguous_strides};

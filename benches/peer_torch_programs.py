@@ -1,4 +1,4 @@
-"""The work of programs.rnl in PyTorch: eager, and with torch.compile of what a user would compile, the body of a loop or
+"""The work of programs.rnl in PyTorch: eager, and with torch.compile of the parts that a user would compile, the body of a loop or
 the whole function. One row a line, separated by tabs: the name; the median of 14 calls in ms, their maximum, the first
 call in ms; then the same three with torch.compile.
 

@@ -1,4 +1,4 @@
-//! What submission costs: nanoseconds per operation.
+//! The cost of submission: nanoseconds per operation.
 //!     cargo bench --bench submit
 
 use runnel::array::{Dtype, Scalar};

@@ -420,7 +420,7 @@ fn the_same_script_prints_the_same_bytes_twice() {
 }
 
 #[test]
-fn races_that_are_let_through_are_told_with_both_lines() {
+fn allowed_races_are_reported_with_both_lines() {
     let program = Program::new();
     program.file("race.rnl", "let x = randn(1000)\nlet s = Stream()\nwith stream(s) {\n    x.sum()\n}\n");
     let denied = program.run(&["--quiet", "race.rnl"]);
@@ -453,7 +453,7 @@ fn capture_errors_show_the_line_where_the_capture_began() {
 }
 
 #[test]
-fn dropped_imaginary_parts_are_told_once() {
+fn dropped_imaginary_parts_are_reported_once() {
     let program = Program::new();
     program
         .file("drop.rnl", "let z = complex([1.0], [2.0])\nz.to(f32)\nones(1).copy_(z)\nz.real\nz.bool()\n");

@@ -1,5 +1,5 @@
-//! Where fused programs are cut: at the same places in every round of a loop, so that a loop asks for few programs,
-//! and for none after its first rounds.
+//! Fused programs are cut at the same places in every round of a loop, so that a loop requests few programs, and none
+//! after its first rounds.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 

@@ -43,7 +43,7 @@ fn turns(cycle: &str, count: usize) -> String {
 }
 
 #[test]
-fn cycles_give_their_tensors_back_when_memory_is_short() {
+fn cycles_release_their_tensors_when_memory_is_short() {
     for cycle in CYCLES {
         let mut engine = builder().build().unwrap();
         engine.eval::<()>(&turns(cycle, 50)).unwrap_or_else(|e| panic!("{cycle}: {e}"));
@@ -80,7 +80,7 @@ fn limits_on_tensors_and_events_count_live_objects() {
 }
 
 #[test]
-fn a_session_takes_its_cycles_with_it() {
+fn a_session_releases_its_cycles_at_its_end() {
     let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
     let machine = Machine::open(&config).unwrap();
     let mut vm = runnel::library::machine(Runtime::new(machine.clone(), Settings::default()));
@@ -160,7 +160,7 @@ assert(deep[0]["f"]()[0][0]["f"]()[1].sum().item() == 80)
 }
 
 #[test]
-fn handles_of_the_program_around_keep_cycles() {
+fn handles_of_the_embedding_program_keep_cycles() {
     let mut engine = builder().build().unwrap();
     let make = "fn maker() {\n    let x = full(10, 5)\n    fn g(n) { if n == 0 { x.sum().item() } else { g(n - 1) } }\n    g\n}\nlet f = maker()";
     engine.eval::<()>(make).unwrap();

@@ -297,14 +297,14 @@ fn dlpack_keeps_the_tensor_until_its_deleter_runs() {
     let view = &lent.managed().view;
     assert_eq!((view.dtype.code, view.dtype.bits, view.byte_offset, view.device.device_type), (0, 16, 2, 12));
     let mut raw = lent.into_raw();
-    // SAFETY: not given to anybody else.
+    // SAFETY: it has no other owner.
     unsafe { raw.as_mut() }.flags = 1;
     // SAFETY: as above.
     let error = unsafe { e.import_dlpack(Dlpack::from_raw(raw)) }.unwrap_err();
     assert_eq!(error.code().id, "E0967");
     let mut other = engine();
     let x: Tensor = e.eval("tensor([1, 2, 3], dtype=i16)[1..]").unwrap();
-    // SAFETY: `e` has finished it, and does not use it meanwhile.
+    // SAFETY: the work of `e` on it is complete, and `e` does not use it meanwhile.
     let y = unsafe { other.import_dlpack(e.export_dlpack(&x, None).unwrap()) }.unwrap();
     drop((x, e));
     assert_eq!(other.read::<i64>(&y).unwrap(), [2, 3]);

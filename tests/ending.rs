@@ -1,7 +1,7 @@
-//! Limits and interrupts end scripts and calls of the embedding program soon: loops, recursion, closures, containers of
+//! Limits and interrupts quickly end scripts and calls of the embedding program: loops, recursion, closures, containers of
 //! containers, texts that grow, and values that move between Rust and scripts.
 //!
-//! Soon means within `RUNNEL_LIMIT_MS` milliseconds, by default 5,000, because debug builds on busy machines are slow.
+//! Quickly means within `RUNNEL_LIMIT_MS` milliseconds, by default 5,000, because debug builds on busy machines are slow.
 //! With `RUNNEL_EVERYWHERE=all` each is ended several times, early and late; without it, once.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What is made first, and what is repeated until it is ended.
+/// The setup of each case, and the code that is repeated until it is ended.
 const SCRIPTS: &[(&str, &str)] = &[
     ("let n = 0", "n += 1"),
     ("let a = []", "a.append(1)"),
@@ -106,13 +106,13 @@ fn allowed() -> Duration {
     Duration::from_millis(set.unwrap_or(5000))
 }
 
-/// Moments after which something is ended.
+/// Delays before an interrupt or a limit.
 fn moments(round: usize) -> Vec<Duration> {
     let all = [3, 20, 70, 150, 400, 900].map(Duration::from_millis);
     if is_whole() { all.to_vec() } else { vec![all[round % 3]] }
 }
 
-/// What took how long to end.
+/// Names and durations of the calls that ended too late.
 #[derive(Default)]
 struct Took(Vec<(Duration, String)>);
 
@@ -132,7 +132,7 @@ impl Took {
     }
 }
 
-/// Interrupts `call` after a while, and measures how long it goes on.
+/// Interrupts `call` after a delay, and measures how long it continues.
 fn interrupted<T>(
     engine: &mut Engine,
     after: Duration,
@@ -163,7 +163,7 @@ fn is_sound(engine: &mut Engine) {
     engine.eval::<()>("assert([1, 2, 3].sum().item() == 6 and sum(map(|x| x + 1, [1, 2])) == 5)").unwrap();
 }
 
-/// The script that makes what is repeated, and then repeats it.
+/// The script of a case: the setup, then the repetition.
 fn endless((first, again): &(&str, &str)) -> String {
     format!("{first}\nwhile true {{ {again} }}")
 }
@@ -200,7 +200,7 @@ fn the_limit_on_time_ends_scripts() {
     took.check();
 }
 
-/// Fuel and memory end scripts as well, and what fuel pays for takes as long as it takes.
+/// Limits on fuel and memory end scripts as well; work within the fuel may take any time.
 #[test]
 fn fuel_and_memory_end_scripts() {
     let mut took = Took::default();
@@ -225,7 +225,7 @@ fn fuel_and_memory_end_scripts() {
 }
 
 thread_local! {
-    /// When the program had made what it passes to the engine.
+    /// The time at which the program had made the values that it passes to the engine.
     static GIVEN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -289,7 +289,7 @@ const CALLS: &[(&str, Call)] = &[
     }),
 ];
 
-/// What the calls use.
+/// An engine with the names that the calls use.
 fn filled(builder: Builder) -> Engine {
     let mut engine = builder.build().unwrap();
     for line in [
@@ -327,7 +327,7 @@ fn an_interrupt_ends_calls_of_the_embedding_program() {
 
 /// An interrupt before a call ends it, unless there is little to do.
 #[test]
-fn calls_of_the_embedding_program_end_when_they_are_told_to() {
+fn calls_of_the_embedding_program_end_when_interrupted() {
     let mut engine = filled(builder());
     for (name, call) in CALLS {
         engine.interrupt_handle().interrupt();

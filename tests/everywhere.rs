@@ -1,7 +1,7 @@
-//! Limits and interrupts take effect soon in every call: every native function, method, attribute, operation, operator
+//! Limits and interrupts take effect quickly in every call: every native function, method, attribute, operation, operator
 //! and function of a module, as listed in the tables, with large arguments.
 //!
-//! A call that finishes within the limit cannot show anything. Soon means within `RUNNEL_LIMIT_MS`
+//! A call that finishes within the limit shows nothing. Quickly means within `RUNNEL_LIMIT_MS`
 //! milliseconds, by default 5,000, because debug builds on busy machines are slow. `docs/reliability.md` has
 //! the figure of a release build. With `RUNNEL_EVERYWHERE=all` each call is made under each limit with all
 //! arguments; without it, one call of every fourth group is made under each limit.
@@ -301,7 +301,7 @@ impl Lab {
         self.vm.eval(&format!("<{}>", self.number), text, Mode::Input).map(drop)
     }
 
-    /// Makes the values, and makes those again that a call has changed.
+    /// Creates the values, or recreates those that a call has changed.
     fn values(&mut self) {
         for (name, make) in VALUES {
             self.eval(&format!("let {name} = {}", sized(make))).unwrap();
@@ -327,7 +327,7 @@ enum Bound {
     Fuel,
     Memory,
     Interrupt,
-    /// An interrupt while the call is repeated without end: work that one call does not count adds up.
+    /// An interrupt while the call is repeated endlessly: uncounted work of single calls adds up.
     Repeated,
 }
 
@@ -342,7 +342,7 @@ fn hold(bound: Bound) {
     let all = is_whole();
     let mut lab = Lab::new();
     let mut took: Vec<(Duration, String)> = Vec::new();
-    // A thread that interrupts some time after a request, and records when.
+    // A thread that interrupts some time after it is notified, and records when.
     let flag: Arc<Mutex<Arc<AtomicBool>>> = Arc::new(Mutex::new(lab.vm.interrupt_flag()));
     let (go, begin) = mpsc::channel::<()>();
     let (done, fired) = mpsc::channel();
@@ -494,7 +494,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Who fills memory has worked, and whatever works must count it: limits and interrupts look at the count.
+/// Filling memory is work and must be counted, because limits and interrupts are checked at the counter.
 #[test]
 fn what_is_allocated_is_counted() {
     /// Bytes that a call may allocate without counting, and beside each unit that it counts.

@@ -1,4 +1,4 @@
-//! Settings of the embedding program at their ends: nothing, one, and the most that their type holds. Every script ends
+//! Settings of the embedding program at their extremes: zero, one, and the maximum of their type. Every script ends
 //! with a value or an error with a code, and the engine stays usable.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Change = Box<dyn Fn(Builder) -> Builder>;
 
-/// Every setting with each of its ends.
+/// Every setting with each of its extremes.
 fn settings() -> Vec<(String, Change)> {
     let mut all: Vec<(String, Change)> = Vec::new();
     macro_rules! ends {
@@ -37,7 +37,7 @@ fn settings() -> Vec<(String, Change)> {
     all
 }
 
-/// Scripts that end by themselves, and use what the settings bound.
+/// Scripts that terminate, and use the resources that the settings bound.
 const SCRIPTS: &[&str] = &[
     "1 + 1",
     "print(arange(30.0).reshape(5, 6), \"é\" * 200)",

@@ -29,7 +29,7 @@ fn every_seed_and_every_finding_passes() {
     assert!(replayed >= 2 * targets::TARGETS.len(), "{replayed} files");
 }
 
-/// An input with a few changes: bits, bytes, numbers at their ends, parts that are cut, repeated or taken from another.
+/// An input with a few mutations: flipped bits, other bytes, extreme numbers, parts removed, repeated or taken from another.
 fn changed(draw: &mut Draw, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..1 + draw.below(4) {
@@ -65,7 +65,7 @@ fn changed(draw: &mut Draw, input: &[u8], other: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Without a fuzzer: changed seeds. `RUNNEL_FUZZ_SECONDS=600` gives each target as many seconds, `RUNNEL_FUZZ_TARGET`
+/// Runs mutated seeds without a fuzzer. `RUNNEL_FUZZ_SECONDS=600` gives each target as many seconds, `RUNNEL_FUZZ_TARGET`
 /// names one target, `RUNNEL_FUZZ_SEED` chooses other changes. An input that breaks a promise is left in the folder of
 /// temporary files.
 #[test]

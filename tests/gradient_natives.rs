@@ -113,7 +113,7 @@ fn candidates(param: &Param) -> &'static [&'static str] {
     }
 }
 
-/// Calls of a function, as many as a few hundred.
+/// Up to a few hundred calls of a function.
 fn calls(receiver: &str, name: &str, params: &[Param]) -> Vec<String> {
     let (own, rest) = match receiver {
         "" => (String::new(), params),
@@ -187,7 +187,7 @@ fn is_cut(engine: &mut Engine, call: &str) -> Option<bool> {
 }
 
 #[test]
-fn no_native_loses_a_gradient_in_silence() {
+fn no_native_silently_loses_a_gradient() {
     // Functions that end the script, wait, or have nothing to do with tensors.
     let apart = ["exit", "input", "sleep", "read", "write", "dist.init", "dist.destroy"];
     let mut engine = engine();
@@ -231,7 +231,7 @@ fn no_native_loses_a_gradient_in_silence() {
 }
 
 #[test]
-fn no_expression_loses_a_gradient_in_silence() {
+fn no_expression_silently_loses_a_gradient() {
     let mut failures = Vec::new();
     for expression in EXPRESSIONS {
         let mut engine = engine();

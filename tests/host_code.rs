@@ -196,7 +196,7 @@ const CASES: &[Case] = &[
         for device in [DeviceId::Cpu, DeviceId::Cuda(1)] {
             let ptr = data.as_ptr() as u64;
             let raw = RawTensor { ptr, shape: &[2], strides: None, dtype: Dtype::F32, device };
-            // SAFETY: the data live through the test, and nobody writes them.
+            // SAFETY: the data outlives the test, and nothing writes it.
             let tensor = unsafe { engine.tensor_from_raw(raw, || panic!("in the owner")).unwrap() };
             engine.set("x", tensor).unwrap();
             // It is dropped here, or on the thread that waits for the stream, where the panic cannot be reported.
@@ -312,7 +312,7 @@ fn every_place_that_takes_host_code_has_a_case() {
         }
     }
     let known = |place: &String| CASES.iter().any(|(name, _)| name == place);
-    // They run their closure for their caller, with no other code in between.
+    // They run the caller's closure directly.
     let direct = ["native_type.rs with", "gradient.rs no_grad"];
     let missing: Vec<&String> =
         found.iter().filter(|place| !known(place) && !direct.contains(&place.as_str())).collect();

@@ -121,11 +121,11 @@ def replay(data):
 
 
 def look(viz, data):
-    """Has PyTorch's viewer make everything that it makes of a snapshot."""
+    """Generates all plots and tables of PyTorch's viewer."""
     plain = {"format_flamegraph": lambda lines: lines}
     text = viz.segsum(data) + viz.trace(data) + viz.memory(data, **plain) + viz.segments(data, **plain)
     text += viz.compare([], data["segments"], **plain)
-    # Older viewers ask which device is meant.
+    # Older viewers need the device as an argument.
     device = next(i for i, trace in enumerate(data["device_traces"]) if trace)
     for plot in ("trace_plot", "segment_plot"):
         if hasattr(viz, plot):

@@ -146,7 +146,7 @@ fn elements(engine: &mut Engine, name: &str) -> Result<Elements, runnel::base::E
 
 /// Deliberate differences, with the reason.
 const ON_PURPOSE: &[Purpose] = &[
-    // A truth is a bool; PyTorch gives u8 for u8, as it did before it had bools.
+    // The result is a bool; PyTorch returns u8 for u8, as it did before it had bools.
     Purpose { calls: &["all(", "any("], dtype: "u8" },
     // The root of -inf is nan, as in PyTorch on CUDA and for other dtypes.
     Purpose { calls: &["x ** 0.5", "x ** -0.5"], dtype: "f16" },

@@ -150,7 +150,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(ldexp([1.0, 3.0], [2, -1]), [4.0, 1.5]))",
         run: Run::Composed(|rt, args| {
-            // Whole exponents leave the dtype, and the power alone may be beyond it.
+            // Integer exponents keep the dtype of `x`, but the power alone may overflow it.
             let whole = args
                 .opt_tensor(1)
                 .is_none_or(|other| !other.dtype().is_float() && !other.dtype().is_complex());

@@ -77,7 +77,7 @@ fn literals_have_their_values() {
 }
 
 #[test]
-fn dots_after_numbers_are_told_apart() {
+fn dots_after_numbers_are_distinguished() {
     shapes(&[
         ("1..3", "(.. 1 3 _)"),
         ("1.5..2.5", "(.. 1.5 2.5 _)"),

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_told_to_end_collects_later() {
+    fn an_interrupted_machine_collects_later() {
         use std::sync::Arc;
         use std::sync::atomic::AtomicBool;
         alone(|| {

@@ -108,7 +108,7 @@ def value(draw, shape):
 
 
 def case(seed):
-    """The body of a Runnel function, and what PyTorch makes of it."""
+    """The body of a Runnel function, and PyTorch's result."""
     draw = random.Random(seed)
     ours, theirs = operand(draw)
     env = {"torch": torch, "x": eval(theirs)}
@@ -130,7 +130,7 @@ def case(seed):
 
 
 def differs(found, want):
-    """What is wrong, or none."""
+    """The difference, or none."""
     if isinstance(want, str):
         lost = "can't be cast" in want and found.startswith("OK")
         return f"PyTorch raises: {want}" if lost else None

@@ -159,7 +159,7 @@ def case(call, ulps=0, scale="own", **inputs):
 
 
 def rounded(dtype, wide):
-    """Ulps that a function may be off in a dtype: halves are computed in f32 and rounded."""
+    """Allowed error of a function in ulps: halves are computed in f32 and rounded."""
     return 1 if dtype in ("f16", "bf16") else wide
 
 
@@ -284,7 +284,7 @@ def binary():
     for x, y in pairs("bool", "any"):
         for call in exact[2:] + ["x & y", "x | y", "x ^ y", "x + y"]:
             case(call, x=x, y=y)
-    # What dtypes become together.
+    # Type promotion.
     every = list(DTYPES)
     for a in every:
         for b in every:
@@ -623,7 +623,7 @@ def statistics():
 
 
 def named():
-    """Operators by their names, and what makes tensors beside others."""
+    """Operators by their names, and functions that create tensors like others."""
     for dtype in FLOATS + INTS:
         x, y = given(dtype, (3, 4), "nonzero" if dtype in INTS else "gauss"), given(dtype, (4,), "nonzero" if dtype in INTS else "gauss", 1)
         for name in ["eq", "ne", "lt", "le", "gt", "ge", "mul", "floor_divide", "remainder"]:
@@ -731,7 +731,7 @@ def named():
 
 
 def forms():
-    """Complex functions, and what PyTorch takes by place, by name or over nothing."""
+    """Complex functions, positional and keyword forms, and empty operands."""
     for dtype in ["c64", "c128"]:
         x, y = given(dtype, (3, 4), "gauss", 2), given(dtype, (3, 4), "unit", 3)
         for name in ["tan", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp2", "expm1", "log2", "log10", "log1p",

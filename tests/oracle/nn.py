@@ -358,7 +358,7 @@ def run(options, text, name):
 
 
 def apart(found, wanted, tolerance):
-    """What is wrong with a result, or none."""
+    """The difference of a result, or none."""
     if found.shape != wanted.shape:
         return f"shape {list(found.shape)} for {list(wanted.shape)}"
     a, b = found.double(), wanted.double()

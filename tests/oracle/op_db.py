@@ -1,4 +1,4 @@
-"""Compares Runnel with PyTorch's own operator samples (`op_db`): results, dtypes, shapes, and what raises.
+"""Compares Runnel with PyTorch's own operator samples (`op_db`): results, dtypes, shapes, and errors.
 
     python3 tests/oracle/op_db.py                                    everything; needs PyTorch, no GPU
     python3 tests/oracle/op_db.py --ops add,nn.functional.relu       some operations
@@ -71,7 +71,7 @@ def found_binary(path):
 
 
 def command(options, script):
-    """What runs a script."""
+    """The command line that runs a script."""
     without_devices = ["--backend", "emu", "--devices", "0"] if options.device == "cpu" else []
     return [options.runnel, *without_devices, "--quiet", script]
 
@@ -133,7 +133,7 @@ fn run(i, f) {{
 
 
 class Outcome:
-    """What Runnel made of one sample."""
+    """Runnel's outcome of one sample."""
 
     def __init__(self):
         self.error, self.leaves, self.done = None, {}, False
@@ -164,7 +164,7 @@ class Runner:
                 file.write("\n".join(lines) + "\n")
             text, errors, status = self.process(name + ".rnl", len(live))
             refused = self.refused(errors, at) if status != 0 else {}
-            # Calls that the checker refuses do not let the others run: they go, and the rest is run again.
+            # A call that the checker rejects keeps the others from running: it is removed, and the rest runs again.
             if refused and "DONE" not in text and "RAISED" not in text:
                 for i, message in refused.items():
                     outcomes[i].error, outcomes[i].done = message, True
@@ -392,7 +392,7 @@ class Differences:
         return None
 
 
-# ---- The whole ----
+# ---- The command ----
 
 def sample_options(description, batch):
     """The parser of a comparison of samples."""

@@ -26,7 +26,7 @@ def is_leaf(tensor):
 
 
 class Gradients:
-    """What PyTorch gives for one sample."""
+    """PyTorch's results and gradients of one sample."""
 
     def __init__(self, sample, second):
         call, made, leaves = sample.call, {}, []

@@ -1,4 +1,4 @@
-"""PyTorch's operator samples as Runnel scripts: what `op_db.py` compares.
+"""PyTorch's operator samples as Runnel scripts, for `op_db.py`.
 
 Each sample is recorded as the one call of PyTorch that it makes, with copies of its tensors, and written as an expression.
 """
@@ -36,7 +36,7 @@ OPERATORS = {"__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/",
 SYMBOLS = {name.strip("_"): symbol for name, symbol in OPERATORS.items()} | {"and_": "&", "or_": "|", "neg": "-",
                                                                             "invert": "~", "inv": "~"}
 REFLECTED = {f"__r{name[2:]}": symbol for name, symbol in OPERATORS.items()} | {"__rdiv__": "/"}
-# Keywords that say nothing about the result on one device.
+# Keywords without effect on the result on one device.
 NEUTRAL = {"_stacklevel": (3,), "inplace": (False,), "requires_grad": (False, None), "layout": (torch.strided, None), "pin_memory": (False, None),
            "memory_format": (torch.contiguous_format, torch.preserve_format, None), "out": (None,),
            "device": ("cpu", torch.device("cpu"), None), "names": (None,), "non_blocking": (False, None)}
@@ -50,7 +50,7 @@ class Absent(Exception):
     """Runnel does not have the function."""
 
 
-# ---- What Runnel has ----
+# ---- Functions of Runnel ----
 
 class Surface:
     """Names of functions, methods and attributes, from the generated reference."""
@@ -102,7 +102,7 @@ class Snapshot:
         tensor = tensor.detach()
         self.steps = ""
         plain = tensor.resolve_conj().resolve_neg()
-        # Strides that Runnel can say: expanded dimensions and permuted ones.
+        # Strides that Runnel can express: expanded and permuted dimensions.
         if tensor.numel() and not tensor.is_contiguous() and plain.stride() == tensor.stride():
             single = tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(tensor.stride(), tensor.shape))
             narrow = plain[single]
@@ -120,7 +120,7 @@ class Snapshot:
 
     @staticmethod
     def rebuilt(tensor):
-        """An equal tensor with equal strides and memory of its own."""
+        """An equal tensor with equal strides and separate memory."""
         size = tensor.untyped_storage().nbytes() // tensor.element_size()
         whole = torch.as_strided(tensor, (size,), (1,), 0) if not (tensor.is_conj() or tensor.is_neg()) else None
         if whole is None:
@@ -165,7 +165,7 @@ class Call:
 
 
 class Recorder(TorchFunctionMode):
-    """Takes down the outermost calls."""
+    """Records the outermost calls."""
 
     def __init__(self):
         super().__init__()
@@ -177,7 +177,7 @@ class Recorder(TorchFunctionMode):
 
 
 def recorded(run):
-    """The call that `run` makes, and what it gives or raises."""
+    """The call that `run` makes, and its result or exception."""
     recorder, result, error = Recorder(), None, None
     with recorder, contextlib.redirect_stdout(None):
         try:
@@ -386,7 +386,7 @@ def literal(s):
 
 
 def copied(result):
-    """The result with memory of its own, so that later calls do not change it."""
+    """The result in separate memory, so that later calls do not change it."""
     leaves, spec = tree_flatten(result)
     return [leaf.detach().resolve_conj().resolve_neg().clone() if isinstance(leaf, torch.Tensor) else leaf
             for leaf in leaves]

@@ -120,7 +120,7 @@ class Program:
         return f"{a}..{b}", f"{a}:{b}"
 
     def view(self, x):
-        """What makes a view of a tensor, in both languages."""
+        """Code for a view of a tensor, in both languages."""
         r, shape, rank = self.r, list(x.shape), x.dim()
         if rank == 0:
             return (".unsqueeze(0)",) * 2
@@ -305,7 +305,7 @@ class Program:
         self.lines.append((ours, f"for _ in range({times}):\n    {theirs}"))
 
     def text(self):
-        """The program in Runnel, which prints its tensors and gradients, and what it should print."""
+        """The program in Runnel, which prints its tensors and gradients, and the expected output."""
         lines, wanted = [], {}
         if self.streams:
             lines.append("let (d, s, t) = (cuda.current_stream(), Stream(), Stream())")

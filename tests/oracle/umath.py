@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(os.path.dirname(numpy.__file__), "_core", "tests", "data")
 NAMES = {"arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctanh": "atanh"}
 DIGITS = {"np.float32": ("f32", 8), "np.float64": ("f64", 16)}
-# So many of each function and dtype: the first ones, which are special, and others from everywhere.
+# Values per function and dtype: the first ones, which are special, and a sample of the others.
 MOST = 160
 
 with open(os.path.join(HERE, "umath.txt"), "w") as out:

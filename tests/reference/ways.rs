@@ -342,7 +342,7 @@ fn in_a_program(id: &str) -> Option<Shown> {
         "E0967" => {
             let (dtype, device) = (Dtype::F32, DeviceId::Cpu);
             let raw = RawTensor { ptr: 0, shape: &[2], strides: None, dtype, device };
-            // SAFETY: it is refused before anybody reads it.
+            // SAFETY: it is rejected before any code reads it.
             let taken = unsafe { e.tensor_from_raw(raw, || {}) };
             plain(
                 "engine.tensor_from_raw(RawTensor { ptr: 0, shape: &[2], strides: None, dtype, device }, release)",

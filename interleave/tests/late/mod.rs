@@ -1,5 +1,5 @@
-//! A device that works late, on its own threads, and reports progress by one counter per stream: what a
-//! program can rely on with CUDA. A lock that loom does not see protects its bookkeeping, so the bookkeeping
+//! A device that runs work asynchronously, on its own threads, and reports progress by one counter per stream: the
+//! guarantees that a program can rely on with CUDA. A lock that loom does not see protects its bookkeeping, so the bookkeeping
 //! orders nothing. A block's memory is a cell, and loom reports conflicting accesses.
 
 use loom::cell::Cell;
