@@ -1,7 +1,7 @@
 //! Frees unreachable memory before a request for memory fails, and when much more is in use than before.
 //!
 //! The owner of unreachable memory registers once how to free it ([`enter`]). Modules that allocate call
-//! [`asked`] before a request fails, and report allocations and frees ([`took`], [`gave`]): the hook also
+//! [`before_failure`] before a request fails, and report allocations and frees ([`allocated`], [`freed`]): the hook also
 //! runs when memory use has grown considerably. This module does not know what is held or requested.
 
 use super::Result;
@@ -23,7 +23,7 @@ pub enum Need {
 pub struct Holder {
     /// Frees unreachable memory, and returns whether there was any; `None` if the need did not justify a
     /// search.
-    pub give: fn(Need) -> Option<bool>,
+    pub free: fn(Need) -> Option<bool>,
     /// Refuses to allocate this many bytes of host memory in addition to the holder's own.
     pub charge: fn(usize) -> Result<()>,
 }
@@ -63,15 +63,15 @@ pub fn charge(bytes: usize) -> Result<()> {
     }
 }
 
-/// Asks for memory to be freed; true if some was.
+/// Calls the hook before a request fails; returns whether memory was freed.
 #[cold]
-pub fn asked() -> bool {
+pub fn before_failure() -> bool {
     call(Need::Failing) == Some(true)
 }
 
 /// Records an allocation. Called without locks: the hook may free memory.
 #[inline]
-pub fn took(bytes: u64) {
+pub fn allocated(bytes: u64) {
     // Nothing is recorded while a thread ends.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add_unsigned(bytes));
@@ -84,7 +84,7 @@ pub fn took(bytes: u64) {
 
 /// Records a free.
 #[inline]
-pub fn gave(bytes: u64) {
+pub fn freed(bytes: u64) {
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_sub_unsigned(bytes));
         if held.get() < LOW.get() {
@@ -118,7 +118,7 @@ fn grown() {
 fn call(need: Need) -> Option<bool> {
     // Values that are dropped here do not call the hook again.
     let holder = enter(None);
-    let given = holder.and_then(|holder| (holder.give)(need));
+    let given = holder.and_then(|holder| (holder.free)(need));
     enter(holder);
     given
 }
@@ -138,33 +138,33 @@ mod tests {
 
     #[test]
     fn the_hook_is_called_and_not_reentered() {
-        assert!(!asked(), "nobody gives anything");
-        let before = enter(Some(Holder { give: |_| Some(!asked()), charge: |_| Ok(()) }));
-        assert!(asked());
+        assert!(!before_failure(), "there is no holder");
+        let before = enter(Some(Holder { free: |_| Some(!before_failure()), charge: |_| Ok(()) }));
+        assert!(before_failure());
         enter(before);
     }
 
     #[test]
     fn growth_of_held_memory_calls_the_hook() {
         const MIB: u64 = 1 << 20;
-        let before = enter(Some(Holder { give: see, charge: |_| Ok(()) }));
-        took(15 * MIB);
+        let before = enter(Some(Holder { free: see, charge: |_| Ok(()) }));
+        allocated(15 * MIB);
         assert_eq!(SEEN.take(), None);
-        took(2 * MIB);
+        allocated(2 * MIB);
         assert_eq!(SEEN.take(), Some(Need::Growth(2)));
-        took(10 * MIB);
+        allocated(10 * MIB);
         assert_eq!(SEEN.take(), None, "it has grown by less than the step");
-        gave(27 * MIB);
-        took(15 * MIB);
+        freed(27 * MIB);
+        allocated(15 * MIB);
         assert_eq!(SEEN.take(), None, "it has grown by less than the step from the least since");
-        took(200 * MIB);
+        allocated(200 * MIB);
         assert_eq!(SEEN.take(), Some(Need::Doubled));
-        gave(215 * MIB);
-        took(17 * MIB);
+        freed(215 * MIB);
+        allocated(17 * MIB);
         assert_eq!(SEEN.take(), Some(Need::Growth(1)));
-        took(2 * MIB);
+        allocated(2 * MIB);
         assert_eq!(SEEN.take(), None, "a declined search is not repeated at once");
-        gave(19 * MIB);
+        freed(19 * MIB);
         enter(before);
     }
 }

@@ -34,7 +34,7 @@ thread_local! {
 
 impl Stop {
     /// The reason to stop now, if any.
-    pub fn asked(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<Reason> {
         if self.flag.load(Ordering::Relaxed) {
             return Some(Reason::Interrupt);
         }
@@ -58,8 +58,8 @@ pub fn is_set() -> bool {
 }
 
 /// Returns the reason why this thread's work should stop now, if any.
-pub fn asked() -> Option<Reason> {
-    STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::asked)).ok().flatten()
+pub fn reason() -> Option<Reason> {
+    STOP.try_with(|current| current.borrow().as_ref().and_then(Stop::reason)).ok().flatten()
 }
 
 /// Units of work, such as elements of a loop on the host, between two checks.
@@ -81,7 +81,7 @@ pub fn is_due(units: usize) -> bool {
 pub fn until<T>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     let mut ended = false;
     items.take_while(move |_| {
-        ended = ended || (is_due(1) && asked().is_some());
+        ended = ended || (is_due(1) && reason().is_some());
         !ended
     })
 }
@@ -116,18 +116,18 @@ mod tests {
 
     #[test]
     fn a_thread_ends_by_its_own_flag_or_time() {
-        assert!(!is_set() && asked().is_none());
+        assert!(!is_set() && reason().is_none());
         let flag = Arc::new(AtomicBool::new(false));
         let before = enter(Some(Stop { flag: flag.clone(), deadline: None }));
-        assert!(before.is_none() && is_set() && asked().is_none());
+        assert!(before.is_none() && is_set() && reason().is_none());
         flag.store(true, Ordering::Relaxed);
-        assert_eq!(asked(), Some(Reason::Interrupt));
-        assert_eq!(masked(asked), None);
-        assert_eq!(std::thread::spawn(asked).join().unwrap(), None);
+        assert_eq!(reason(), Some(Reason::Interrupt));
+        assert_eq!(masked(reason), None);
+        assert_eq!(std::thread::spawn(reason).join().unwrap(), None);
         flag.store(false, Ordering::Relaxed);
         let late = Instant::now().checked_sub(std::time::Duration::from_secs(1)).or(Some(Instant::now()));
         enter(Some(Stop { flag, deadline: late }));
-        assert_eq!(asked(), Some(Reason::Time));
+        assert_eq!(reason(), Some(Reason::Time));
         enter(None);
     }
 }

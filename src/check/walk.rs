@@ -509,7 +509,7 @@ impl<'c> Walk<'c> {
         // The compiler refuses trees that are too deep for the stack.
         self.ended |= stack::left() < MIN_STACK;
         if self.steps.is_multiple_of(STEPS) {
-            self.ended |= stop::asked().is_some();
+            self.ended |= stop::reason().is_some();
         }
         if self.ended {
             return;

@@ -99,14 +99,14 @@ pub(super) fn not_ours(path: &Path) -> Error {
 }
 
 pub(super) fn unreadable(path: &Path, reason: &std::io::Error) -> Error {
-    Error::new(&UNREADABLE, format!("cannot read `{}`: {}", path.display(), said(reason)))
+    Error::new(&UNREADABLE, format!("cannot read `{}`: {}", path.display(), reason_text(reason)))
 }
 
 pub fn unwritable(path: &Path, reason: &std::io::Error) -> Error {
-    Error::new(&UNWRITABLE, format!("cannot write `{}`: {}", path.display(), said(reason)))
+    Error::new(&UNWRITABLE, format!("cannot write `{}`: {}", path.display(), reason_text(reason)))
 }
 
-fn said(reason: &std::io::Error) -> String {
+fn reason_text(reason: &std::io::Error) -> String {
     match reason.kind() {
         std::io::ErrorKind::PermissionDenied => "permission denied".to_string(),
         _ => reason.to_string(),

@@ -174,7 +174,7 @@ impl Device {
             }
             Memory::Plain(plain) => (self.alloc_plain(plain, bytes, effort)?, NO_BLOCK, 0),
         };
-        reclaim::took(bytes);
+        reclaim::allocated(bytes);
         let owner = match owner {
             None => stream.clone(),
             Some(owner) => {
@@ -600,7 +600,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        reclaim::gave(self.bytes);
+        reclaim::freed(self.bytes);
         self.device.give_back(self.ptr, self.bytes, self.id, self.uses.get_mut());
     }
 }

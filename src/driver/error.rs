@@ -456,7 +456,7 @@ pub fn bad_failure(text: &str) -> Error {
 
 /// The error that ends a wait or a long loop when this thread is asked to stop.
 pub fn stopped() -> Result<()> {
-    match stop::asked() {
+    match stop::reason() {
         None => Ok(()),
         Some(Reason::Interrupt) => Err(wait_interrupted()),
         Some(Reason::Time) => Err(out_of_time()),

@@ -64,7 +64,7 @@ pub struct Exchange {
 /// Links between the devices of several processes.
 ///
 /// Work is queued on streams, in the same order in all processes. Work that exceeds the group's timeout, or
-/// fails later, fails the group ([`GroupState::fail_and_tell`]).
+/// fails later, fails the group ([`GroupState::fail_and_announce`]).
 pub trait Communicator: Send + Sync {
     /// True when the communicator can combine elements of this dtype.
     fn folds(&self, fold: Fold, dtype: Dtype) -> bool;
@@ -152,16 +152,16 @@ impl GroupState {
     }
 
     /// As [`GroupState::fail`]; also tells the other processes.
-    pub fn fail_and_tell(&self, error: Error) {
+    pub fn fail_and_announce(&self, error: Error) {
         if self.is_failed() {
             return;
         }
-        self.tell(error.message());
+        self.announce_failure(error.message());
         self.fail(error);
     }
 
     /// Tells the other processes that this one has failed.
-    pub(crate) fn tell(&self, reason: &str) {
+    pub(crate) fn announce_failure(&self, reason: &str) {
         if let Some(announce) = self.announce.get() {
             announce(reason);
         }

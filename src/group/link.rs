@@ -249,12 +249,12 @@ impl Link {
         };
         let written = wire::write(&mut self.writer.lock(), say, &[bytes], &mut go_on);
         // After a partial frame or an abandoned answer, the stream would be out of step.
-        let written = written.inspect_err(|error| self.group_state.fail_and_tell(error.clone()))?;
+        let written = written.inspect_err(|error| self.group_state.fail_and_announce(error.clone()))?;
         if written.is_err() {
             self.group_state.fail(error::peer_failed(0, "its process ended"));
             return self.group_state.check().map(|()| Vec::new());
         }
-        match self.wait(time, name).inspect_err(|error| self.group_state.fail_and_tell(error.clone()))? {
+        match self.wait(time, name).inspect_err(|error| self.group_state.fail_and_announce(error.clone()))? {
             (Answer::Done, bytes) => Ok(bytes),
             (Answer::Differ { text, stuck }, _) => Err(error::calls_differ(text, stuck)),
             _ => Err(error::links_failed("the hub sent an unexpected message")),

@@ -212,7 +212,7 @@ impl Group {
         let left = self.round(LEAVING, Wants::Nothing, &[]).map(drop);
         match (&left, self.communicator.take()) {
             (Ok(()), Some(communicator)) => communicator.close(),
-            (Err(error), _) => self.group_state.fail_and_tell(error.clone()),
+            (Err(error), _) => self.group_state.fail_and_announce(error.clone()),
             _ => {}
         }
         self.group_state.bind(None);
@@ -224,7 +224,7 @@ impl Group {
     /// Fails the group and sends the reason to the others.
     pub fn fail(&mut self, reason: &str) {
         if std::mem::take(&mut self.open) && !self.group_state.is_failed() {
-            self.group_state.tell(reason);
+            self.group_state.announce_failure(reason);
             self.group_state.fail(error::peer_failed(self.world.rank, reason));
         }
     }

@@ -151,7 +151,7 @@ impl RegMut<'_> {
 pub struct ReduceFn {
     /// Unique among reductions; a valid identifier.
     pub name: &'static str,
-    /// True when the element's position takes part (`argmax`). Executors keep (value, position) pairs. They
+    /// True if the result depends on the element's position (`argmax`). Executors keep (value, position) pairs. They
     /// replace the held pair when `better(new, held)`, or when the values are equal and the new position is
     /// lower. nan beats every number; the first nan wins.
     pub indexed: bool,

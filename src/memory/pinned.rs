@@ -100,7 +100,7 @@ impl PinnedPool {
             Some(size) => Some(self.take(size, effort, driver)?),
             None => return Err(error::host_out_of_memory(bytes, true)),
         };
-        reclaim::took(chunk.as_ref().map_or(0, |chunk| chunk.size));
+        reclaim::allocated(chunk.as_ref().map_or(0, |chunk| chunk.size));
         Ok(PinnedBlock { pool: self.clone(), chunk, bytes, uses: Mutex::new(SmallVec::new()) })
     }
 
@@ -321,7 +321,7 @@ impl PinnedBlock {
 impl Drop for PinnedBlock {
     fn drop(&mut self) {
         if let Some(chunk) = self.chunk.take() {
-            reclaim::gave(chunk.size);
+            reclaim::freed(chunk.size);
             self.pool.give_back(chunk, self.uses.get_mut());
         }
     }

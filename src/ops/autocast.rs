@@ -70,7 +70,7 @@ const WIDE: &[&str] = &[
 ];
 
 /// The dtype that an operation's operands are converted to.
-fn wanted(op: &Op, lower: Dtype, device: DeviceId) -> Option<Dtype> {
+fn cast_dtype(op: &Op, lower: Dtype, device: DeviceId) -> Option<Dtype> {
     let on_cpu = device == DeviceId::Cpu;
     if LOWER.contains(&op.name) || !on_cpu && LOWER_ON_CUDA.contains(&op.name) {
         return Some(lower);
@@ -118,7 +118,7 @@ pub(super) fn apply_cast(
         rt.settings.autocast = before;
         return out.map(Some);
     }
-    let Some(dtype) = first.and_then(|device| wanted(op, lower, device)) else { return Ok(None) };
+    let Some(dtype) = first.and_then(|device| cast_dtype(op, lower, device)) else { return Ok(None) };
     if let Call::Plain(args) = &call
         && let Some(param) = op.params.iter().position(|param| param.name == "dtype")
     {

@@ -7,7 +7,7 @@
 //! the queue is flushed, the group aside leaves out what a later group overwrites before anything reads it
 //! ([`FusedGroup::overwritten`]).
 //!
-//! There is one group aside, and it holds at most one iteration of a loop, so that a loop asks for the same programs
+//! There is one group aside, and it holds at most one iteration of a loop, so that a loop requests the same programs
 //! each time.
 
 use super::batch::Waiting;

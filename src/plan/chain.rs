@@ -36,7 +36,7 @@ pub(super) fn place_of(part: usize, node: usize) -> u16 {
 impl FusedGroup {
     /// The number of leading dimensions of the rows, when the group's reduction may start or continue a
     /// chain.
-    pub(super) fn kept(&self) -> Option<usize> {
+    pub(super) fn row_dims(&self) -> Option<usize> {
         let reduce = self.reduce.as_ref()?;
         let kept = self.shape.len() - reduce.dims.len();
         let trailing = reduce.dims.iter().enumerate().all(|(i, &d)| d == kept + i);
@@ -67,14 +67,14 @@ impl Queue {
     /// True when work over a shape may extend the chain, once all groups are closed.
     pub(super) fn goes_on(&self, shape: &[usize], reducing: Reducing<'_>) -> bool {
         let Some(first) = self.chain.first() else { return true };
-        let Some(kept) = first.kept() else { return false };
+        let Some(kept) = first.row_dims() else { return false };
         follows(&first.shape, kept, shape, reducing)
     }
 
     /// True when the open group reads rows that the chain before it computes and has not stored.
     pub(super) fn reads_rows(&self) -> bool {
         let (Some(first), Some(open)) = (self.chain.first(), &self.group) else { return false };
-        let Some(kept) = first.kept() else { return false };
+        let Some(kept) = first.row_dims() else { return false };
         let along = |strides: &[isize]| strides.iter().skip(kept).any(|&stride| stride != 0);
         open.loads.iter().any(|load| load.storage.memory().is_none() && along(&load.strides))
     }
@@ -119,7 +119,7 @@ impl Runtime {
         if !queue.chain.is_empty() {
             return Ok(queue.goes_on(shape, reducing));
         }
-        let Some(kept) = open.kept() else { return Ok(false) };
+        let Some(kept) = open.row_dims() else { return Ok(false) };
         let (rows, row) = open.shape.split_at(kept);
         let (rows, length) = (rows.iter().product(), row.iter().product());
         let fits = length > 1 && follows(&open.shape, kept, shape, reducing);
@@ -128,7 +128,7 @@ impl Runtime {
     }
 
     /// Flushes the closed groups of a queue; the open one stays.
-    pub(super) fn leave_chain(&mut self, at: usize) -> Result<()> {
+    pub(super) fn flush_closed(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
         let chain = std::mem::take(&mut queue.chain);
         for group in &chain {
@@ -171,7 +171,7 @@ impl Runtime {
             if outcome == Outcome::Short {
                 prune(&mut chain.iter_mut().collect::<Vec<_>>());
                 if !self.requests.is_short {
-                    given = self.give_up();
+                    given = self.release_memory();
                 }
                 outcome = self.run_rows(at, &chain, &device, &stream, Effort::Thorough)?;
             }

@@ -298,7 +298,7 @@ impl Runtime {
         if self.requests.is_short {
             return Err(e);
         }
-        self.give_up()?;
+        self.release_memory()?;
         device.give_back_unused()?;
         self.start(device, stream, launch)
     }

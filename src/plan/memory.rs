@@ -56,18 +56,18 @@ impl Runtime {
         if self.requests.is_short {
             return ask(Effort::Thorough);
         }
-        self.give_up()?;
+        self.release_memory()?;
         ask(Effort::Last)
     }
 
     /// Called before a new result of `bytes` is created: on a nearly full device, the pending work of other
     /// queues is flushed first.
     #[inline]
-    pub(super) fn leave_others(&mut self, device: &Arc<Device>, bytes: u64) -> Result<()> {
+    pub(super) fn flush_others(&mut self, device: &Arc<Device>, bytes: u64) -> Result<()> {
         self.requests.unbound = self.requests.unbound.saturating_add(bytes);
         if device.is_nearly_full(self.requests.unbound) {
             let own = self.place(device.id())?.queue;
-            return self.leave_before(device, bytes, Some(own));
+            return self.flush_for_request(device, bytes, Some(own));
         }
         Ok(())
     }
@@ -75,12 +75,12 @@ impl Runtime {
     /// Flushes the pending work of a nearly full device, except that of queue `but`, before `bytes` are
     /// taken.
     #[cold]
-    fn leave_before(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
+    fn flush_for_request(&mut self, device: &Arc<Device>, bytes: u64, but: Option<usize>) -> Result<()> {
         if self.requests.is_short {
             return Ok(());
         }
         let (mut all, mut here) = (bytes, bytes);
-        let mut leaving: SmallVec<[usize; 4]> = SmallVec::new();
+        let mut queues: SmallVec<[usize; 4]> = SmallVec::new();
         for (at, queue) in self.queues.iter_mut().enumerate() {
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
@@ -92,17 +92,17 @@ impl Runtime {
             all = all.saturating_add(pending);
             if first.device == device.id() {
                 here = here.saturating_add(pending);
-                leaving.push(at);
+                queues.push(at);
             }
         }
         self.requests.unbound = all;
         if !device.is_nearly_full(here) {
             return Ok(());
         }
-        leaving.retain(|at| Some(*at) != but);
+        queues.retain(|at| Some(*at) != but);
         self.quietly(|rt| {
-            for at in leaving {
-                rt.leave_if_room(at)?;
+            for at in queues {
+                rt.flush_if_room(at)?;
                 if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
                     rt.flush_queue(at)?;
@@ -141,7 +141,7 @@ impl Runtime {
         span: Span,
     ) -> Result<Block> {
         if device.is_nearly_full(self.requests.unbound) {
-            self.leave_before(device, bytes, None)?;
+            self.flush_for_request(device, bytes, None)?;
         }
         let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
         block.map_err(|e| device.blame_records(device.blame_if_sticky(e)).locate(&Site::of(span)))
@@ -154,11 +154,11 @@ impl Runtime {
     }
 
     /// Steps 1 and 2. Fails when flushed work fails, unless it only lacks memory: then it stays queued.
-    pub(super) fn give_up(&mut self) -> Result<()> {
+    pub(super) fn release_memory(&mut self) -> Result<()> {
         self.quietly(|rt| {
-            rt.leave_dead()?;
-            let collected = reclaim::asked();
-            if rt.release_records() || collected { rt.leave_dead() } else { Ok(()) }
+            rt.flush_last_readers()?;
+            let collected = reclaim::before_failure();
+            if rt.release_records() || collected { rt.flush_last_readers() } else { Ok(()) }
         })
     }
 
@@ -195,7 +195,7 @@ impl Runtime {
     }
 
     /// Step 1.
-    fn leave_dead(&mut self) -> Result<()> {
+    fn flush_last_readers(&mut self) -> Result<()> {
         for queue in &mut self.queues {
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
@@ -203,7 +203,7 @@ impl Runtime {
         }
         for at in 0..self.queues.len() {
             if self.holds_last(at) {
-                self.leave_if_room(at)?;
+                self.flush_if_room(at)?;
             }
         }
         Ok(())
@@ -233,7 +233,7 @@ impl Runtime {
     }
 
     /// Flushes the work of a queue as far as there is memory for its results.
-    fn leave_if_room(&mut self, at: usize) -> Result<()> {
+    fn flush_if_room(&mut self, at: usize) -> Result<()> {
         let Some(id) = self.queues[at].groups().next().map(|group| group.device) else { return Ok(()) };
         let (device, stream) = (self.device(id)?, self.queues[at].stream.clone());
         let unbound = |storage: &&StorageRef| storage.memory().is_none();
@@ -246,7 +246,7 @@ impl Runtime {
             Ok(()) => self.flush_queue(at),
             Err(e) if !is_shortage(&e) => Err(e),
             Err(_) => {
-                self.leave_waiting(at, &device, &stream)?;
+                self.flush_batch_if_room(at, &device, &stream)?;
                 let queue = &mut self.queues[at];
                 if !queue.chain.is_empty() {
                     return Ok(());
@@ -261,7 +261,7 @@ impl Runtime {
     }
 
     /// Launches the groups of a batch one by one, as far as there is memory for their results.
-    fn leave_waiting(&mut self, at: usize, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
+    fn flush_batch_if_room(&mut self, at: usize, device: &Arc<Device>, stream: &Arc<Stream>) -> Result<()> {
         while self.queues[at].is_batch() {
             let mut group = self.queues[at].chain.remove(0);
             self.queues[at].waiting.forget_kinds();
@@ -287,7 +287,7 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Result<()> {
         prune(&mut [group]);
-        let given = if self.requests.is_short { Ok(()) } else { self.give_up() };
+        let given = if self.requests.is_short { Ok(()) } else { self.release_memory() };
         let done = self.quietly(|rt| match rt.bind_results(group, device, stream) {
             Err(e) if is_shortage(&e) => rt.run_parts(group, device, stream),
             done => done,

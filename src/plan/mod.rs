@@ -3,11 +3,11 @@
 //!
 //! [`Runtime`] is one session's view of its machine: the current device and streams, the pending work of
 //! every stream, the race checker, the generators. Elementwise work waits in its stream's queue and is
-//! launched as one program (see Note [When a queue leaves]); all other work is launched immediately, after
+//! launched as one program (see Note [When a queue is flushed]); all other work is launched immediately, after
 //! its stream's queue. A result without a reference is never computed. It depends neither on the names of
 //! operations nor on the language; source positions are passed in as [`Runtime::span`].
 //!
-//! Note [When a queue leaves]. A queue is flushed when something needs its bytes (another kind of operation,
+//! Note [When a queue is flushed]. A queue is flushed when something needs its bytes (another kind of operation,
 //! a copy, a read, an event, a wait, a stream that reads its results, a memory query), when the next
 //! operation has another shape, when the program is full ([`MAX_INSTRS`], [`MAX_VIEWS`]), and at the end of a
 //! `try` block, a script or a call from Rust. So an error surfaces inside the construct that would catch it.

@@ -55,7 +55,7 @@ fn ticket(counter: &Arc<()>, limit: Option<usize>, what: &'static str) -> Result
     let is_full = || Arc::strong_count(counter) > limit;
     if is_full() {
         // Reference cycles may hold some.
-        reclaim::asked();
+        reclaim::before_failure();
         if is_full() {
             return Err(error::too_many(what, limit));
         }
@@ -73,7 +73,7 @@ impl Runtime {
     /// A storage that counts towards the session's limit. Errors: E1009.
     #[inline]
     pub(super) fn storage(&mut self, owner: Arc<Device>, bytes: u64) -> Result<Storage> {
-        self.leave_others(&owner, bytes)?;
+        self.flush_others(&owner, bytes)?;
         Ok(Storage::made(owner, bytes, self.ticket()?, Default::default()))
     }
 

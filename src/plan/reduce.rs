@@ -121,7 +121,7 @@ impl Runtime {
             // The open group would read from memory what the chain's kernel has in registers.
             match self.queues[at].reads_rows() {
                 true => self.flush_queue(at)?,
-                false => self.leave_chain(at)?,
+                false => self.flush_closed(at)?,
             }
         }
         let queue = &mut self.queues[at];

@@ -233,7 +233,7 @@ impl<'a> Chain<'a> {
         let first = groups.first()?;
         let mut chain = Chain {
             shape: &first.shape,
-            kept: first.kept()?,
+            kept: first.row_dims()?,
             registers: Vec::new(),
             numbers: SmallVec::new(),
             reads: Vec::new(),

@@ -243,7 +243,7 @@ impl Runtime {
     ) -> Result<Tensor> {
         let ticket = self.ticket()?;
         let bytes = layout.bytes(dtype);
-        self.leave_others(&device, bytes)?;
+        self.flush_others(&device, bytes)?;
         let read = read.map(|tensor| (tensor, Access::Read));
         if self.capture_at(at).is_some() {
             // A capture recognises its own storages by their tensors.
@@ -270,7 +270,7 @@ impl Runtime {
         if self.settings.races == RaceMode::Allow {
             return Ok(());
         }
-        let races = self.ask(at, touches, site);
+        let races = self.find_races(at, touches, site);
         if races.is_empty() { Ok(()) } else { self.on_races(at, touches, site, races) }
     }
 
@@ -289,25 +289,25 @@ impl Runtime {
         }
         let touches = touches(tensors.iter().copied());
         let site = self.site(name);
-        let mut races = self.ask(at, &touches, site);
+        let mut races = self.find_races(at, &touches, site);
         for other in streams {
             let place = Where::Stream(other.device(), other.id());
             if races.iter().any(|race| race.place == place) {
                 self.wait_stream(&stream, other)?;
-                races = self.ask(at, &touches, site);
+                races = self.find_races(at, &touches, site);
             }
         }
         // The access may be by a stream that one of these waits for.
         for other in streams {
             if !races.is_empty() {
                 self.wait_stream(&stream, other)?;
-                races = self.ask(at, &touches, site);
+                races = self.find_races(at, &touches, site);
             }
         }
         if races.is_empty() { Ok(()) } else { self.on_races(at, &touches, site, races) }
     }
 
-    fn ask(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
+    fn find_races(&mut self, at: usize, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let stream = &self.queues[at].stream;
         // Host work is complete when the call returns, so the host is the accessing agent.
         let stream = (stream.device() != DeviceId::Cpu).then_some(&**stream);
@@ -361,7 +361,7 @@ impl Runtime {
                     Where::Stream(..) => self.wait_stream(&stream, &earlier)?,
                 }
             }
-            races = self.ask(at, touches, site);
+            races = self.find_races(at, touches, site);
         }
         Ok(())
     }
@@ -384,7 +384,7 @@ impl Runtime {
                 DeviceId::Cpu => self.synchronize_stream(&earlier)?,
                 _ => self.wait_stream(&stream, &earlier)?,
             }
-            races = self.ask(at, touches, site);
+            races = self.find_races(at, touches, site);
         }
         Ok(races)
     }

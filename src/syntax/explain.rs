@@ -85,12 +85,12 @@ fn plain(
     let found = match kind {
         None if last => "the end of the program".to_string(),
         None | Some(T::Newline) => "the end of the line".to_string(),
-        Some(kind) => found(kind, &text[lo as usize..hi as usize]),
+        Some(kind) => token_text(kind, &text[lo as usize..hi as usize]),
     };
     error::unexpected(span, &expected.words(), &found)
 }
 
-fn found(kind: T, text: &str) -> String {
+fn token_text(kind: T, text: &str) -> String {
     match kind {
         T::StrOpen | T::RawOpen | T::Text | T::RawText => "a string".to_string(),
         T::StrClose => "the end of the string".to_string(),

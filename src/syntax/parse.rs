@@ -98,7 +98,7 @@ fn run(tree: &mut Tree<'_>, base: u32, tokens: &[Token]) -> Result<Block, Failur
     let (read, ended) = (Cell::new(0), Cell::new(false));
     let stream = tokens.iter().map(|t| {
         read.set(read.get() + 1);
-        if read.get() % scan::STEPS == 0 && stop::asked().is_some() {
+        if read.get() % scan::STEPS == 0 && stop::reason().is_some() {
             ended.set(true);
             return Err(());
         }

@@ -65,7 +65,7 @@ impl Account {
         Account {
             limit,
             grown: self.grown.max(MIN_BYTES),
-            holder: Some(reclaim::Holder { give, charge }),
+            holder: Some(reclaim::Holder { free: free_unreachable, charge }),
             ..self
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn enter(account: Account) -> Account {
 }
 
 /// Frees memory for tensors.
-fn give(need: Need) -> Option<bool> {
+fn free_unreachable(need: Need) -> Option<bool> {
     // Host tensors share the system's free memory with values.
     ROOM.set(ROOM.get().min(needed(LARGE)));
     LOOKED.set(0);
@@ -119,7 +119,7 @@ pub fn charge(bytes: usize) -> Result<()> {
 }
 
 /// The bytes left before the limit, and the limit.
-pub(super) fn left() -> (usize, usize) {
+pub(super) fn remaining() -> (usize, usize) {
     let limit = LIMIT.get();
     (limit.saturating_sub(LIVE.get().max(0) as usize), limit)
 }
@@ -311,7 +311,7 @@ fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
         if count < VALUES_PER_CHECK {
             return true;
         }
-        if stop::is_due(count) && stop::asked().is_some() {
+        if stop::is_due(count) && stop::reason().is_some() {
             return false;
         }
     }

@@ -347,7 +347,7 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
 
 /// Counts visited values; `None` if the machine must stop.
 fn goes_on(count: usize) -> Option<()> {
-    (!stop::is_due(count) || stop::asked().is_none()).then_some(())
+    (!stop::is_due(count) || stop::reason().is_none()).then_some(())
 }
 
 /// The values of dismantled containers. Lists and dicts keep their buffers, because copies would double the memory.

@@ -551,9 +551,9 @@ pub fn small_stack(left: usize, needed: usize) -> Error {
 ///
 /// # Errors
 /// E1004 after an interrupt, E1008 after the deadline.
-pub fn look_for_end() -> crate::base::Result<()> {
-    use crate::base::stop::{Reason, asked};
-    match asked() {
+pub fn check_stop() -> crate::base::Result<()> {
+    use crate::base::stop::{Reason, reason};
+    match reason() {
         Some(Reason::Interrupt) => Err(interrupted()),
         Some(Reason::Time) => Err(out_of_time()),
         None => Ok(()),

@@ -105,7 +105,7 @@ impl List {
 
     /// Records that a script stores a value that may refer back to the list.
     #[inline]
-    pub(super) fn given(self: &Rc<Self>, value: &Value) {
+    pub(super) fn note_stored(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
             cycles::note(Rc::downgrade(self).into());
         }
@@ -113,7 +113,7 @@ impl List {
 
     /// Replaces the n-th element; false if there is none.
     pub fn set(self: &Rc<Self>, index: usize, value: Value) -> bool {
-        self.given(&value);
+        self.note_stored(&value);
         let old = match self.items.borrow_mut().get_mut(index) {
             Some(slot) => std::mem::replace(slot, value),
             None => return false,
@@ -124,7 +124,7 @@ impl List {
 
     /// Appends.
     pub fn push(self: &Rc<Self>, value: Value) -> Result<()> {
-        self.given(&value);
+        self.note_stored(&value);
         let mut items = self.items.borrow_mut();
         if items.len() == items.capacity() {
             charge_values(items.len().max(4) * 2)?;
@@ -142,7 +142,7 @@ impl List {
     pub fn extend(self: &Rc<Self>, items: Vec<Value>) -> Result<()> {
         charge_values(items.len())?;
         self.change(|all| reserve(all, items.len()))?;
-        items.iter().for_each(|item| self.given(item));
+        items.iter().for_each(|item| self.note_stored(item));
         self.change(|all| all.extend(items));
         Ok(())
     }
@@ -151,7 +151,7 @@ impl List {
     pub fn insert(self: &Rc<Self>, index: usize, value: Value) -> Result<()> {
         charge_values(1)?;
         self.change(|all| reserve(all, 1))?;
-        self.given(&value);
+        self.note_stored(&value);
         self.change(|all| all.insert(index.min(all.len()), value));
         Ok(())
     }
@@ -160,14 +160,14 @@ impl List {
     pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Vec<Value>) -> Result<Vec<Value>> {
         charge_values(items.len())?;
         self.change(|all| reserve(all, items.len().saturating_sub(range.len())))?;
-        items.iter().for_each(|item| self.given(item));
+        items.iter().for_each(|item| self.note_stored(item));
         Ok(self.change(|all| all.splice(range, items).collect()))
     }
 
     /// Appends a copy of a value without reallocation; returns false if that is not possible.
     #[inline]
     pub fn push_in_room(self: &Rc<Self>, value: &Value) -> bool {
-        self.given(value);
+        self.note_stored(value);
         let Ok(mut items) = self.items.try_borrow_mut() else { return false };
         let room = items.len() < items.capacity();
         if room {
@@ -368,7 +368,7 @@ impl Dict {
 
     /// Records that a script stores a value that may refer back to the dict.
     #[inline]
-    pub(super) fn given(self: &Rc<Self>, value: &Value) {
+    pub(super) fn note_stored(self: &Rc<Self>, value: &Value) {
         if value.links() && self.mark.set() {
             cycles::note(Rc::downgrade(self).into());
         }
@@ -445,7 +445,7 @@ impl Dict {
     /// The value cannot be a key; limits.
     pub fn set(self: &Rc<Self>, key: &Value, value: &Value) -> Result<()> {
         check_key(key)?;
-        self.given(value);
+        self.note_stored(value);
         let mut table = self.table.borrow_mut();
         if let Some(slot) = table.get_mut(key) {
             let old = std::mem::replace(slot, value.clone());
@@ -464,7 +464,7 @@ impl Dict {
     pub fn insert(self: &Rc<Self>, key: Key, value: Value) -> Result<()> {
         let growth = self.table.borrow().growth();
         charge(growth.unwrap_or(usize::MAX))?;
-        self.given(&value);
+        self.note_stored(&value);
         let old = self.change(|table| table.insert(key, value))?;
         drop(old);
         Ok(())
@@ -677,15 +677,18 @@ mod tests {
     fn growth_that_is_stopped_leaves_a_list_or_text_unchanged() {
         use super::super::account::charge_text;
         use crate::base::stop::{Stop, under};
-        let asked = || Stop { flag: std::sync::Arc::new(true.into()), deadline: None };
+        let stopped = || Stop { flag: std::sync::Arc::new(true.into()), deadline: None };
         let count = if cfg!(miri) { 1000 } else { 2_000_000 };
         let before = live_bytes();
         let list = Rc::new(List::new(vec![]));
         let mut ended = 0;
         for i in 0..count {
             let is_full = list.len() == list.borrow().capacity();
-            let pushed =
-                if is_full { under(asked(), || list.push(Value::Int(i))) } else { list.push(Value::Int(i)) };
+            let pushed = if is_full {
+                under(stopped(), || list.push(Value::Int(i)))
+            } else {
+                list.push(Value::Int(i))
+            };
             if pushed.is_err() {
                 ended += 1;
                 assert_eq!(list.len() as i64, i);
@@ -698,7 +701,7 @@ mod tests {
         assert_eq!(live_bytes(), before);
         let mut text = "é".repeat(count as usize * 3);
         let long = text.clone();
-        assert!(under(asked(), || charge_text(&mut text, 1)).is_err() || cfg!(miri));
+        assert!(under(stopped(), || charge_text(&mut text, 1)).is_err() || cfg!(miri));
         assert_eq!(text, long);
         charge_text(&mut text, 1).unwrap();
         assert!(text == long && text.capacity() > text.len());

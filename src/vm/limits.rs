@@ -279,7 +279,7 @@ impl Vm {
         if let Some(error) = guard::take() {
             return Err(error);
         }
-        self.look()?;
+        self.check_limits()?;
         if let Some(fuel) = self.rt.quota.fuel {
             let fuel = fuel.saturating_sub(self.meter.owed.take());
             self.rt.quota.fuel = Some(fuel);
@@ -298,7 +298,7 @@ impl Vm {
     /// Checks for an interrupt, the time, and whether walks owe more fuel than is left.
     #[cold]
     #[inline(never)]
-    pub(super) fn look(&self) -> Result<()> {
+    pub(super) fn check_limits(&self) -> Result<()> {
         self.meter.work.set(0);
         if self.meter.interrupt.load(Ordering::Relaxed) {
             self.meter.interrupt.store(false, Ordering::Relaxed);
@@ -392,7 +392,7 @@ impl Vm {
     pub(super) fn worked(&self, units: u32) -> Result<()> {
         let work = self.meter.work.get().saturating_add(units);
         if work >= SLICE {
-            return self.look();
+            return self.check_limits();
         }
         self.meter.work.set(work);
         Ok(())
@@ -490,7 +490,7 @@ impl Vm {
 
     /// Checks for an interrupt and the time; natives that wait call this.
     pub fn poll(&self) -> Result<()> {
-        self.look()
+        self.check_limits()
     }
 
     /// Time since the machine was made.

@@ -206,14 +206,14 @@ impl Vm {
         let Some((_, base)) = self.sources.add(name, text) else {
             return Err(error::bad_value(0, "the session holds too much source text"));
         };
-        let (left, limit) = account::left();
+        let (left, limit) = account::remaining();
         let parsed = crate::syntax::parse_within(base, text, (left / TOKEN_BYTES).max(FREE_TOKENS));
         match parsed.ended {
             Some(Ended::Tokens) => {
                 let needed = (limit - left).saturating_add(text.len().saturating_mul(TOKEN_BYTES / 2));
                 return Err(error::host_memory(needed.max(limit), limit));
             }
-            Some(Ended::Asked) => error::look_for_end()?,
+            Some(Ended::Asked) => error::check_stop()?,
             None => {}
         }
         let mut errors = parsed.errors.into_iter();

@@ -44,10 +44,10 @@ impl Reported {
         self.now.done += u64::from(self.busy);
         self.busy = there_is_one;
         self.now.ended = !there_is_one;
-        self.tell();
+        self.report();
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         if let Some(watch) = &self.watch {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
             guard::quiet("the receiver of progress", || watch(&self.now));
@@ -59,7 +59,7 @@ impl Drop for Reported {
     fn drop(&mut self) {
         if !self.now.ended {
             self.now.ended = true;
-            self.tell();
+            self.report();
         }
     }
 }

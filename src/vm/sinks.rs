@@ -52,14 +52,14 @@ impl Vm {
 
     /// Reports the warnings raised by the instruction at `pc` of the function at `base`.
     #[inline]
-    pub(super) fn tell(&mut self, base: usize, pc: usize) {
+    pub(super) fn report_warnings(&mut self, base: usize, pc: usize) {
         if self.rt.has_warnings() {
-            self.tell_warnings(base, pc);
+            self.raise_warnings(base, pc);
         }
     }
 
     #[cold]
-    fn tell_warnings(&mut self, base: usize, pc: usize) {
+    fn raise_warnings(&mut self, base: usize, pc: usize) {
         let Some(mut warn) = self.sinks.warn.take() else { return };
         for warning in self.rt.take_warnings() {
             let warning = self.name_streams(warning, Some((base, pc)));

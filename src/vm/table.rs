@@ -303,8 +303,9 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn rebuild(&mut self, may_end: bool) -> bool {
-        let ends =
-            |at: usize| may_end && at % ENTRIES_PER_CHECK == ENTRIES_PER_CHECK - 1 && stop::asked().is_some();
+        let ends = |at: usize| {
+            may_end && at % ENTRIES_PER_CHECK == ENTRIES_PER_CHECK - 1 && stop::reason().is_some()
+        };
         let slots = (2 * self.len()).next_power_of_two();
         if let Some(most) = self.greatest(2 * slots) {
             let mut places = vec![0; slots.max(most + 1)].into_boxed_slice();
@@ -549,12 +550,12 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::AtomicBool;
         for factor in [1, 7919] {
-            let asked = || stop::Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+            let stopped = || stop::Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
             let mut table = Table::default();
             let mut ended = 0;
             for i in 0..200_000 {
                 let int = Value::Int(i * factor);
-                if stop::under(asked(), || table.insert(key(&int), Value::None)).is_err() {
+                if stop::under(stopped(), || table.insert(key(&int), Value::None)).is_err() {
                     ended += 1;
                     assert!(table.len() as i64 == i && table.position(&int).is_none());
                     table.insert(key(&int), Value::None).unwrap();

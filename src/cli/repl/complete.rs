@@ -68,7 +68,7 @@ fn in_expression(vm: &mut Vm, line: &str, start: usize, call: Option<&Call<'_>>)
             first.extend(matching(of_kind(vm, kind), word));
         }
         if call.name.is_none() && call.begins {
-            let left = function.left(&call.given).into_iter().filter(|param| !param.rest);
+            let left = function.remaining(&call.given).into_iter().filter(|param| !param.rest);
             first.extend(matching(left.map(|param| format!("{}=", param.name)), word));
         }
         if word.is_empty() || (call.name.is_some() && call.begins && !first.is_empty()) {

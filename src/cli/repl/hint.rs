@@ -20,7 +20,7 @@ pub fn hint(vm: &mut Vm, line: &str) -> Option<String> {
     }
     let call = place.call?;
     let function = called(vm, &call)?;
-    let left = function.left(&call.given);
+    let left = function.remaining(&call.given);
     let current = function.current(&call.given, call.name).map(|param| param.name.clone());
     let mut words: Vec<&str> = Vec::new();
     let mut named = false;

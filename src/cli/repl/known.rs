@@ -197,7 +197,7 @@ impl Callable {
 
     /// The parameters that remain after the arguments before the cursor, in order; a positional argument at
     /// the cursor takes the first of them.
-    pub fn left(&self, given: &[Option<&str>]) -> Vec<&Parameter> {
+    pub fn remaining(&self, given: &[Option<&str>]) -> Vec<&Parameter> {
         let mut positional = given.iter().filter(|name| name.is_none()).count();
         self.params
             .iter()
@@ -216,7 +216,7 @@ impl Callable {
     pub fn current(&self, given: &[Option<&str>], name: Option<&str>) -> Option<&Parameter> {
         match name {
             Some(name) => self.params.iter().find(|param| param.name == name),
-            None => self.left(given).into_iter().find(|param| !param.named_only),
+            None => self.remaining(given).into_iter().find(|param| !param.named_only),
         }
     }
 }

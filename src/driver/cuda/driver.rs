@@ -12,7 +12,7 @@ use super::memory::Peers;
 use super::nvrtc::Arch;
 use super::probe;
 use super::queue::Queue;
-use super::ready::{self, Wanted};
+use super::ready::{self, InterpretMode};
 use super::scratch::Scratch;
 use crate::array::Dtype;
 use crate::base::Result;
@@ -203,7 +203,9 @@ impl CudaDriver {
         }
         match self.library.get(launch, kind.signature(launch)) {
             // The launch itself finds out whether it can be interpreted.
-            Err(_) if ready::wanted() != Wanted::Never && self.library.ready().is_some() => Ok(()),
+            Err(_) if ready::interpret_mode() != InterpretMode::Never && self.library.ready().is_some() => {
+                Ok(())
+            }
             got => got.map(drop),
         }
     }

@@ -104,10 +104,10 @@ impl Toolkit {
 
     /// Opens the library. The result is cached.
     pub fn find(&'static self) -> Result<&'static Found> {
-        self.found.get_or_init(|| self.look(&places())).as_ref().map_err(Error::clone)
+        self.found.get_or_init(|| self.search(&places())).as_ref().map_err(Error::clone)
     }
 
-    fn look(&self, places: &[PathBuf]) -> Result<Found> {
+    fn search(&self, places: &[PathBuf]) -> Result<Found> {
         // Kernels can be compiled without a driver.
         let newest = probe::driver().map_or(u32::MAX, |(_, version)| probe::pair(version).0);
         let files: Vec<&str> = self.files.iter().filter(|f| f.cuda <= newest).map(File::name).collect();
@@ -293,7 +293,7 @@ mod tests {
         for file in NVRTC.files {
             std::fs::write(folder.path().join(file.name()), "no library").unwrap();
         }
-        let error = NVRTC.look(&[folder.path().into()]).err().unwrap();
+        let error = NVRTC.search(&[folder.path().into()]).err().unwrap();
         assert_eq!(error.code().id, "E0813");
         let text = error.message();
         assert!(text.contains("NVRTC") && text.contains(NVRTC.files[1].name()), "{text}");

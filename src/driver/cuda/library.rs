@@ -341,7 +341,7 @@ impl Library {
             table.insert(structure, Translation::Done(loaded.clone().ok().flatten()));
             loaded
         };
-        if ready::wanted() == ready::Wanted::Translated {
+        if ready::interpret_mode() == ready::InterpretMode::Translated {
             return translate(self, program);
         }
         if work >= LONG_WORK {

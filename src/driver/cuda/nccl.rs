@@ -132,7 +132,7 @@ struct Shared {
     context: Context,
     /// Number of linked devices.
     size: usize,
-    /// The communicator; 0 once it was released. Locked while NCCL is asked for errors, and during an abort.
+    /// The communicator; 0 once it was released. Locked during error queries and aborts.
     comm: Mutex<usize>,
     timeout: Duration,
     group_state: Arc<GroupState>,
@@ -224,7 +224,7 @@ impl Links for CudaDriver {
         let watch = move || {
             // Nothing else ends the waits of a device, so a panic here fails the group.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.watch())).is_err() {
-                shared.group_state.fail_and_tell(driver_failed(
+                shared.group_state.fail_and_announce(driver_failed(
                     "NCCL",
                     "watch",
                     "the watching thread panicked",
@@ -257,7 +257,7 @@ impl Shared {
             drop(state);
             if let Some(error) = late.or_else(|| self.found_wrong()) {
                 // Aborts through the group, which also marks this communicator as ended.
-                self.group_state.fail_and_tell(error);
+                self.group_state.fail_and_announce(error);
                 self.abort();
                 return;
             }
@@ -287,7 +287,7 @@ impl Shared {
     fn problem(&self, first: &Queued) -> Option<Error> {
         let at =
             |error: Error| if first.span.is_none() { error } else { error.at(first.span, "this was queued") };
-        if first.stop.as_ref().is_some_and(|stop| stop.asked().is_some()) {
+        if first.stop.as_ref().is_some_and(|stop| stop.reason().is_some()) {
             return Some(wait_interrupted());
         }
         if first.since.elapsed() <= self.timeout {
@@ -459,7 +459,7 @@ impl Communicator for Nccl {
             if state.ended
                 || state.queued.is_empty()
                 || self.shared.group_state.is_failed()
-                || stop::asked().is_some()
+                || stop::reason().is_some()
             {
                 return;
             }

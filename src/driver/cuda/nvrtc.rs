@@ -68,10 +68,10 @@ const OPTIONS: [&str; 6] =
 
 fn compiler() -> Result<&'static Compiler> {
     static FOUND: OnceLock<Result<Compiler>> = OnceLock::new();
-    FOUND.get_or_init(look).as_ref().map_err(Error::clone)
+    FOUND.get_or_init(load).as_ref().map_err(Error::clone)
 }
 
-fn look() -> Result<Compiler> {
+fn load() -> Result<Compiler> {
     let api = Api::get()?;
     let check = |result, call| match api.problem(result) {
         None => Ok(()),

@@ -36,10 +36,10 @@ pub(super) fn pair(version: i32) -> (u32, u32) {
 /// The number of devices and the driver's version, once the driver is known to work.
 pub(super) fn driver() -> Result<(u32, i32)> {
     static FOUND: OnceLock<Result<(u32, i32)>> = OnceLock::new();
-    FOUND.get_or_init(look).clone()
+    FOUND.get_or_init(open).clone()
 }
 
-fn look() -> Result<(u32, i32)> {
+fn open() -> Result<(u32, i32)> {
     let file = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     // SAFETY: opening the driver's library runs its initialisers, as in any CUDA program; the check of the
     // bindings opens and closes it again.

@@ -6,7 +6,7 @@ use super::driver::CudaDriver;
 use super::error;
 use super::fault::FaultSlot;
 use super::library::Loaded;
-use super::ready::{self, Wanted};
+use super::ready::{self, InterpretMode};
 use super::scratch::Lease;
 use crate::base::{Error, Result};
 use crate::driver::StreamHandle;
@@ -86,7 +86,7 @@ impl<'a> Queue<'a> {
     /// Queues a launch by ready-made kernels: those of its kind for any such launch, or the interpreter. False if that is
     /// not possible.
     fn interpreted(&mut self, launch: &Launch) -> Result<bool> {
-        if ready::wanted() == Wanted::Never {
+        if ready::interpret_mode() == InterpretMode::Never {
             return Ok(false);
         }
         let library = &self.driver.library;
@@ -158,7 +158,9 @@ impl cuda::Queue for Queue<'_> {
         let library = &self.driver.library;
         library.counts.launches.fetch_add(1, Relaxed);
         let signature = kind.signature(launch);
-        if matches!(ready::wanted(), Wanted::Always | Wanted::Translated) && self.interpreted(launch)? {
+        if matches!(ready::interpret_mode(), InterpretMode::Always | InterpretMode::Translated)
+            && self.interpreted(launch)?
+        {
             return Ok(());
         }
         let found = library.find(launch, signature);

@@ -114,7 +114,7 @@ pub(super) const HEAD: usize = 16;
 
 /// When programs are interpreted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum InterpretMode {
     /// While their own kernels are not compiled.
     Meanwhile,
     Always,
@@ -124,13 +124,13 @@ pub(super) enum Wanted {
 }
 
 /// `RUNNEL_INTERPRET`: `always`, `translated` or `never`, for tests and measurements.
-pub(super) fn wanted() -> Wanted {
-    static WANTED: OnceLock<Wanted> = OnceLock::new();
-    *WANTED.get_or_init(|| match std::env::var("RUNNEL_INTERPRET").as_deref() {
-        Ok("always") => Wanted::Always,
-        Ok("translated") => Wanted::Translated,
-        Ok("never") => Wanted::Never,
-        _ => Wanted::Meanwhile,
+pub(super) fn interpret_mode() -> InterpretMode {
+    static MODE: OnceLock<InterpretMode> = OnceLock::new();
+    *MODE.get_or_init(|| match std::env::var("RUNNEL_INTERPRET").as_deref() {
+        Ok("always") => InterpretMode::Always,
+        Ok("translated") => InterpretMode::Translated,
+        Ok("never") => InterpretMode::Never,
+        _ => InterpretMode::Meanwhile,
     })
 }
 

@@ -76,7 +76,7 @@ pub(super) fn nvrtc_is_here() -> bool {
 
 /// Returns whether this NVRTC generates machine code for a device. Versions before 12.8 may lack Blackwell;
 /// every other device must be supported.
-fn knows(arch: &str) -> bool {
+fn supports(arch: &str) -> bool {
     let known = nvrtc::arch_list().iter().any(|a| a == arch);
     let version = nvrtc::version().unwrap();
     let old = (0..8).any(|minor| version == format!("12.{minor}"));
@@ -93,7 +93,7 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
     let source = program.kind.source(signature);
     let hash = FixedState::default().hash_one(&source.text);
     for arch in archs(hash) {
-        if !knows(arch) || !DONE.lock().insert((hash, arch.to_string())) {
+        if !supports(arch) || !DONE.lock().insert((hash, arch.to_string())) {
             continue;
         }
         if let Err(error) = nvrtc::compile_now(&source.text, arch, &program.label) {
@@ -624,7 +624,7 @@ fn the_device_kernels_and_random_functions_compile() {
         wide[0] = random_normal_wide(at, seed, 4); wide[1] = random_exponential_wide(at, seed, 4); }";
     for text in [device, random] {
         let text = format!("{PRELUDE}\n{text}");
-        for arch in ARCHS.iter().filter(|arch| knows(arch)) {
+        for arch in ARCHS.iter().filter(|arch| supports(arch)) {
             nvrtc::compile_now(&text, arch, "device").unwrap();
         }
         // The PTX for a device newer than the compiler.

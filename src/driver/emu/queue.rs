@@ -435,7 +435,7 @@ impl Queues {
     pub(super) fn between<R>(&self, device: u32, f: impl FnOnce() -> R) -> R {
         let mut state = self.state.lock();
         // A thread that is asked to end does not wait.
-        while state.busy() & (1 << device) != 0 && stop::asked().is_none() {
+        while state.busy() & (1 << device) != 0 && stop::reason().is_none() {
             self.pause(&mut state);
         }
         f()
@@ -484,7 +484,7 @@ impl Queues {
         goal: Option<&Goal>,
     ) -> (MutexGuard<'a, State>, bool) {
         let Some(stream) = state.choose(goal) else { return (state, false) };
-        let holds = state.holds(stream);
+        let holds = state.touched_by_next(stream);
         let Some((number, command)) = state.pop(stream) else { return (state, false) };
         if let Some(work) = state.mark(command) {
             let cost = work.cost();
@@ -564,7 +564,7 @@ impl State {
 
     /// The memory that the command at the front of a stream touches. For work this includes the memory of its
     /// device.
-    fn holds(&self, stream: usize) -> Memories {
+    fn touched_by_next(&self, stream: usize) -> Memories {
         let stream = &self.streams[stream];
         let own = 1 << stream.device.min(126);
         let of = |ptr: Ptr| {
@@ -647,7 +647,7 @@ impl State {
         }
         let busy = self.busy();
         let needed = goal.and_then(|goal| self.needed(goal));
-        if needed.is_some_and(|stream| self.holds(stream) & busy == 0) {
+        if needed.is_some_and(|stream| self.touched_by_next(stream) & busy == 0) {
             return needed;
         }
         let device = goal.filter(|_| self.served > 0).and_then(|goal| self.device_of(goal));
@@ -665,7 +665,7 @@ impl State {
         all.sort_unstable_by_key(|&s| rank(s));
         let mut taken = busy;
         all.into_iter().find(|&s| {
-            let holds = self.holds(s);
+            let holds = self.touched_by_next(s);
             let free = holds & taken == 0;
             if !free {
                 taken |= holds;

@@ -108,7 +108,7 @@ struct Shape {
 
 fn read(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let length = length(input)?;
-    let shape = look(input, options, sink)?;
+    let shape = infer_shape(input, options, sink)?;
     if shape.rows as u64 > length {
         return Err(changed());
     }
@@ -119,7 +119,7 @@ fn read(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result
     }
 }
 
-fn look(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<Shape> {
+fn infer_shape(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) -> Result<Shape> {
     let mut reader = reader(input, options);
     let mut record = ByteRecord::new();
     if !next(&mut reader, &mut record)? {
@@ -189,7 +189,7 @@ fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, s
         if !next(&mut reader, &mut record)? {
             return Err(changed());
         }
-        record.iter().for_each(|field| put(field, head.dtype, row));
+        record.iter().for_each(|field| push_field(field, head.dtype, row));
         Ok(())
     });
     sink.array(None, &head, &mut numbers)?;
@@ -242,7 +242,7 @@ fn read_columns(
         rows += 1;
         for (column, field) in columns.iter_mut().zip(&record) {
             match column {
-                Values::Numbers(dtype, bytes) => put(field, *dtype, bytes),
+                Values::Numbers(dtype, bytes) => push_field(field, *dtype, bytes),
                 Values::Texts(texts) => {
                     let line = record.position().map_or(0, ::csv::Position::line);
                     let text = std::str::from_utf8(field)
@@ -274,7 +274,7 @@ fn changed() -> Error {
 }
 
 /// Appends the value of a field.
-fn put(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
+fn push_field(field: &[u8], dtype: Dtype, bytes: &mut Vec<u8>) {
     let text = std::str::from_utf8(field.trim_ascii()).unwrap_or("");
     let float = || match text {
         "true" => 1.0,

@@ -147,7 +147,7 @@ impl Header {
 
 /// An error if this thread has been asked to stop.
 fn goes_on<E: de::Error>() -> Result<(), E> {
-    match stop::is_due(16) && stop::asked().is_some() {
+    match stop::is_due(16) && stop::reason().is_some() {
         true => Err(E::custom("stopped")),
         false => Ok(()),
     }

@@ -27,7 +27,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> bool {
         // SAFETY: guaranteed by the caller; parts do not overlap.
         unsafe { std::ptr::copy_nonoverlapping((from + at) as *const u8, (to + at) as *mut u8, length) };
     });
-    stop::asked().is_none()
+    stop::reason().is_none()
 }
 
 /// Writes the low `width` (1, 2, 4 or 8) bytes of `pattern` `count` times. Ends early as [`copy`] does.
@@ -54,7 +54,7 @@ pub unsafe fn fill(to: *mut u8, pattern: u64, width: usize, count: usize) -> boo
     }
     let each = PART / width;
     tasks::each(count.div_ceil(each), true, |i| part(i * each, each.min(count - i * each)));
-    stop::asked().is_none()
+    stop::reason().is_none()
 }
 
 unsafe fn fill_part<const N: usize>(to: *mut [u8; N], value: [u8; N], count: usize) {

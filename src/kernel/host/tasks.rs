@@ -30,14 +30,14 @@ pub(in crate::kernel) fn workers() -> usize {
         let set = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
         let wanted = set.filter(|&count| count > 0).or_else(|| available_parallelism().ok().map(usize::from));
         // Threads that exist before rayon counts on them.
-        let mut hands: Vec<_> = (0..wanted.unwrap_or(1)).map_while(|_| hand()).collect();
-        let count = hands.len();
+        let mut started: Vec<_> = (0..wanted.unwrap_or(1)).map_while(|_| start_thread()).collect();
+        let count = started.len();
         if count < 2 {
             return 1;
         }
-        let mut give = |thread| hands.pop().is_some_and(|hand| hand.send(thread).is_ok());
-        let give = |thread| if give(thread) { Ok(()) } else { Err(ErrorKind::Other.into()) };
-        match rayon::ThreadPoolBuilder::new().num_threads(count).spawn_handler(give).build_global() {
+        let mut assign = |thread| started.pop().is_some_and(|start| start.send(thread).is_ok());
+        let assign = |thread| if assign(thread) { Ok(()) } else { Err(ErrorKind::Other.into()) };
+        match rayon::ThreadPoolBuilder::new().num_threads(count).spawn_handler(assign).build_global() {
             Ok(()) => count,
             // The embedding program has started rayon.
             Err(_) => rayon::current_num_threads(),
@@ -46,7 +46,7 @@ pub(in crate::kernel) fn workers() -> usize {
 }
 
 /// A new thread, which waits for its work; `None` if the system refuses it.
-fn hand() -> Option<Sender<rayon::ThreadBuilder>> {
+fn start_thread() -> Option<Sender<rayon::ThreadBuilder>> {
     let (give, take) = mpsc::channel::<rayon::ThreadBuilder>();
     let run = move || {
         if let Ok(thread) = take.recv() {
@@ -72,7 +72,7 @@ impl Until {
     /// Returns whether the work should end.
     #[inline]
     pub(in crate::kernel) fn ended(&self) -> bool {
-        self.0.as_ref().is_some_and(|stop| stop.asked().is_some())
+        self.0.as_ref().is_some_and(|stop| stop.reason().is_some())
     }
 
     /// Returns whether something may end the work.

@@ -79,7 +79,7 @@ pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
 /// The path is checked before opening, because opening a device can have side effects, and again afterwards,
 /// because it may have been replaced in between. It does not wait for pipes.
 pub(super) fn opened(path: &str, links: bool) -> Result<File, Refusal> {
-    look(Path::new(path), links)?;
+    check_kind(Path::new(path), links)?;
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
@@ -95,7 +95,7 @@ pub(super) fn opened(path: &str, links: bool) -> Result<File, Refusal> {
 }
 
 /// Refuses everything except a regular file and, if `links`, a link to one.
-pub(super) fn look(at: &Path, links: bool) -> Result<(), Refusal> {
+pub(super) fn check_kind(at: &Path, links: bool) -> Result<(), Refusal> {
     let kind = at.symlink_metadata()?.file_type();
     match kind.is_symlink() {
         true if !links => Err(Refusal::Kind(error::link())),

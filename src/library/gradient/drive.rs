@@ -58,7 +58,7 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
                 if !pass.retains() {
                     vm.callbacks.set(number, Value::None);
                 }
-                pass.answer(&mut vm.rt, answer)?;
+                pass.add_script_gradients(&mut vm.rt, answer)?;
             }
             Event::Again(number) => {
                 let value = vm.callbacks.get(number).unwrap_or_default();

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 /// The gradients that were given for outputs: `none`, one, or a list with one or `none` per output.
-fn given(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<Option<Tensor>>> {
+fn given_gradients(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<Option<Tensor>>> {
     let all = match value {
         Value::None => return Ok(vec![None; count]),
         Value::Tensor(tensor) => vec![Value::Tensor(tensor.clone())],
@@ -36,7 +36,7 @@ fn given(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<O
 
 fn targets(vm: &mut Vm, outputs: &Value, gradients: &Value) -> Result<Vec<Target>> {
     let outputs = tensors(vm, outputs, 0)?;
-    let gradients = given(vm, gradients, outputs.len(), 2)?;
+    let gradients = given_gradients(vm, gradients, outputs.len(), 2)?;
     Ok(outputs.into_iter().zip(gradients).map(|(tensor, gradient)| Target { tensor, gradient }).collect())
 }
 

@@ -241,7 +241,7 @@ impl Pass {
     ///
     /// # Errors
     /// Those of adding gradients.
-    pub fn answer(&mut self, rt: &mut Runtime, gradients: Vec<Option<Tensor>>) -> Result<()> {
+    pub fn add_script_gradients(&mut self, rt: &mut Runtime, gradients: Vec<Option<Tensor>>) -> Result<()> {
         let Some(current) = self.current.take() else { return Ok(()) };
         let create = self.creates();
         recording(rt, create, |rt| {
@@ -284,7 +284,7 @@ impl Pass {
                     Some(Ready(id, node)) => self.begin(rt, id, node)?,
                     None => {
                         self.finish(rt)?;
-                        return self.found(rt).map(Event::Done);
+                        return self.input_gradients(rt).map(Event::Done);
                     }
                 }
                 continue;
@@ -506,7 +506,7 @@ impl Pass {
     }
 
     /// The gradients of the inputs. Unless they are recorded, none shares its memory.
-    fn found(&mut self, rt: &mut Runtime) -> Result<Vec<Option<Tensor>>> {
+    fn input_gradients(&mut self, rt: &mut Runtime) -> Result<Vec<Option<Tensor>>> {
         let mut found = std::mem::take(&mut self.found);
         if self.options.accumulate || self.creates() {
             return Ok(found);

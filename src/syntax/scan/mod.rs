@@ -111,7 +111,7 @@ impl Scanner<'_> {
                 self.out.ended = Some(Ended::Tokens);
                 return;
             }
-            if steps % STEPS == 0 && stop::asked().is_some() {
+            if steps % STEPS == 0 && stop::reason().is_some() {
                 self.out.ended = Some(Ended::Asked);
                 return;
             }

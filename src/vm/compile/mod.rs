@@ -265,7 +265,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
             return Err(error::function_size().at(span, "the exits of a block repeat what it defers"));
         }
         if self.steps.is_multiple_of(STEPS) {
-            error::look_for_end()?;
+            error::check_stop()?;
         }
         self.depth += 1;
         let result = body(self);

@@ -361,7 +361,9 @@ impl Vm {
                 bind::native(self, native, &mut args, named)?;
                 match function.try_borrow_mut() {
                     // The running time of an embedder's function is unknown, so check the limits after it.
-                    Ok(mut function) => function(self, &mut args).and_then(|v| self.look().map(|()| v)),
+                    Ok(mut function) => {
+                        function(self, &mut args).and_then(|v| self.check_limits().map(|()| v))
+                    }
                     Err(_) => Err(error::bad_value(0, format!("`{}` is running already", native.name))),
                 }
             }

@@ -54,7 +54,7 @@ pub(super) unsafe fn short(base: *mut Value, pc: *const Op, proto: *const Proto)
             // SAFETY: as above.
             if let (Value::Dict(dict), key, value) = unsafe { (&*slot(a), &*slot(b), &*slot(src)) } {
                 if let Some(place) = dict.slot(key) {
-                    dict.given(value);
+                    dict.note_stored(value);
                     // SAFETY: as above; destructors change no dict.
                     unsafe { put_copy(place, value) };
                     // SAFETY: as above; a temporary is not used again.

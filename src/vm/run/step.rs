@@ -31,7 +31,7 @@ impl Vm {
         };
         let flow = flow.and_then(|()| self.worked(STEP));
         let flow = flow.and_then(|()| self.instruction(proto.code[at], base, at, proto));
-        self.tell(base, at);
+        self.report_warnings(base, at);
         match flow {
             Ok(flow) => flow,
             Err(error) => {
@@ -77,16 +77,16 @@ impl Vm {
             Op::LoadInt { dst, value } => self.calls.stack[register(dst)] = Value::Int(i64::from(value)),
             Op::LoadCuda { dst } => self.calls.stack[register(dst)] = Value::Device(self.current_cuda()),
             Op::Move { take, dst, src } => {
-                self.calls.stack[register(dst)] = self.given(take, register(src));
+                self.calls.stack[register(dst)] = self.taken(take, register(src));
             }
             Op::GetGlobal { dst, slot } => self.calls.stack[register(dst)] = self.global_at(slot)?,
             Op::SetGlobal { take, src, slot } => {
-                let value = self.given(take, register(src));
+                let value = self.taken(take, register(src));
                 let old = std::mem::replace(&mut self.globals.values[slot as usize], value);
                 drop(old);
             }
             Op::NewCell { reg } => {
-                let value = self.given(true, register(reg));
+                let value = self.taken(true, register(reg));
                 self.calls.stack[register(reg)] = Value::Cell(Rc::new(Cell::new(value)));
             }
             Op::GetCell { dst, cell } => {
@@ -97,7 +97,7 @@ impl Vm {
                 self.calls.stack[register(dst)] = self.defined(value)?;
             }
             Op::SetCell { take, cell, src } => {
-                let value = self.given(take, register(src));
+                let value = self.taken(take, register(src));
                 if let Value::Cell(cell) = &self.calls.stack[register(cell)] {
                     cell.set(value);
                 }
@@ -106,7 +106,7 @@ impl Vm {
                 self.calls.stack[register(dst)] = self.captured(base, index)?;
             }
             Op::SetCapture { take, src, index } => {
-                let value = self.given(take, register(src));
+                let value = self.taken(take, register(src));
                 if let Value::Fn(closure) = &self.calls.stack[base] {
                     closure.captures[index as usize].set(value);
                 }
@@ -287,7 +287,7 @@ impl Vm {
                 }
             }
             Op::Return { src } => {
-                let value = self.given(true, register(src));
+                let value = self.taken(true, register(src));
                 let window = base + 1..base + proto.registers as usize;
                 self.calls.stack[window].fill_with(Value::default);
                 if let Some(frame) = self.calls.frames.pop() {
@@ -314,7 +314,7 @@ impl Vm {
                 self.calls.stack[register(dst)] = Value::tuple(items);
             }
             Op::TupleOfList { dst, src } => {
-                let items = match &self.given(true, register(src)) {
+                let items = match &self.taken(true, register(src)) {
                     Value::List(list) => list.to_vec(),
                     _ => Vec::new(),
                 };
@@ -389,11 +389,11 @@ impl Vm {
             }
             Op::Place { dst, src, device } => {
                 let (value, device) =
-                    (self.given(true, register(src)), self.calls.stack[register(device)].clone());
+                    (self.taken(true, register(src)), self.calls.stack[register(device)].clone());
                 self.calls.stack[register(dst)] = self.place_value(value, &device)?;
             }
             Op::Typed { dst, a, b } => {
-                let (value, dtype) = (self.given(true, register(a)), self.calls.stack[register(b)].clone());
+                let (value, dtype) = (self.taken(true, register(a)), self.calls.stack[register(b)].clone());
                 self.calls.stack[register(dst)] = self.typed_literal(&value, &dtype)?;
             }
 
@@ -404,7 +404,7 @@ impl Vm {
             }
             Op::Test { src, k } => {
                 let name = proto.consts[k as usize].as_str().unwrap_or("").to_string();
-                let function = self.given(true, register(src));
+                let function = self.taken(true, register(src));
                 self.tests.push((name, function));
             }
         }
@@ -412,7 +412,7 @@ impl Vm {
     }
 
     /// The value of a register; `take` leaves `none` there.
-    fn given(&mut self, take: bool, index: usize) -> Value {
+    fn taken(&mut self, take: bool, index: usize) -> Value {
         if take { std::mem::take(&mut self.calls.stack[index]) } else { self.calls.stack[index].clone() }
     }
 

@@ -196,7 +196,7 @@ impl Vm {
             }
             (Value::List(list), &Value::Int(i)) => {
                 if let Some(slot) = list.slot(i) {
-                    list.given(value);
+                    list.note_stored(value);
                     // SAFETY: the register keeps the list alive, and destructors change no list.
                     unsafe { copy(slot, value) };
                     drop(self.operand(base, src, dead));

@@ -133,7 +133,7 @@ impl<'a> Cover<'a> {
         let plane_tiles = rows.next_multiple_of(self.group) * columns;
         for tile in tiles {
             if tile.is_multiple_of(TILES_PER_CHECK)
-                && self.stop.as_ref().is_some_and(|stop| stop.asked().is_some())
+                && self.stop.as_ref().is_some_and(|stop| stop.reason().is_some())
             {
                 return;
             }

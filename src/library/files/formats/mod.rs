@@ -4,7 +4,7 @@
 pub(super) mod load;
 pub(super) mod save;
 
-use super::open::{look, named, opened, refused};
+use super::open::{check_kind, named, opened, refused};
 use super::whole::Whole;
 use crate::base::{Error, Result};
 use crate::driver::error::stopped;
@@ -141,7 +141,7 @@ pub(in crate::library) fn replace(
 ) -> Result<()> {
     let place = Path::new(path);
     if place.symlink_metadata().is_ok() {
-        look(place, links).map_err(|refusal| refusal.of(path))?;
+        check_kind(place, links).map_err(|refusal| refusal.of(path))?;
     }
     let mut whole = Whole::begin(place).map_err(|e| refused(path, &e))?;
     let mut buffer = BufWriter::with_capacity(1 << 18, Watched::new(whole.file()));
@@ -187,15 +187,16 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_every_format() {
-        let asked = || Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+        let stopped = || Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
         for format in files::FORMATS.iter().filter(|format| format.name != "raw") {
             let mut file = Watched::new(Cursor::new(vec![0; 100]));
-            let found = stop::under(asked(), || (format.read)(&mut file, &Options::default(), &mut Nothing));
+            let found =
+                stop::under(stopped(), || (format.read)(&mut file, &Options::default(), &mut Nothing));
             let error = file.result(found).expect_err(format.name);
             assert_eq!(error.kind(), crate::base::ErrorKind::Interrupted, "{}: {error}", format.name);
         }
         let mut file = Watched::new(Cursor::new(Vec::new()));
-        let written = stop::under(asked(), || file.write_all(b"text").map_err(files::error::reading));
+        let written = stop::under(stopped(), || file.write_all(b"text").map_err(files::error::reading));
         assert_eq!(file.result(written).unwrap_err().kind(), crate::base::ErrorKind::Interrupted);
         let mut file = Watched::new(Cursor::new(vec![1; PIECE + 1]));
         let mut all = Vec::new();

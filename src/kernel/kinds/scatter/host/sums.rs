@@ -54,7 +54,7 @@ pub(super) unsafe fn run<M: Element<Lane = f32>>(scatter: &Scatter, launch: &Lau
         } else if sums.walk.has_rows() {
             sums.runs();
         } else if u32::try_from(flat.places).is_ok() {
-            sums.dealt(&flat);
+            sums.add_by_ranges(&flat);
         } else {
             overlap::run(scatter, launch, faults);
         }
@@ -344,7 +344,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         }
     }
 
-    unsafe fn dealt(&self, flat: &Flat<'_, M>) {
+    unsafe fn add_by_ranges(&self, flat: &Flat<'_, M>) {
         let shift = RANGE.max((flat.places / RANGES).max(1).ilog2() + 1);
         let ranges = (flat.places >> shift) + 1;
         let parts = threads(self.total * 3);
