@@ -141,7 +141,7 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
             f.op("searchsorted", &[starts.arg(), places.arg(), Arg::Bool(false), Arg::Bool(true)]) - 1
         });
         let total = |x: &Var<'_>| total(f, x, bag.as_ref(), [many, each], device);
-        // How many ids each bag has.
+        // The number of ids of each bag.
         let sizes = || {
             let ones = match &kept {
                 Some(kept) => kept.to(Dtype::F32),

@@ -355,7 +355,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// Maximum length of [`counts`].
 pub(super) const FEW_COUNTS: usize = Count::MOST;
 
-/// How often each number below `length` occurs in a vector of integers; other numbers are not counted.
+/// Counts the occurrences of each number from 0 to below `length` in a vector of integers; ignores other numbers.
 pub(super) fn counts(rt: &mut Runtime, name: &'static str, x: &Tensor, length: usize) -> Result<Tensor> {
     let out = rt.fresh(&[length], Dtype::I64, x.device())?;
     if length > 0 {

@@ -10,7 +10,7 @@ use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL};
 use crate::kernel::{Kind, Launch};
 use parking_lot::Mutex;
 
-/// How often each of the numbers from 0 on occurs. Other numbers are not counted.
+/// Counts the occurrences of each number from 0 to below `limit`; other numbers are not counted.
 ///
 /// Views: 0 input (integers), 1 out (`i64`, contiguous). Launch shape: one dimension, the elements of the input.
 /// `Launch::limit` is the number of counts, at most [`Count::MOST`].
