@@ -6,9 +6,9 @@
 //
 // p.w: 0 keys in, 1 positions in (0: the identity), 2 keys out, 3 positions out, 4 counts, 5 totals, 6
 // length, 7 tiles per row, 8 shift, 9 row stride of keys in, 10 of keys out, 11 of positions out, 12 whether
-// positions are written as i64, 13 the order of the keys, for `sortable`.
+// positions are written as i64, 13 the order of the keys, for `sortable`, 14 whether a thread adds the counts of a row's tiles.
 
-struct RadixParams { u64 w[14]; };
+struct RadixParams { u64 w[15]; };
 typedef @KEY@ Key;
 typedef @COUNT@ Count;
 #define RADIX_ITEMS 16
@@ -72,8 +72,21 @@ extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_cons
     memory<Count>(p.w[4])[(row * 256 + threadIdx.x) * p.w[7] + tile] = counts[threadIdx.x];
 }
 
-// One block per row and digit: replaces the tiles' counts by their exclusive prefix sums.
+// Replaces the tiles' counts of each row and digit by their exclusive prefix sums: in one thread for many rows of few
+// tiles, otherwise in one block.
 extern "C" __global__ void __launch_bounds__(256) digit_offsets(const __grid_constant__ RadixParams p) {
+    if (p.w[14]) {
+        const u64 line = (u64)blockIdx.x * 256 + threadIdx.x;
+        Count* counts = memory<Count>(p.w[4]) + line * p.w[7];
+        Count sum = 0;
+        for (u64 tile = 0; tile < p.w[7]; tile++) {
+            const Count count = counts[tile];
+            counts[tile] = sum;
+            sum += count;
+        }
+        memory<Count>(p.w[5])[line] = sum;
+        return;
+    }
     Count* counts = memory<Count>(p.w[4]) + (u64)blockIdx.x * p.w[7];
     Count carry = 0;
     for (u64 base = 0; base < p.w[7]; base += 256 * 8) {

@@ -10,6 +10,11 @@ pub(in crate::kernel) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets
 /// Keys per tile, also in the template.
 const TILE: u64 = 4096;
 
+/// Rows of at most this many tiles are few tiles: a thread adds their counts, if there are at least [`MANY_ROWS`] rows. A
+/// block for each row and digit would be nearly idle: it took most of the time of rows of 4,096 elements.
+const FEW_TILES: u64 = 32;
+const MANY_ROWS: u64 = 64;
+
 /// The text for keys of a type; the statements `sortable` map a key `k` to sort order. `wide` counts in 64 bits.
 pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
@@ -63,6 +68,7 @@ pub(in crate::kernel) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
         })
     };
     let between = [buffer(job.passes > 1, queue)?, buffer(job.passes > 2, queue)?];
+    let by_thread = tiles <= FEW_TILES && job.rows >= MANY_ROWS;
     let mut from = job.from;
     for pass in 0..job.passes {
         let last = pass + 1 == job.passes;
@@ -82,9 +88,10 @@ pub(in crate::kernel) fn sort(queue: &mut dyn Queue, job: &Job) -> Result<()> {
             to.position_stride,
             u64::from(last && job.long_positions),
             job.order,
+            u64::from(by_thread),
         ];
         queue.run(0, (job.rows * tiles) as u32, 256, &words)?;
-        queue.run(1, (job.rows * 256) as u32, 256, &words)?;
+        queue.run(1, (if by_thread { job.rows } else { job.rows * 256 }) as u32, 256, &words)?;
         queue.run(2, (job.rows * tiles) as u32, 256, &words)?;
         from = to;
     }
