@@ -4,6 +4,7 @@
 use crate::base::stop::{self, Reason};
 use crate::base::{Code, Error, ErrorKind, Result, Span};
 use crate::driver::DeviceId;
+use std::fmt::Display;
 
 /// Every code of this module.
 pub static CODES: &[&Code] = &[
@@ -488,7 +489,13 @@ pub fn wait_interrupted() -> Error {
 
 /// A kernel reported an index outside `extent`: the one at row-major `position` of its indices. `name` and
 /// `span` are the launching operation's.
-pub fn bad_index_on_device(value: i64, extent: usize, name: &str, position: u64, span: Span) -> Error {
+pub fn bad_index_on_device(
+    value: impl Display,
+    extent: usize,
+    name: &str,
+    position: u64,
+    span: Span,
+) -> Error {
     let message = format!("index {value} is out of range for a dimension of size {extent} in `{name}`");
     let error = Error::new(&BAD_INDEX_ON_DEVICE, message);
     let error = match span.is_none() {

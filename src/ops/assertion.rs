@@ -12,6 +12,7 @@ use crate::base::{Result, Span};
 use crate::driver::DeviceId;
 use crate::kernel::Gather;
 use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::stream::Meaning;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -64,5 +65,5 @@ pub(super) fn holds(rt: &mut Runtime, condition: &Tensor, text: &str) -> Result<
     let views = smallvec![source, SubmittedView::read(&position), SubmittedView::write(&out)];
     let kind = &Gather { dtype: Dtype::I64 };
     let work = Submission { name: NAME, kind, shape, views, axis: 0, limit: 1 };
-    rt.submit_asserting(work, Some(text.into()))
+    rt.submit_meaning(work, Meaning::Assertion(text.into()))
 }

@@ -55,17 +55,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] < 2, [true, false, false]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Compare,
-            f: &MapFn {
-                name: "lt",
-                arity: 2,
-                select: false,
-                cuda: comparison("(i64)(a < b)"),
-                host: host_compare!(all: |a, b| a < b),
-                complex: None,
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Compare, f: &LT }),
         gradient: Gradient::Constant,
         ..Op::BASE
     },
@@ -121,17 +111,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] >= 2, [false, true, true]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Compare,
-            f: &MapFn {
-                name: "ge",
-                arity: 2,
-                select: false,
-                cuda: comparison("(i64)(a >= b)"),
-                host: host_compare!(all: |a, b| a >= b),
-                complex: None,
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Compare, f: &GE }),
         gradient: Gradient::Constant,
         ..Op::BASE
     },
@@ -324,6 +304,26 @@ pub static EQ: MapFn = MapFn {
     cuda: comparison("(i64)(a == b)"),
     host: host_compare!(all: |a, b| a == b),
     complex: Some(&complex::EQ),
+};
+
+/// `a < b`
+pub static LT: MapFn = MapFn {
+    name: "lt",
+    arity: 2,
+    select: false,
+    cuda: comparison("(i64)(a < b)"),
+    host: host_compare!(all: |a, b| a < b),
+    complex: None,
+};
+
+/// `a >= b`
+pub static GE: MapFn = MapFn {
+    name: "ge",
+    arity: 2,
+    select: false,
+    cuda: comparison("(i64)(a >= b)"),
+    host: host_compare!(all: |a, b| a >= b),
+    complex: None,
 };
 
 static IS_FINITE: MapFn = MapFn {

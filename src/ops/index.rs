@@ -16,6 +16,7 @@ use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Gather, NonZero, ReduceFn};
 use crate::plan::{Elementwise, MapArg, Reduction, Runtime, Submission, SubmittedView};
+use crate::stream::Meaning;
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -354,7 +355,7 @@ fn gathered(
     axis: usize,
 ) -> Result<Tensor> {
     let limit = x.shape()[axis.min(x.rank().saturating_sub(1))];
-    gather_from(rt, name, Along { tensor: x, strides: source, axis, limit }, ids)
+    gather_from(rt, name, Along { tensor: x, strides: source, axis, limit, meaning: Meaning::Index }, ids)
 }
 
 /// A tensor whose elements are addressed by positions along an axis.
@@ -367,13 +368,15 @@ pub(super) struct Along<'a> {
     pub axis: usize,
     /// Positions are below this.
     pub limit: usize,
+    /// What a position out of range means.
+    pub meaning: Meaning,
 }
 
 impl<'a> Along<'a> {
     /// Positions along a dimension of a tensor of at least one dimension.
     pub fn dim(tensor: &'a Tensor, dim: usize) -> Along<'a> {
         let (strides, limit) = (tensor.layout().strides.clone(), tensor.shape()[dim]);
-        Along { tensor, strides, axis: dim, limit }
+        Along { tensor, strides, axis: dim, limit, meaning: Meaning::Index }
     }
 }
 
@@ -384,7 +387,7 @@ pub(super) fn gather_from(
     from: Along<'_>,
     ids: &Tensor,
 ) -> Result<Tensor> {
-    let Along { tensor: x, strides: source, axis, limit } = from;
+    let Along { tensor: x, strides: source, axis, limit, meaning } = from;
     let device = rt.common_device(name, [x, ids])?;
     let shape = ids.shape().clone();
     if ids.count() == 0 {
@@ -400,7 +403,7 @@ pub(super) fn gather_from(
         SubmittedView::write(&out),
     ];
     let kind = &Gather { dtype: x.dtype() };
-    rt.submit(Submission { name, kind, shape, views, axis, limit })?;
+    rt.submit_meaning(Submission { name, kind, shape, views, axis, limit }, meaning)?;
     Ok(out)
 }
 
@@ -572,7 +575,12 @@ pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tens
     }
     let mut source: Strides = smallvec![0; ids.rank()];
     source[0] = flat.layout().strides[0];
-    gather_from(rt, name, Along { tensor: &flat, strides: source, axis: 0, limit: x.count() }, ids)
+    gather_from(
+        rt,
+        name,
+        Along { tensor: &flat, strides: source, axis: 0, limit: x.count(), meaning: Meaning::Index },
+        ids,
+    )
 }
 
 /// `value` as a tensor with the target's dtype and device; a number becomes a tensor of one element.

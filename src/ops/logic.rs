@@ -158,7 +158,7 @@ static AND: MapFn = MapFn {
     complex: None,
 };
 
-static OR: MapFn = MapFn {
+pub static OR: MapFn = MapFn {
     name: "or",
     arity: 2,
     select: false,

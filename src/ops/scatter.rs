@@ -40,14 +40,14 @@ pub(super) fn scatter_into(
     if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_complex() {
         return add_complex(rt, name, into, &ids, (value, strides));
     }
-    let Along { strides: own, axis, limit, .. } = into;
+    let Along { strides: own, axis, limit, meaning, .. } = into;
     let views = smallvec![
         SubmittedView { tensor: value, strides, write: false },
         SubmittedView::read(&ids),
         SubmittedView { tensor: target, strides: own, write: true },
     ];
     let kind = &Scatter { dtype: target.dtype(), f };
-    rt.submit(Submission { name, kind, shape, views, axis, limit })
+    rt.submit_meaning(Submission { name, kind, shape, views, axis, limit }, meaning)
 }
 
 /// As [`scatter_into`], for sums of complex numbers, which are sums of their parts.

@@ -5,20 +5,23 @@
 //! they give take the place of the index tensors if those were adjacent, else they come first.
 //! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
 
+use super::compare::{GE, LT};
 use super::folds::SUM;
 use super::index::{Along, as_positions, gather_from, true_positions, value_for};
+use super::logic::OR;
 use super::make::{AFFINE, DIGIT};
 use super::scatter::scatter_into;
-use super::select::WHERE;
-use super::shape::{MAX_RANK, narrowed, position, reshaped};
+use super::select::{CLAMP, WHERE};
+use super::shape::{MAX_RANK, narrowed, position};
 use super::{Arg, Args, Gradient, Keeps, Op, Out, Run, complex, composed, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::{CAST, ReduceFn};
+use crate::kernel::{CAST, MapFn, ReduceFn};
 use crate::plan::{Elementwise, MapArg, Runtime};
+use crate::stream::{Meaning, Misplaced};
 use crate::tensor::Tensor;
-use smallvec::smallvec;
+use std::sync::Arc;
 
 /// One index between brackets.
 #[derive(Clone)]
@@ -430,6 +433,8 @@ struct Picks {
     axis: usize,
     /// The extent for positions.
     limit: usize,
+    /// What a position out of range means.
+    meaning: Meaning,
     /// The shape of the selection: the launch shape, without the axis if the index tensors have no
     /// dimensions.
     shape: Dims,
@@ -438,7 +443,8 @@ struct Picks {
 impl Picks {
     /// The selected elements of the view.
     fn of<'a>(&self, view: &'a Tensor) -> Along<'a> {
-        Along { tensor: view, strides: self.own.clone(), axis: self.axis, limit: self.limit }
+        let meaning = self.meaning.clone();
+        Along { tensor: view, strides: self.own.clone(), axis: self.axis, limit: self.limit, meaning }
     }
 
     fn new(rt: &mut Runtime, view: &Tensor, selectors: Vec<Selector>) -> Result<Picks> {
@@ -474,9 +480,14 @@ impl Picks {
         let rest: Vec<usize> = (0..view.rank()).filter(|d| !taken.contains(d)).collect();
         let single = tensors.len() == 1 && tensors[0].1 == 1;
         // Use positions directly for a single dimension; otherwise convert them to offsets.
-        let (positions, step, limit) = match tensors.as_slice() {
-            [(dim, 1, _, ids)] if single => (ids.clone(), view.layout().strides[*dim], view.shape()[*dim]),
-            _ => offsets(rt, view, &tensors, &together)?,
+        let (positions, step, limit, meaning) = match tensors.as_slice() {
+            [(dim, 1, _, ids)] if single => {
+                (ids.clone(), view.layout().strides[*dim], view.shape()[*dim], Meaning::Index)
+            }
+            _ => {
+                let places = offsets(rt, view, &tensors, &together)?;
+                (places.offsets, 1, places.reach, Meaning::Place(places.extents))
+            }
         };
         let mut shape = Dims::new();
         let mut launch =
@@ -509,18 +520,27 @@ impl Picks {
         if shape.len() > MAX_RANK {
             return Err(error::too_many_dims(shape.len()));
         }
-        Ok(Picks { ids: positions.with_layout(launch), own, axis, limit, shape })
+        Ok(Picks { ids: positions.with_layout(launch), own, axis, limit, meaning, shape })
     }
 }
 
-/// Combines several index tensors into one: element offsets within the view, with a step of 1, and the extent
-/// of the offsets. First checks each tensor against its own dimension.
+/// The places that several index tensors select together.
+struct Places {
+    /// Element offsets within the view; below them an index out of range ([`Misplaced`]).
+    offsets: Tensor,
+    /// The offsets are below this.
+    reach: usize,
+    /// The extents that the indices must stay below.
+    extents: Arc<[usize]>,
+}
+
+/// Combines several index tensors into one, each checked against its own dimension.
 fn offsets(
     rt: &mut Runtime,
     view: &Tensor,
     tensors: &[(usize, usize, bool, Tensor)],
     together: &[usize],
-) -> Result<(Tensor, isize, usize)> {
+) -> Result<Places> {
     let number = |n: i64| MapArg::Number(Scalar::Int(n));
     let (shape, strides) = (view.shape(), &view.layout().strides);
     let mut sum: Option<Tensor> = None;
@@ -531,6 +551,7 @@ fn offsets(
         sum = Some(rt.map("index", &AFFINE, &terms, Dtype::I64, Dtype::I64)?);
         Ok(())
     };
+    let (mut extents, mut outside) = (Vec::new(), Vec::new());
     for (dim, rank, is_mask, ids) in tensors {
         let dims = *dim..dim + rank;
         for d in dims.clone() {
@@ -545,27 +566,37 @@ fn offsets(
                 add(rt, &place, strides[d])?;
             }
         } else {
-            check(rt, ids, shape[*dim])?;
-            let wrapped = [MapArg::Tensor(ids), number(shape[*dim] as i64)];
+            let extent = shape[*dim] as i64;
+            let wrapped = [MapArg::Tensor(ids), number(extent)];
             let place = rt.map("index", &super::make::WRAPPED, &wrapped, Dtype::I64, Dtype::I64)?;
             add(rt, &place, strides[*dim])?;
+            outside.push((ids, extents.len(), extent));
+            extents.push(shape[*dim]);
         }
     }
-    let sum = match sum {
+    let mut offsets = match sum {
         Some(sum) => sum,
         None => rt.empty(together, Dtype::I64, view.device())?,
     };
-    Ok((sum, 1, reach))
+    // The first index out of range is the one that is reported, so it is written last.
+    for (ids, i, extent) in outside.into_iter().rev() {
+        offsets = marked(rt, &offsets, ids, i, extent)?;
+    }
+    Ok(Places { offsets, reach, extents: extents.into() })
 }
 
-/// Checks positions against an extent with a gather whose result is discarded, so that a position out of
-/// range is reported with its value.
-fn check(rt: &mut Runtime, ids: &Tensor, extent: usize) -> Result<()> {
-    if ids.count() == 0 {
-        return Ok(());
-    }
-    let flat = reshaped(rt, ids, &[ids.count()])?;
-    let nothing = super::make::filled(rt, &[1], Dtype::U8, ids.device(), Scalar::Int(0))?;
-    let from = Along { tensor: &nothing, strides: smallvec![0], axis: 0, limit: extent };
-    gather_from(rt, "index", from, &flat).map(drop)
+/// The offsets, with [`Misplaced`] where an index is out of range.
+fn marked(rt: &mut Runtime, offsets: &Tensor, ids: &Tensor, i: usize, extent: i64) -> Result<Tensor> {
+    let number = |n: i64| MapArg::Number(Scalar::Int(n));
+    let far = Misplaced::GREATEST;
+    let map = |rt: &mut Runtime, f: &'static MapFn, operands: &[MapArg<'_>], dtype| {
+        rt.map("index", f, operands, Dtype::I64, dtype)
+    };
+    let low = map(rt, &LT, &[MapArg::Tensor(ids), number(-extent)], Dtype::Bool)?;
+    let high = map(rt, &GE, &[MapArg::Tensor(ids), number(extent)], Dtype::Bool)?;
+    let outside =
+        rt.map("index", &OR, &[MapArg::Tensor(&low), MapArg::Tensor(&high)], Dtype::Bool, Dtype::Bool)?;
+    let near = map(rt, &CLAMP, &[MapArg::Tensor(ids), number(-far), number(far)], Dtype::I64)?;
+    let mark = map(rt, &AFFINE, &[MapArg::Tensor(&near), number(1), number(Misplaced::base(i))], Dtype::I64)?;
+    map(rt, &WHERE, &[MapArg::Tensor(&outside), MapArg::Tensor(&mark), MapArg::Tensor(offsets)], Dtype::I64)
 }

@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::driver::{DeviceId, Work};
 use crate::kernel::{Kind, Launch, Program, View};
 use crate::stream::races::Access;
-use crate::stream::{Indices, Stream, Suspect, Ticket};
+use crate::stream::{Indices, Meaning, Stream, Suspect, Ticket};
 use crate::tensor::{Memory, Storage, Tensor};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -69,11 +69,11 @@ impl Runtime {
     /// Launches a program on the current stream of its operands' device, after all work submitted there.
     /// Written tensors may be unbound ([`Runtime::fresh`]).
     pub fn submit(&mut self, work: Submission<'_>) -> Result<()> {
-        self.submit_asserting(work, None)
+        self.submit_meaning(work, Meaning::Index)
     }
 
-    /// [`Runtime::submit`] for an assertion: with a text, an invalid index means that the assertion fails.
-    pub fn submit_asserting(&mut self, work: Submission<'_>, text: Option<Arc<str>>) -> Result<()> {
+    /// [`Runtime::submit`] with what an invalid index means.
+    pub fn submit_meaning(&mut self, work: Submission<'_>, meaning: Meaning) -> Result<()> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         if let Some(dtype) = work.kind.ordered().filter(|dtype| dtype.is_complex()) {
             return Err(super::error::not_over_complex(work.name, dtype));
@@ -113,9 +113,9 @@ impl Runtime {
             let ptr = place(storage, view.tensor.layout(), dtype.size(), &stream)?;
             views.push(View::new(ptr, dtype, copied(&view.strides)));
         }
-        let tag = if work.kind.may_fault() || text.is_some() {
+        let tag = if work.kind.may_fault() || matches!(meaning, Meaning::Assertion(_)) {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
-            let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, text };
+            let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, meaning };
             match self.capture_at(at) {
                 Some(_) => device.kept_tag_for(suspect),
                 None => device.tag_for(suspect),

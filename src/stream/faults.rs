@@ -5,6 +5,7 @@ use crate::driver::error;
 use crate::kernel::Fault;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 /// The number of remembered launches, far more than are ever pending on a device.
@@ -68,8 +69,56 @@ pub struct Suspect {
     pub extent: usize,
     /// The mapping of its elements to indices.
     pub indices: Indices,
-    /// The text of an assertion; its faults are not index errors.
-    pub text: Option<Arc<str>>,
+    /// What a fault says.
+    pub meaning: Meaning,
+}
+
+/// What the value of a fault says.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub enum Meaning {
+    /// An index outside [`Suspect::extent`].
+    #[default]
+    Index,
+    /// An index outside one of these extents, as [`Misplaced`] encodes it.
+    Place(Arc<[usize]>),
+    /// An assertion with this text fails.
+    Assertion(Arc<str>),
+}
+
+/// An index outside its dimension, as a place in memory that no tensor has: below -2^62.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Misplaced {
+    /// Which of the indices of a subscript.
+    pub number: usize,
+    /// The index, at most [`Misplaced::GREATEST`] from 0.
+    pub index: i64,
+}
+
+impl Misplaced {
+    /// Indices farther from 0 are encoded as this.
+    pub const GREATEST: i64 = (1 << 55) - 1;
+
+    /// What is added to an index.
+    pub fn base(number: usize) -> i64 {
+        i64::MIN + ((number as i64) << 56) + (1 << 55)
+    }
+
+    /// What a kernel reports.
+    fn of(value: i64) -> Misplaced {
+        let bits = value.wrapping_sub(i64::MIN);
+        Misplaced { number: (bits >> 56) as usize, index: (bits & ((1 << 56) - 1)) - (1 << 55) }
+    }
+}
+
+impl Display for Misplaced {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let more = match self.index {
+            Misplaced::GREATEST => " (or more)",
+            i if i == -Misplaced::GREATEST => " (or less)",
+            _ => "",
+        };
+        write!(f, "{}{more}", self.index)
+    }
 }
 
 impl Faults {
@@ -123,10 +172,19 @@ impl Faults {
             _ => self.kept.lock().get((fault.tag & !KEPT) as usize).cloned(),
         };
         match suspect {
-            Some(Suspect { text: Some(text), span, .. }) => error::assertion_failed(&text, span),
+            Some(Suspect { meaning: Meaning::Assertion(text), span, .. }) => {
+                error::assertion_failed(&text, span)
+            }
             Some(s) => {
                 let number = s.indices.number(fault.position);
-                error::bad_index_on_device(fault.value, s.extent, s.name, number, s.span)
+                match &s.meaning {
+                    Meaning::Place(extents) => {
+                        let found = Misplaced::of(fault.value);
+                        let extent = extents.get(found.number).copied().unwrap_or(s.extent);
+                        error::bad_index_on_device(found, extent, s.name, number, s.span)
+                    }
+                    _ => error::bad_index_on_device(fault.value, s.extent, s.name, number, s.span),
+                }
             }
             None => error::bad_index_of_unknown_launch(fault.value),
         }
@@ -144,7 +202,7 @@ mod tests {
             span,
             extent,
             indices: indices.clone(),
-            text: None,
+            meaning: Meaning::Index,
         };
         let faults = Faults::default();
         let rows = Indices::of(&[4, 3], &[1, 0]);
@@ -162,6 +220,30 @@ mod tests {
         }
         assert_eq!(faults.error(Fault { tag: kept, position: 0, value: 9 }).span(), Span::new(30, 39));
         assert!(faults.error(Fault { tag, position: 3, value: 7 }).labels().is_empty());
+    }
+
+    #[test]
+    fn an_index_out_of_its_dimension_is_reported_with_it() {
+        let faults = Faults::default();
+        let meaning = Meaning::Place(Arc::from([5, 6]));
+        let tag = faults.tag(Suspect { name: "index", extent: 30, meaning, ..Suspect::default() });
+        let far = Misplaced::GREATEST;
+        for (number, index, extent, text) in [
+            (0, 5, 5, "5"),
+            (1, -7, 6, "-7"),
+            (0, far - 1, 5, &(far - 1).to_string()),
+            (1, far, 6, &format!("{far} (or more)")),
+            (0, -far, 5, &format!("-{far} (or less)")),
+        ] {
+            let value = Misplaced::base(number) + index;
+            assert!(value < -(1 << 62), "{value}");
+            assert_eq!(Misplaced::of(value), Misplaced { number, index });
+            let message = faults.error(Fault { tag, position: 0, value }).message().to_owned();
+            let wanted = format!("index {text} is out of range for a dimension of size {extent} in `index`");
+            assert_eq!(message, wanted);
+        }
+        // A subscript has at most 64 indices.
+        assert!(Misplaced::base(63) + far < -(1 << 62));
     }
 
     #[test]
