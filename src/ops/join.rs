@@ -321,6 +321,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if element_count(&shape).is_none_or(|n| n > isize::MAX as usize / 8) {
         return Err(error::bad_value(0, "the joined tensor has too many elements", "join fewer tensors"));
     }
+    rt.finish_reductions(tensors)?;
     let out = rt.empty(&shape, dtype, device)?;
     let mut at = 0;
     for (_, tensor) in joined {
@@ -360,6 +361,7 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dtype = result_type(tensors.iter().map(|t| Operand::Tensor(t.dtype())));
     let mut shape = unsqueezed(first, dim)?.shape().clone();
     shape[dim] = tensors.len();
+    rt.finish_reductions(tensors)?;
     let out = rt.empty(&shape, dtype, device)?;
     for (i, tensor) in tensors.iter().enumerate() {
         rt.assign("stack", &selected(&out, dim, i), tensor)?;
@@ -592,11 +594,16 @@ fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>)
         None if each.count() == 0 => 0,
         None => {
             let least = call(rt, "amin", &[t(each)])?;
-            let least = rt.item(&least)?.as_i64();
+            let last = selected(&ends, 0, each.count() - 1);
+            // One wait for both.
+            let both = call(rt, "stack", &[Arg::Tensors(vec![least, last])])?;
+            let bytes = rt.read(&both)?;
+            let (least, last) = bytes.split_at(bytes.len() / 2);
+            let [least, last] = [least, last].map(|bytes| Scalar::decode(bytes, Dtype::I64).as_i64());
             if least < 0 {
                 return Err(error::bad_value(argument, format!("{least} repeats"), "write 0 or more"));
             }
-            rt.item(&selected(&ends, 0, each.count() - 1))?.as_i64()
+            last
         }
     };
     let count = usize::try_from(total)

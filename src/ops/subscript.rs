@@ -551,8 +551,14 @@ fn offsets(
         sum = Some(rt.map("index", &AFFINE, &terms, Dtype::I64, Dtype::I64)?);
         Ok(())
     };
+    // All over one shape, so that they are one launch.
+    let over = |ids: &Tensor| match ids.layout().broadcast_to(together) {
+        Some(layout) => ids.with_layout(layout),
+        None => ids.clone(),
+    };
+    let wide: Vec<Tensor> = tensors.iter().map(|(_, _, _, ids)| over(ids)).collect();
     let (mut extents, mut outside) = (Vec::new(), Vec::new());
-    for (dim, rank, is_mask, ids) in tensors {
+    for ((dim, rank, is_mask, _), ids) in tensors.iter().zip(&wide) {
         let dims = *dim..dim + rank;
         for d in dims.clone() {
             reach = reach.saturating_add(strides[d] as usize * shape[d].saturating_sub(1));

@@ -16,6 +16,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
+use crate::tensor::Tensor;
 
 /// The largest number of groups in a chain.
 const MAX_GROUPS: usize = 16;
@@ -125,6 +126,27 @@ impl Runtime {
         let fits = length > 1 && follows(&open.shape, kept, shape, reducing);
         let id = open.device;
         Ok(fits && self.device(id)?.driver().takes_rows(rows, length))
+    }
+
+    /// Launches the reductions whose results these tensors are, if there are several, before they are written to
+    /// parts of one storage. Such writes end a chain; as groups of it, each would be a launch, and so would each
+    /// reduction.
+    pub fn finish_reductions(&mut self, tensors: &[Tensor]) -> Result<()> {
+        if tensors.len() < 2 {
+            return Ok(());
+        }
+        for tensor in tensors {
+            let Some(pending) = tensor.storage().pending() else { continue };
+            let at = usize::from(pending.queue);
+            let queue = &self.queues[at];
+            let first = queue.rows().first().or(queue.group.as_deref());
+            if first.is_some_and(|first| {
+                first.reduce.is_some() && tensor.count() < first.shape.iter().product::<usize>()
+            }) {
+                self.flush_queue(at)?;
+            }
+        }
+        Ok(())
     }
 
     /// Flushes the closed groups of a queue; the open one stays.

@@ -215,8 +215,9 @@ impl Queue {
         Pending { queue: at as u16, generation: self.generation, node }
     }
 
-    /// True when the open group computes an operand, and writes only other parts of the target's storage, of which it
-    /// reads nothing.
+    /// True when the open group writes only other parts of the target's storage, of which it reads nothing, and computes
+    /// an operand or writes parts that lie between each other: launches of their own would each write parts of the same
+    /// sectors. Parts that are contiguous become one launch anyway (Note [Batches]).
     fn writes_beside(&self, operands: &[MapArg<'_>], target: &Tensor) -> bool {
         let (storage, whole) = (target.storage(), target.storage_ref());
         let Some(group) = &self.group else { return false };
@@ -235,7 +236,7 @@ impl Queue {
                 && (is_beside || are_apart(layout, target.layout(), whole.first_layout()))
         };
         computes(target)
-            && operands.iter().filter_map(MapArg::tensor).any(computes)
+            && (!target.layout().is_contiguous() || operands.iter().filter_map(MapArg::tensor).any(computes))
             && group.nodes.iter().filter(|node| writes(node, storage)).all(is_apart)
             && !group.loads.iter().any(|load| load.storage.is(storage))
     }

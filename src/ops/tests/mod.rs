@@ -7,6 +7,7 @@ mod elementwise;
 mod factory;
 mod index;
 mod interpreted;
+mod launches;
 mod matmul;
 mod random;
 mod random_bounds;

@@ -5,6 +5,7 @@
 
 use super::super::Arg;
 use super::super::testing::Lab;
+use super::launches::labels;
 use crate::array::Dtype::{self, *};
 use crate::tensor::Tensor;
 
@@ -119,15 +120,6 @@ fn complex_numbers_are_multiplied() {
             lab.near(&out, &[places, 2], &want, 1e-4);
         }
     }
-}
-
-/// The labels of the launches of some work.
-fn labels(lab: &mut Lab, work: impl FnOnce(&mut Lab)) -> Vec<String> {
-    lab.rt.flush().unwrap();
-    lab.rt.start_listing(false).unwrap();
-    work(lab);
-    lab.rt.flush().unwrap();
-    lab.rt.stop_listing().launches.into_iter().map(|listed| listed.launch.program.label.clone()).collect()
 }
 
 /// Few sources of a large tensor: no launch visits all of it.

@@ -1,0 +1,84 @@
+//! The number of launches of operations.
+
+#![cfg(test)]
+
+use crate::array::Dtype::{F32, I64};
+use crate::array::Scalar;
+use crate::ops::Arg;
+use crate::ops::subscript::{Index, get, set};
+use crate::ops::testing::Lab;
+use crate::plan::MapArg;
+use crate::tensor::Tensor;
+
+/// The labels of the launches of some work.
+pub(super) fn labels(lab: &mut Lab, work: impl FnOnce(&mut Lab)) -> Vec<String> {
+    lab.rt.flush().unwrap();
+    lab.rt.start_listing(false).unwrap();
+    work(lab);
+    lab.rt.flush().unwrap();
+    lab.rt.stop_listing().launches.into_iter().map(|listed| listed.launch.program.label.clone()).collect()
+}
+
+/// Indices by several tensors become offsets in the launch that computes them.
+#[test]
+fn several_indices_are_two_launches() {
+    let mut lab = Lab::new();
+    let x = lab.counted(&[5, 7]);
+    let (i, j) = (lab.tensor(&[3], &[1.0, -1.0, 4.0], I64), lab.tensor(&[2, 1], &[0.0, 6.0], I64));
+    let indices = [Index::Ids(i), Index::Ids(j)];
+    let mut out = None;
+    let read = labels(&mut lab, |lab| out = Some(get(&mut lab.rt, &x, &indices).unwrap()));
+    assert_eq!(read.len(), 2, "{read:?}");
+    lab.same(&out.unwrap(), &[2, 3], &[7.0, 28.0, 28.0, 13.0, 34.0, 34.0]);
+    let written = labels(&mut lab, |lab| {
+        set(&mut lab.rt, &x, &indices, MapArg::Number(Scalar::Int(9))).unwrap();
+    });
+    assert!(written.len() <= 3, "{written:?}");
+}
+
+/// Reductions are finished before their results are joined, so they stay together, and so do the copies.
+#[test]
+fn joined_reductions_are_two_launches() {
+    let mut lab = Lab::new();
+    let x = lab.counted(&[4, 6]);
+    let mut out = Vec::new();
+    for (name, keepdim) in [("stack", false), ("cat", true)] {
+        for dim in [0, 1] {
+            let found = labels(&mut lab, |lab| {
+                let rows: Vec<Tensor> = ["sum", "amax", "amin"]
+                    .map(|f| lab.call(f, &[(&x).into(), 1.into(), keepdim.into()]))
+                    .into();
+                out.push(lab.call(name, &[Arg::Tensors(rows), dim.into()]));
+            });
+            assert_eq!(found.len(), 2, "{name} {dim}: {found:?}");
+        }
+    }
+    // Reductions of different shapes are launches of their own; their results are joined by one.
+    let all: Vec<Tensor> = (2..9).map(|n| lab.counted(&[n, 3])).collect();
+    let found = labels(&mut lab, |lab| {
+        let sums: Vec<Tensor> = all.iter().map(|x| lab.call("sum", &[x.into()])).collect();
+        out.push(lab.call("stack", &[Arg::Tensors(sums)]));
+    });
+    assert_eq!(found.len(), 8, "{found:?}");
+}
+
+/// Parts that lie between each other are written by one launch.
+#[test]
+fn parts_between_each_other_are_written_together() {
+    let mut lab = Lab::new();
+    let columns: Vec<Tensor> = (0..5).map(|i| lab.tensor(&[3], &[f64::from(i), 1.0, 2.0], F32)).collect();
+    let mut out = None;
+    let found = labels(&mut lab, |lab| out = Some(lab.call("stack", &[Arg::Tensors(columns), 1.into()])));
+    assert_eq!(found.len(), 1, "{found:?}");
+    let want: Vec<f64> = [[0.0, 1.0, 2.0, 3.0, 4.0], [1.0; 5], [2.0; 5]].concat();
+    lab.same(&out.unwrap(), &[3, 5], &want);
+    // A part that is read before it is written, and one that is written twice.
+    let x = lab.counted(&[2, 3]);
+    let column = |x: &Tensor, i: i64, lab: &mut Lab| lab.call("select", &[x.into(), 1.into(), i.into()]);
+    let (a, b, c) = (column(&x, 0, &mut lab), column(&x, 1, &mut lab), column(&x, 2, &mut lab));
+    let y = lab.tensor(&[2], &[7.0, 8.0], F32);
+    for (to, from) in [(&a, &y), (&b, &c), (&c, &a), (&a, &b)] {
+        lab.call("copy_", &[to.into(), from.into()]);
+    }
+    lab.same(&x, &[2, 3], &[2.0, 2.0, 7.0, 5.0, 5.0, 8.0]);
+}
