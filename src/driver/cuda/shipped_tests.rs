@@ -151,7 +151,7 @@ fn shipped_kernels_are_up_to_date() {
         }
         let mut bytes = Vec::new();
         for (texts, hashes) in texts.iter().zip(&hashes) {
-            // An unchanged group is kept, since it may be compressed better than here.
+            // An unchanged group is not compressed again.
             let same = |group: &&shipped::Group<'_>| group.entries.iter().map(|(hash, _)| hash).eq(hashes);
             if let Some(group) = groups.iter().find(same) {
                 bytes.extend(shipped::group(&group.entries, group.packed));
@@ -169,7 +169,6 @@ fn shipped_kernels_are_up_to_date() {
     }
 }
 
-/// For any number of planes.
 #[test]
 fn shipped_images_unpack() {
     for file in ready::FILES {
