@@ -2,12 +2,14 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::path::Path;
-use std::process::Command;
 
 /// What a benchmark prints.
 fn run(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_runnel"))
+    let output = command::runnel()
         .args(args)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches"))
         .env("RUNNEL_BACKEND", "emu")

@@ -2,6 +2,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -30,7 +33,7 @@ impl Program {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+        let mut command = command::runnel();
         command.args(args).current_dir(self.folder.path()).env("RUNNEL_BACKEND", "emu");
         for name in ["NO_COLOR", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "RUNNEL_ALLOC_CONF"] {
             command.env_remove(name);
@@ -70,7 +73,7 @@ fn a_check_knows_the_names_of_imported_files() {
     write("wrong.rnl", "import \"util.rnl\" as u\nprint(u.stpe(1), u.step(), u.missing)\n");
     write("alone.rnl", "import \"nowhere.rnl\" as n\nprint(n.anything)\n");
     let check = |name: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"));
+        let mut command = command::runnel();
         let done = command.args(["check", &folder.path().join(name).to_string_lossy()]).output().unwrap();
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
     };
@@ -180,7 +183,7 @@ fn a_plan_lists_the_kernels_of_a_script() {
         "let rows = option(\"--rows\", 2, \"how many\")\nlet x = randn(rows, 4)\nprint((x * 2 + 1).sum(1))\n";
     std::fs::write(&path, text).unwrap();
     let run = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"));
+        let mut command = command::runnel();
         command.args(["--backend", "emu", "plan", path.to_str().unwrap()]).args(args).output().unwrap()
     };
     let done = run(&["--rows", "3"]);

@@ -12,9 +12,12 @@
 #[path = "common/cases.rs"]
 mod cases;
 
+#[path = "common/command.rs"]
+mod command;
+
 use cases::Case;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 struct Script {
     id: String,
@@ -69,7 +72,7 @@ fn run(case: &Script) -> Option<String> {
 }
 
 fn run_with(case: &Script, alloc: &str) -> Option<String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     command.args(["--backend", "emu", "--devices", &case.devices.to_string()]);
     if let Some(memory) = &case.memory {
         command.args(["--device-memory", memory]);

@@ -4,6 +4,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -39,7 +42,7 @@ const VARIABLES: [&str; 12] = [
 
 /// The program with these variables of a launcher and no others.
 fn program(args: &[&str], variables: &[(&str, String)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     command.args(args).env("RUNNEL_BACKEND", "emu").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     for name in VARIABLES {

@@ -4,7 +4,8 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
-use std::process::Command;
+#[path = "common/command.rs"]
+mod command;
 
 struct Run {
     out: String,
@@ -13,7 +14,7 @@ struct Run {
 }
 
 fn run(fault: &str, options: &[&str], code: &str) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     for name in ["CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "RUNNEL_BACKEND", "RUNNEL_ALLOC_CONF"] {
         command.env_remove(name);
     }

@@ -3,9 +3,12 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 struct Editor {
     server: Child,
@@ -16,12 +19,8 @@ struct Editor {
 
 impl Editor {
     fn new() -> Editor {
-        let mut server = Command::new(env!("CARGO_BIN_EXE_runnel"))
-            .arg("lsp")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut server =
+            command::runnel().arg("lsp").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (to, from) = (server.stdin.take().unwrap(), BufReader::new(server.stdout.take().unwrap()));
         Editor { server, to, from, asked: 0 }
     }

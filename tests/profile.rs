@@ -3,9 +3,12 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const TWO_STREAMS: &str = "\
 let x = ones(256, 256)
@@ -23,7 +26,7 @@ print(total.item())
 ";
 
 fn runnel(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     for name in ["CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "RUNNEL_BACKEND", "RUNNEL_ALLOC_CONF"] {
         command.env_remove(name);
     }

@@ -3,11 +3,14 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/command.rs"]
+mod command;
+
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -43,7 +46,7 @@ impl Typist {
         tcsetwinsize(&master, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let path = std::ffi::OsString::from_vec(ptsname(&master, Vec::new()).unwrap().into_bytes());
         let slave = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_runnel"))
+        let child = command::runnel()
             .args(["--backend", "emu"])
             .args(args)
             .env("TERM", "xterm")

@@ -3,6 +3,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use runnel::base::Place;
 use runnel::{Backend, Engine};
 
@@ -96,11 +99,8 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
     );
     write("par.rnl", "import parallel\nlet all = parallel.replicate([ones(2)], [0, 9])\nprint(all)\n");
     let report = |name: &str| {
-        let run = std::process::Command::new(env!("CARGO_BIN_EXE_runnel"))
-            .args(["--backend", "emu", name])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
+        let run =
+            command::runnel().args(["--backend", "emu", name]).current_dir(folder.path()).output().unwrap();
         assert_eq!(run.status.code(), Some(1), "{name}");
         String::from_utf8(run.stderr).unwrap()
     };

@@ -5,6 +5,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +31,7 @@ fn output(mut command: Command) -> String {
 }
 
 fn script(path: &Path, options: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     command.args(["--backend", "emu", "--devices", "4"]).args(options).arg(path);
     output(command)
 }
@@ -61,7 +64,7 @@ fn examples_print_the_same_bytes_every_time_fused_or_not() {
 #[test]
 fn device_agnostic_code_obeys_its_flag() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/04_device_agnostic.rnl");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     command.args(["--backend", "emu"]).arg(&path).args(["--disable-cuda", "--rows", "3"]);
     assert_eq!(output(command), "(3, 10) on cpu\n");
 }

@@ -3,6 +3,9 @@
 #![cfg(feature = "cli")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/command.rs"]
+mod command;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -10,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 fn command(code: &str, folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_runnel"));
+    let mut command = command::runnel();
     command.args(["--backend", "emu", "--quiet", "-e", code]).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
