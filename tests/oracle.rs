@@ -300,3 +300,55 @@ fn elementary_functions_are_within_their_ulps_of_the_right_value() {
     assert!(looked > 5000, "{looked}");
     assert!(wrong.is_empty(), "{wrong}");
 }
+
+/// A number is stored in a dtype that can hold it, with PyTorch's value, or it is an error.
+#[test]
+fn numbers_are_stored_as_in_pytorch() {
+    let mut engine = engine();
+    let mut lines = include_str!("oracle/scalars.txt").lines();
+    let numbers: Vec<&str> = lines.next().unwrap().split(' ').collect();
+    let (mut wrong, mut stored, mut refused) = (String::new(), 0, 0);
+    for line in lines {
+        let [form, dtype, wanted] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let calls = numbers.iter().map(|number| {
+            let call = form.replace("{v}", &format!("({number})")).replace("{d}", dtype);
+            format!("|x, y, mask, ids, one| {{ {call} }}")
+        });
+        let script = format!(
+            "fn found(call) {{
+                 let (x, y) = (tensor([1, 2, 3, 4]).to({dtype}), tensor([[1, 2], [3, 4]]).to({dtype}))
+                 let (mask, ids, one) = (tensor([true, false, true, false]), tensor([1, 2]), tensor([1]))
+                 try {{
+                     let result = call(x, y, mask, ids, one)
+                     let bytes = result.flatten().contiguous().view(u8).tolist()
+                     let of = if result.dtype == {dtype} {{ \"\" }} else {{ \"{{result.dtype}}:\" }}
+                     of + \"\".join(list(map(|byte| \"{{byte:02x}}\", bytes)))
+                 }} catch e {{
+                     \"!\" + e.code
+                 }}
+             }}
+             list(map(found, [{}]))",
+            calls.collect::<Vec<_>>().join(", ")
+        );
+        let found: Vec<String> = engine.eval(&script).unwrap_or_else(|e| panic!("{form} of {dtype}: {e}"));
+        for ((found, wanted), number) in found.iter().zip(wanted.split(' ')).zip(&numbers) {
+            let same = match wanted {
+                "-" => continue,
+                "!" => ["!E0353", "!E0351", "!E0354", "!E0352"].contains(&found.as_str()),
+                wanted => {
+                    let parsed = |text: &str| {
+                        let (dtype, bytes) = text.split_once(':').unwrap_or((dtype, text));
+                        Elements { dtype: dtype.into(), shape: String::new(), bytes: unhex(bytes) }
+                    };
+                    !found.starts_with('!') && difference(&parsed(found), &parsed(wanted), 0.0, 0.0).is_none()
+                }
+            };
+            *(if wanted == "!" { &mut refused } else { &mut stored }) += 1;
+            if !same {
+                writeln!(wrong, "{form} of {number} in {dtype} is {found}, not {wanted}").unwrap();
+            }
+        }
+    }
+    assert!(stored > 8000 && refused > 3000, "{stored} {refused}");
+    assert!(wrong.is_empty(), "{} of {} differ:\n{wrong}", wrong.lines().count(), stored + refused);
+}

@@ -57,6 +57,25 @@ impl Scalar {
         dispatch!(dtype, T => T::of(self).scalar())
     }
 
+    /// True if an element of the dtype can be set to this value: it may be rounded or truncated, but not
+    /// overflow. Negative ints fit unsigned dtypes if they can be meant modulo 2^n: `-1` is 255 in `u8`. Source:
+    /// `c10::overflows`.
+    pub fn fits(self, dtype: Dtype) -> bool {
+        match (self, dtype.range()) {
+            _ if dtype == Dtype::Bool => true,
+            (Scalar::Complex(re, im), _) => {
+                let im_fits = if dtype.is_complex() { Scalar::Float(im).fits(dtype) } else { im == 0.0 };
+                im_fits && Scalar::Float(re).fits(dtype)
+            }
+            (Scalar::Int(i), Some((least, most))) => i <= most && i >= if least == 0 { -most } else { least },
+            // It is truncated, so 255.5 fits `u8`.
+            (other, Some((least, most))) => {
+                other.as_f64() >= least as f64 && other.as_f64() < most as f64 + 1.0
+            }
+            (other, None) => !other.as_f64().is_finite() || other.as_f64().abs() <= dtype.greatest(),
+        }
+    }
+
     /// Appends the bytes of an element. Integers wrap; the imaginary part of a real number is 0.
     pub fn encode(self, dtype: Dtype, bytes: &mut Vec<u8>) {
         dispatch!(dtype, T => T::of(self).put(bytes));

@@ -6,6 +6,7 @@ use super::folds::{MAX, MEAN, SUM};
 use super::gradient::back::Operand;
 use super::gradient::{Back, Var};
 use super::known;
+use super::map::check_bound;
 use super::params::{UNARY, X};
 use super::select::CLAMP;
 use super::signature::{Default, Kind, Param};
@@ -15,6 +16,7 @@ use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
+use crate::plan::error::check_number;
 use crate::plan::{MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
@@ -548,11 +550,14 @@ fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (Scala
     if dtype.is_complex() {
         return Err(crate::plan::error::not_over_complex(name, dtype));
     }
-    let bound = |value: Scalar| {
-        MapArg::Number(if dtype.is_int() { Scalar::Int(value.as_f64() as i64) } else { value })
-    };
     let compute = if dtype.is_int() { Dtype::I64 } else { dtype };
-    let operands = [MapArg::Tensor(x), bound(low), bound(high)];
+    let bound = |index: usize, value: Scalar| {
+        check_number(index, value, compute)?;
+        let value = if dtype.is_int() { Scalar::Int(value.as_i64()) } else { value };
+        check_bound(index, value, dtype, index == 1)?;
+        Ok(MapArg::Number(value))
+    };
+    let operands = [MapArg::Tensor(x), bound(1, low)?, bound(2, high)?];
     rt.map_ordered(name, &CLAMP, &operands, compute, dtype).map(Out::Tensor)
 }
 

@@ -269,7 +269,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal(maximum([1, 5], [3, 2]), [3, 5]))",
-        run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        run: Run::Map(MapOp { rule: Rule::AtLeast, f: &MAXIMUM }),
         gradient: Gradient::Rule(Keeps::XY, |b| greater_back(b, 1)),
         ..Op::BASE
     },
@@ -280,7 +280,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal(minimum([1, 5], [3, 2]), [1, 2]))",
-        run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        run: Run::Map(MapOp { rule: Rule::AtMost, f: &MINIMUM }),
         gradient: Gradient::Rule(Keeps::XY, |b| smaller_back(b, 1)),
         ..Op::BASE
     },
@@ -292,7 +292,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(fmax([1.0, nan], [3.0, 2.0]), [3.0, 2.0]))",
         run: Run::Map(MapOp {
-            rule: Rule::Promote,
+            rule: Rule::AtLeast,
             f: &MapFn {
                 name: "fmax",
                 arity: 2,
@@ -325,7 +325,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(fmin([1.0, nan], [3.0, 2.0]), [1.0, 2.0]))",
         run: Run::Map(MapOp {
-            rule: Rule::Promote,
+            rule: Rule::AtMost,
             f: &MapFn {
                 name: "fmin",
                 arity: 2,

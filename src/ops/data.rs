@@ -1,11 +1,12 @@
 //! Converts nested lists of numbers to tensors.
 
 use super::{Data, error};
-use crate::array::{Dims, Dtype, Scalar};
+use crate::array::{Dims, Dtype};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::driver::error::paced;
 use crate::plan::Runtime;
+use crate::plan::error::check_number;
 use crate::tensor::Tensor;
 
 /// The deepest nesting that is converted to dimensions.
@@ -86,40 +87,21 @@ fn encode(data: &Data, dtype: Dtype, index: usize, bytes: &mut Vec<u8>) -> Resul
     paced(1)?;
     match data {
         Data::List(items) => items.iter().try_for_each(|item| encode(item, dtype, index, bytes)),
-        Data::Number(number) => push(*number, dtype, bytes).ok_or_else(|| {
-            error::bad_value(
-                index,
-                format!("{} does not fit in {dtype}", text(*number)),
-                "choose a wider dtype, such as `dtype=i64`",
-            )
-        }),
-    }
-}
-
-fn text(number: Scalar) -> String {
-    match number {
-        Scalar::Bool(b) => format!("`{b}`"),
-        Scalar::Int(i) => format!("`{i}`"),
-        Scalar::Float(f) => format!("`{f:?}`"),
-        Scalar::Complex(re, im) => format!("`{re:?}{im:+?}j`"),
-    }
-}
-
-/// Appends one element; `None` when an integer dtype cannot hold the number.
-fn push(number: Scalar, dtype: Dtype, bytes: &mut Vec<u8>) -> Option<()> {
-    if let (true, Some((least, most))) = (dtype.is_int(), dtype.range()) {
-        let whole = !matches!(number, Scalar::Float(f) if !(f.is_finite() && f.abs() < 9.3e18));
-        if !whole || !(least..=most).contains(&number.as_i64()) {
-            return None;
+        Data::Number(number) => {
+            // Floats round to infinity here: data may come from wider dtypes.
+            if dtype.is_int() {
+                check_number(index, *number, dtype)?;
+            }
+            number.encode(dtype, bytes);
+            Ok(())
         }
     }
-    number.encode(dtype, bytes);
-    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::Scalar;
 
     fn ints(numbers: &[i64]) -> Data {
         Data::List(numbers.iter().map(|&n| Data::Number(Scalar::Int(n))).collect())
@@ -153,14 +135,17 @@ mod tests {
 
     #[test]
     fn integers_must_fit() {
-        let mut bytes = Vec::new();
-        assert_eq!(push(Scalar::Int(255), Dtype::U8, &mut bytes), Some(()));
-        assert_eq!(push(Scalar::Int(256), Dtype::U8, &mut bytes), None);
-        assert_eq!(push(Scalar::Int(-129), Dtype::I8, &mut bytes), None);
-        assert_eq!(push(Scalar::Float(f64::NAN), Dtype::I32, &mut bytes), None);
-        assert_eq!(push(Scalar::Float(1e19), Dtype::I64, &mut bytes), None);
-        assert_eq!(push(Scalar::Float(-2.7), Dtype::I8, &mut bytes), Some(()));
-        assert_eq!(push(Scalar::Float(1.0), Dtype::F16, &mut bytes), Some(()));
-        assert_eq!(bytes, [255, 254, 0, 0x3c]);
+        let encoded = |number: Scalar, dtype: Dtype| {
+            let mut bytes = Vec::new();
+            encode(&Data::Number(number), dtype, 0, &mut bytes).map(|()| bytes).map_err(|e| e.code().id)
+        };
+        assert_eq!(encoded(Scalar::Int(255), Dtype::U8), Ok(vec![255]));
+        assert_eq!(encoded(Scalar::Int(-1), Dtype::U8), Ok(vec![255]));
+        assert_eq!(encoded(Scalar::Int(256), Dtype::U8), Err("E0353"));
+        assert_eq!(encoded(Scalar::Int(-129), Dtype::I8), Err("E0353"));
+        assert_eq!(encoded(Scalar::Float(f64::NAN), Dtype::I32), Err("E0353"));
+        assert_eq!(encoded(Scalar::Float(1e19), Dtype::I64), Err("E0353"));
+        assert_eq!(encoded(Scalar::Float(-2.7), Dtype::I8), Ok(vec![254]));
+        assert_eq!(encoded(Scalar::Float(1e9), Dtype::F16), Ok(vec![0, 0x7c]));
     }
 }

@@ -4,6 +4,7 @@ use crate::array::{Dims, Dtype, Scalar, element_count};
 use crate::base::{Code, Error, ErrorKind, Result, this_is};
 use crate::driver::DeviceId;
 use crate::plan::MapArg;
+use crate::plan::error::BAD_VALUE;
 use crate::tensor::Tensor;
 
 mod shapes;
@@ -15,7 +16,6 @@ pub static CODES: &[&Code] = &[
     &WRONG_ARGUMENT,
     &NOT_FOR_DTYPE,
     &RESULT_DOES_NOT_FIT,
-    &BAD_VALUE,
     &BAD_SHAPE,
     &BAD_DIM,
     &NOT_LAST_EXTENTS,
@@ -48,15 +48,6 @@ static RESULT_DOES_NOT_FIT: Code = Code {
            written into an integer tensor without losing its fractional part. Write the operation \
            without `_`, or convert the tensor first.",
     example: "let x = tensor([1, 2])\nx.mul_(0.5)",
-};
-
-static BAD_VALUE: Code = Code {
-    id: "E0353",
-    kind: ErrorKind::Value,
-    title: "an argument has a value that the operation cannot use",
-    page: "The argument has the right type, but its value has no meaning here: a step of 0, an empty \
-           range, an unknown option. The label says which argument, the help what is possible.",
-    example: "arange(0, 10, 0)",
 };
 
 static BAD_SHAPE: Code = Code {

@@ -12,6 +12,7 @@ use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::CAST;
+use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
@@ -264,6 +265,9 @@ pub static OPS: &[Op] = &[
 /// The value for a fill: a number or a tensor without dimensions.
 fn one_value<'a>(args: &Args<'a>) -> Result<MapArg<'a>> {
     let value = args.operand(1)?;
+    if let MapArg::Number(number) = value {
+        check_number(1, number, args.tensor(0)?.dtype())?;
+    }
     if let MapArg::Tensor(value) = value {
         if value.rank() > 0 {
             let help = "take one element, `value[0]`, or write all: `x.copy_(value)`";
@@ -279,7 +283,8 @@ fn one_value<'a>(args: &Args<'a>) -> Result<MapArg<'a>> {
 /// The value that `full` and related factories write: a number, or a tensor of one element (a complex
 /// number).
 enum Value<'a> {
-    Number(Scalar),
+    /// A number, and its argument.
+    Number(Scalar, usize),
     Complex(&'a Tensor),
 }
 
@@ -291,15 +296,15 @@ impl<'a> Value<'a> {
                 Err(error::wrong_tensor(index, "one number", value, help))
             }
             MapArg::Tensor(value) if value.dtype().is_complex() => Ok(Value::Complex(value)),
-            MapArg::Tensor(value) => rt.item(value).map(Value::Number),
-            _ => args.number(index).map(Value::Number),
+            MapArg::Tensor(value) => rt.item(value).map(|number| Value::Number(number, index)),
+            _ => args.number(index).map(|number| Value::Number(number, index)),
         }
     }
 
     /// The dtype of a tensor of this value.
     fn dtype(&self) -> Dtype {
         match self {
-            Value::Number(number) => number.dtype(),
+            Value::Number(number, _) => number.dtype(),
             Value::Complex(value) => value.dtype(),
         }
     }
@@ -307,7 +312,10 @@ impl<'a> Value<'a> {
     /// Writes the value to every element.
     fn fill(&self, rt: &mut Runtime, name: &'static str, tensor: &Tensor) -> Result<()> {
         match self {
-            Value::Number(number) => fill(rt, name, tensor, Some(*number)),
+            Value::Number(number, index) => {
+                check_number(*index, *number, tensor.dtype())?;
+                fill(rt, name, tensor, Some(*number))
+            }
             Value::Complex(value) => {
                 map::check_fits(name, value.dtype(), tensor)?;
                 let value =

@@ -44,6 +44,7 @@ pub static OPS: &[Op] = &[
             let x = args.tensor(0)?;
             error::refuse_bool("threshold", 0, x)?;
             let (limit, value) = (args.number(1)?, args.number(2)?);
+            crate::plan::error::check_number(2, value, x.dtype())?;
             let value = if x.dtype().is_int() { Scalar::Int(value.as_f64() as i64) } else { value };
             let out = formula(rt, |f| {
                 let x = f.var(x);

@@ -15,6 +15,7 @@ use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, e
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::kernel::{Gather, NonZero, ReduceFn};
+use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::stream::Meaning;
 use crate::tensor::Tensor;
@@ -583,12 +584,21 @@ pub(super) fn taken(rt: &mut Runtime, name: &'static str, x: &Tensor, ids: &Tens
     )
 }
 
-/// `value` as a tensor with the target's dtype and device; a number becomes a tensor of one element.
-pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) -> Result<Tensor> {
+/// `value`, argument `index`, as a tensor with the target's dtype and device; a number becomes a tensor of one
+/// element.
+pub(super) fn value_for(
+    rt: &mut Runtime,
+    target: &Tensor,
+    value: MapArg<'_>,
+    index: usize,
+) -> Result<Tensor> {
     match value {
         MapArg::Tensor(value) if value.rank() == 0 && value.device() != target.device() => {
             let number = match value.device() {
-                crate::driver::DeviceId::Cpu => rt.item(value)?,
+                crate::driver::DeviceId::Cpu => {
+                    let value = rt.convert(value, target.dtype())?;
+                    rt.item(&value)?
+                }
                 _ => return Ok(value.clone()),
             };
             make::filled(rt, &[], target.dtype(), target.device(), number)
@@ -596,7 +606,10 @@ pub(super) fn value_for(rt: &mut Runtime, target: &Tensor, value: MapArg<'_>) ->
         MapArg::Tensor(value) if value.dtype() != target.dtype() => rt.convert(value, target.dtype()),
         MapArg::Tensor(value) if std::ptr::eq(value.storage(), target.storage()) => rt.contiguous_copy(value),
         MapArg::Tensor(value) => Ok(value.clone()),
-        MapArg::Number(number) => make::filled(rt, &[], target.dtype(), target.device(), number),
+        MapArg::Number(number) => {
+            check_number(index, number, target.dtype())?;
+            make::filled(rt, &[], target.dtype(), target.device(), number)
+        }
         MapArg::Raw(..) | MapArg::Position => Ok(target.clone()),
     }
 }
@@ -624,7 +637,7 @@ fn indexed_write(
             return Err(error::index_shape(name, (3, source), (2, &ids), dim));
         }
     }
-    let value = value_for(rt, &target, source)?;
+    let value = value_for(rt, &target, source, 3)?;
     scatter_into(rt, name, Along::dim(&target, dim), &along(&shape, dim, &ids), &value, f)
 }
 

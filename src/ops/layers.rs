@@ -10,9 +10,10 @@ use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul};
-use crate::array::Dtype;
+use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
+use crate::plan::error::check_number;
 use crate::tensor::Tensor;
 
 const P: Param = Param::or("p", Kind::Float, Default::Float(0.5));
@@ -563,6 +564,10 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 starts[dim] = before;
             }
             let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
+            if args.is_given(3) {
+                // A float as in PyTorch, so -1 does not fit `u8`.
+                check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
+            }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
             let whole = [Arg::Ints(shape), value, Arg::Dtype(x.dtype()), Arg::Device(x.device())];
             let whole = call(rt, "full", &whole)?;

@@ -4,7 +4,7 @@ use super::{Args, complex, error};
 use crate::array::{Dtype, Operand, Scalar, result_type};
 use crate::base::Result;
 use crate::kernel::MapFn;
-use crate::plan::error::not_over_complex;
+use crate::plan::error::{check_number, does_not_fit, not_over_complex};
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
@@ -22,6 +22,12 @@ pub struct MapOp {
 pub enum Rule {
     /// Promoted; the result has the promoted dtype. `add`
     Promote,
+    /// Promoted; a number is a lower bound. `maximum`
+    AtLeast,
+    /// Promoted; a number is an upper bound. `minimum`
+    AtMost,
+    /// Promoted: an element, a lower and an upper bound. `clamp`
+    Within,
     /// Promoted, but `bool` is an error. `neg`
     NotBool,
     /// As `NotBool`, but numbers are elements first ([`MapOp::elements`]). `remainder`
@@ -71,7 +77,27 @@ impl MapOp {
             _ => result_type(promoted.iter().map(rank)),
         };
         Ok(match self.rule {
-            Rule::Promote | Rule::Select | Rule::Round => (common, common),
+            Rule::Promote | Rule::Round => (common, common),
+            Rule::Select => {
+                for (i, operand) in promoted.iter().enumerate() {
+                    // Halves may be infinite: PyTorch converts the number's tensor.
+                    if let MapArg::Number(number) = operand
+                        && !common.is_half()
+                    {
+                        check_number(i + 1, *number, common)?;
+                    }
+                }
+                (common, common)
+            }
+            Rule::AtLeast | Rule::AtMost | Rule::Within => {
+                for (i, operand) in operands.iter().enumerate() {
+                    let is_lower = self.rule == Rule::AtLeast || self.rule == Rule::Within && i == 1;
+                    if let MapArg::Number(number) = operand {
+                        check_bound(i, *number, common, is_lower)?;
+                    }
+                }
+                (common, common)
+            }
             Rule::NotBool | Rule::Elements if common == Dtype::Bool => {
                 return Err(error::not_for_dtype(name, common, operands));
             }
@@ -110,6 +136,22 @@ impl MapOp {
         };
         Some(operands.iter().map(element).collect())
     }
+}
+
+/// Checks that a bound may be a result in a dtype. An integer bound may be outside the dtype's range on the side
+/// where it limits nothing.
+pub(super) fn check_bound(index: usize, bound: Scalar, dtype: Dtype, is_lower: bool) -> Result<()> {
+    let fits = match (bound, dtype.range()) {
+        (Scalar::Int(bound), Some((least, most))) => {
+            if is_lower {
+                bound <= most
+            } else {
+                bound >= least
+            }
+        }
+        _ => bound.fits(dtype),
+    };
+    if fits { Ok(()) } else { Err(does_not_fit(index, bound, dtype)) }
 }
 
 /// Runs an elementwise operation; operands broadcast.

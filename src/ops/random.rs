@@ -490,7 +490,7 @@ fn uniform_in_place(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (dtype, most) = (parts.dtype(), parts.dtype().greatest());
     for (index, bound) in [(1, from), (2, to)] {
         if bound.is_nan() || bound.abs() > most {
-            return Err(bounds::does_not_fit(index, &format!("{bound:?}"), dtype));
+            return Err(crate::plan::error::does_not_fit(index, Scalar::Float(bound), dtype));
         }
     }
     if from > to {

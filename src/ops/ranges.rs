@@ -5,12 +5,13 @@ use super::factory::{TensorOptions, allocate};
 use super::known;
 use super::params::{DEVICE, DTYPE, REQUIRES_GRAD};
 use super::signature::{Default, Kind, Param};
-use super::{Args, Form, Gradient, Op, Out, Run, error, random};
+use super::{Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_binary, host_map};
 use crate::kernel::host::math;
 use crate::kernel::{CudaText, MapFn};
+use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
 
@@ -216,6 +217,20 @@ fn arange(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dtype = options.dtype;
     // For an int dtype, start and step are truncated; the count is that of the untruncated range.
     let whole = dtype.is_int();
+    // The numbers count in a wider dtype than the result's.
+    let wide = match whole {
+        true => Dtype::I64,
+        false => {
+            if dtype.is_half() {
+                Dtype::F32
+            } else {
+                Dtype::F64
+            }
+        }
+    };
+    for (index, number) in [start, end, step].into_iter().enumerate() {
+        check_number(index, number, wide)?;
+    }
     let (f, operands, dtype) = if whole {
         (&COUNT, [MapArg::Position, raw(start.as_i64() as u64), raw(step.as_i64() as u64)], Dtype::I64)
     } else {
@@ -270,11 +285,9 @@ fn spaced(rt: &mut Runtime, name: &'static str, args: &Args<'_>, options: Tensor
 
 /// An end of a range in a dtype; for ints it is truncated before any computation.
 fn whole_end(args: &Args<'_>, index: usize, dtype: Dtype) -> Result<f64> {
-    let end = args.float(index)?;
-    match dtype.is_int() {
-        true => random::bounds::truncated(index, end, dtype).map(|end| end as f64),
-        false => Ok(end),
-    }
+    let end = args.number(index)?;
+    check_number(index, end, dtype)?;
+    Ok(if dtype.is_int() { end.rounded(dtype).as_f64() } else { end.as_f64() })
 }
 
 /// `count` evenly spaced numbers from the first to the last.

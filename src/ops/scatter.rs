@@ -168,7 +168,7 @@ impl Scattered {
         if ids.count() == 0 {
             return Ok(Scattered { name, value: target.clone(), target, dim, ids });
         }
-        let value = value_for(rt, &target, src)?;
+        let value = value_for(rt, &target, src, 3)?;
         let covers = |rank| rank == ids.rank() && (0..rank).all(|d| ids.shape()[d] <= value.shape()[d]);
         if value.rank() > 0 && !covers(value.rank()) {
             return Err(error::index_shape(name, (3, &value), (2, &ids), dim));
@@ -188,7 +188,7 @@ impl Scattered {
 
     /// Writes a number to all positions.
     fn fill(&self, rt: &mut Runtime, number: Scalar) -> Result<()> {
-        let number = value_for(rt, &self.target, MapArg::Number(number))?;
+        let number = value_for(rt, &self.target, MapArg::Number(number), 3)?;
         self.into(rt, &number, None)
     }
 

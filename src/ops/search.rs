@@ -137,7 +137,19 @@ pub(super) fn common(
         MapArg::Raw(_, dtype) => Operand::Tensor(*dtype),
         MapArg::Position => Operand::Tensor(Dtype::I64),
     };
-    let dtype = result_type(operands.iter().map(rank));
+    let dtype = match (result_type(operands.iter().map(rank)), operands) {
+        // Numbers outside the range of the dtype are compared exactly.
+        (dtype, [MapArg::Number(n), _] | [_, MapArg::Number(n)])
+            if !n.fits(dtype) || dtype == Dtype::U8 && n.as_i64() < 0 =>
+        {
+            if dtype.is_int() {
+                Dtype::I64
+            } else {
+                Dtype::F64
+            }
+        }
+        (dtype, _) => dtype,
+    };
     let tensors: Vec<&Tensor> =
         operands.iter().filter_map(|arg| if let MapArg::Tensor(t) = arg { Some(*t) } else { None }).collect();
     let device: DeviceId = match tensors.is_empty() {

@@ -11,6 +11,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
 use crate::kernel::{CudaText, MapFn};
+use crate::plan::error::check_number;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
@@ -81,7 +82,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("min", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(clamp_min([-2.0, 3.0], 0), [0.0, 3.0]))",
-        run: Run::Map(MapOp { rule: Rule::Promote, f: &MAXIMUM }),
+        run: Run::Map(MapOp { rule: Rule::AtLeast, f: &MAXIMUM }),
         gradient: Gradient::Rule(Keeps::XY, |b| bounded_back(b, Some(1), None)),
         ..Op::BASE
     },
@@ -92,7 +93,7 @@ pub static OPS: &[Op] = &[
         params: &[X, Param::new("max", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(clamp_max([-2.0, 3.0], 0), [-2.0, 0.0]))",
-        run: Run::Map(MapOp { rule: Rule::Promote, f: &MINIMUM }),
+        run: Run::Map(MapOp { rule: Rule::AtMost, f: &MINIMUM }),
         gradient: Gradient::Rule(Keeps::XY, |b| bounded_back(b, None, Some(1))),
         ..Op::BASE
     },
@@ -123,7 +124,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(masked_fill([1.0, 2.0], [true, false], -1), [-1.0, 2.0]))",
         run: Run::Both(masked_fill, |rt, name, args| {
             let (x, mask, value) = masked(args)?;
-            let value = super::index::value_for(rt, x, value)?;
+            let value = super::index::value_for(rt, x, value, 2)?;
             fill_where(rt, name, x, mask, MapArg::Tensor(&value)).map_err(|e| e.reorder(&[1, 2, 0]))
         }),
         gradient: Gradient::Rule(Keeps::Y, |b| {
@@ -191,16 +192,23 @@ fn true_places(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out_of(rt, "nonzero", &[args.get(0).clone(), Arg::Bool(true)])
 }
 
+const LIMITED: MapOp = MapOp { rule: Rule::Within, f: &CLAMP };
+const RAISED: MapOp = MapOp { rule: Rule::AtLeast, f: &MAXIMUM };
+const LOWERED: MapOp = MapOp { rule: Rule::AtMost, f: &MINIMUM };
+
 fn clamp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.operand(0)?;
     let bound = |index: usize| args.is_given(index).then(|| args.operand(index)).transpose();
-    let (f, operands): (_, smallvec::SmallVec<[MapArg<'_>; 3]>) = match (bound(1)?, bound(2)?) {
-        (Some(low), Some(high)) => (&CLAMP, smallvec::smallvec![x, low, high]),
-        (Some(low), None) => (&MAXIMUM, smallvec::smallvec![x, low]),
-        (None, Some(high)) => (&MINIMUM, smallvec::smallvec![x, high]),
+    let (op, operands): (_, smallvec::SmallVec<[MapArg<'_>; 3]>) = match (bound(1)?, bound(2)?) {
+        (Some(low), Some(high)) => (LIMITED, smallvec::smallvec![x, low, high]),
+        (Some(low), None) => (RAISED, smallvec::smallvec![x, low]),
+        (None, Some(high)) => {
+            let lowered = map(rt, "clamp", &LOWERED, &[x, high]);
+            return lowered.map(Out::Tensor).map_err(|e| e.reorder(&[0, 2]));
+        }
         (None, None) => return Err(error::no_bounds()),
     };
-    map(rt, "clamp", &MapOp { rule: Rule::Promote, f }, &operands).map(Out::Tensor)
+    map(rt, "clamp", &op, &operands).map(Out::Tensor)
 }
 
 fn nan_to_num(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -232,6 +240,9 @@ fn masked<'a>(args: &Args<'a>) -> Result<(&'a Tensor, &'a Tensor, MapArg<'a>)> {
     {
         let help = "take one element, `value[0]`, or write all: `where(mask, value, x)`";
         return Err(error::wrong_tensor(2, "a number or a tensor without dimensions", value, help));
+    }
+    if let MapArg::Number(number) = value {
+        check_number(2, number, x.dtype())?;
     }
     // Real values are converted to the tensor's dtype.
     if dtype.is_complex() {

@@ -18,6 +18,7 @@ use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::{CAST, MapFn, ReduceFn};
+use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::stream::{Meaning, Misplaced};
 use crate::tensor::Tensor;
@@ -148,6 +149,9 @@ pub(super) fn set_with(
     f: Option<&'static ReduceFn>,
 ) -> Result<()> {
     let (view, selectors) = basic(x, indices)?;
+    if let MapArg::Number(number) = value {
+        check_number(indices.len() + 1, number, x.dtype())?;
+    }
     let without;
     let value = match value {
         // Remove leading dimensions of extent 1 that the selection does not have.
@@ -177,7 +181,7 @@ pub(super) fn set_with(
         let mask = mask_over(rt, &view, *dim, (*argument, mask))?;
         return fill_where(rt, name, &view, &mask, value);
     }
-    let value = value_for(rt, &view, value)?;
+    let value = value_for(rt, &view, value, indices.len() + 1)?;
     let picks = Picks::new(rt, &view, selectors)?;
     let Some(wide) = value.layout().broadcast_to(&picks.shape) else {
         return Err(error::value_does_not_fit((indices.len() + 1, &value), x, &picks.shape));

@@ -1,7 +1,8 @@
 //! Submission errors: operands on different devices, shapes that do not broadcast, lost values.
 
 use super::MapArg;
-use crate::base::{Code, Error, ErrorKind, Place, Span, this_is};
+use crate::array::{Dtype, Scalar};
+use crate::base::{Code, Error, ErrorKind, Place, Result, Span, this_is};
 use crate::driver::DeviceId;
 use crate::tensor::Tensor;
 
@@ -26,6 +27,7 @@ pub static CODES: &[&Code] = &[
     &COLLECTIVE_SHAPE,
     &COLLECTIVE_ARGUMENT,
     &NOT_OVER_COMPLEX,
+    &BAD_VALUE,
     &FUEL,
     &TOO_MANY,
 ];
@@ -119,6 +121,16 @@ static NOT_OVER_COMPLEX: Code = Code {
     example: "relu(complex([1.0], [2.0]))",
 };
 
+/// The general error about an argument's value.
+pub static BAD_VALUE: Code = Code {
+    id: "E0353",
+    kind: ErrorKind::Value,
+    title: "an argument has a value that the operation cannot use",
+    page: "The argument has the right type, but its value has no meaning here: a step of 0, an empty \
+           range, an unknown option. The label says which argument, the help what is possible.",
+    example: "arange(0, 10, 0)",
+};
+
 static DEPRECATED: Code = Code {
     id: "E0705",
     kind: ErrorKind::Value,
@@ -176,13 +188,35 @@ static BAD_RACE_MODE: Code = Code {
 };
 
 /// Complex numbers given to an operation that computes in a real dtype.
-pub fn read_as_real(dtype: crate::array::Dtype, wanted: crate::array::Dtype) -> Error {
+pub fn read_as_real(dtype: Dtype, wanted: crate::array::Dtype) -> Error {
     Error::new(&NOT_OVER_COMPLEX, format!("complex numbers (`{dtype}`) cannot be read as `{wanted}` here"))
         .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
 }
 
+/// A number that overflows in an element of a dtype.
+pub fn does_not_fit(index: usize, number: Scalar, dtype: Dtype) -> Error {
+    let text = match number {
+        Scalar::Bool(b) => b.to_string(),
+        Scalar::Int(i) => i.to_string(),
+        Scalar::Float(f) => format!("{f:?}"),
+        Scalar::Complex(re, im) => format!("{re:?}{im:+?}j"),
+    };
+    let held = match dtype.range() {
+        Some((least, most)) => format!("{dtype} holds {least} to {most}"),
+        None => format!("{dtype} holds up to {:?}", dtype.greatest()),
+    };
+    Error::new(&BAD_VALUE, format!("`{text}` does not fit in {dtype}"))
+        .operand(index, "this value")
+        .help(format!("{held}; write a wider dtype"))
+}
+
+/// Checks that an element of a dtype can be set to a number ([`Scalar::fits`]). `index` is its argument.
+pub fn check_number(index: usize, number: Scalar, dtype: Dtype) -> Result<()> {
+    if number.fits(dtype) { Ok(()) } else { Err(does_not_fit(index, number, dtype)) }
+}
+
 /// An operation that is undefined or unsupported for complex numbers.
-pub fn not_over_complex(name: &str, dtype: crate::array::Dtype) -> Error {
+pub fn not_over_complex(name: &str, dtype: Dtype) -> Error {
     Error::new(&NOT_OVER_COMPLEX, format!("`{name}` is not defined for complex numbers (`{dtype}`)"))
         .help("take `abs(x)`, `x.real` or `x.imag` first, or `view_as_real(x)` for both parts")
 }

@@ -350,7 +350,7 @@ impl Runtime {
         layout: Layout,
         device: DeviceId,
     ) -> Result<Tensor> {
-        check_complex(&work)?;
+        check_operands(&work)?;
         let place = self.place(device)?;
         let (at, owner) = (place.queue, place.device.clone());
         let read = read_near(work.args, device);
@@ -379,7 +379,7 @@ impl Runtime {
         if super::submit::overlaps_itself(target.layout()) {
             return Err(super::error::writes_overlap(name));
         }
-        check_complex(&work)?;
+        check_operands(&work)?;
         let at = self.place(target.device())?.queue;
         let read = read_near(args, target.device()).map(|tensor| (tensor, Access::Read));
         self.note(name, at, read.chain([(target, Access::Write)]))?;
@@ -579,10 +579,17 @@ fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item
     })
 }
 
-/// Rejects reading complex numbers as another dtype, and functions that are undefined for them.
-fn check_complex(work: &Elementwise<'_>) -> Result<()> {
-    let &Elementwise { name, f, args, compute, .. } = work;
-    if std::ptr::eq(f, &CAST) || compute == Dtype::Bool {
+/// Rejects storing a number that overflows, reading complex numbers as another dtype, and functions that are
+/// undefined for them.
+fn check_operands(work: &Elementwise<'_>) -> Result<()> {
+    let &Elementwise { name, f, args, compute, dtype } = work;
+    if std::ptr::eq(f, &CAST) {
+        return match args {
+            [MapArg::Number(number)] => super::error::check_number(0, *number, dtype),
+            _ => Ok(()),
+        };
+    }
+    if compute == Dtype::Bool {
         return Ok(());
     }
     if compute.is_complex() && f.cuda.of(compute.class()).is_empty() {

@@ -264,18 +264,30 @@ impl Generator {
         (float(f), format!("{f:?}"))
     }
 
-    /// A number to store, sometimes beyond the dtype: it wraps to the value.
+    /// A number to store, or an element beyond the dtype, which wraps to the value.
     pub(super) fn stored(&mut self, dtype: Dtype) -> (Val, String) {
-        let (value, text) = self.number(dtype);
+        let (value, text) = self.stored_number(dtype);
         let turn: i64 = match dtype {
             Dtype::U8 | Dtype::I8 => 1 << 8,
             Dtype::I16 => 1 << 16,
             Dtype::I32 => 1 << 32,
             _ => return (value, text),
         };
+        let element = |wide: i64| (value, format!("tensor({wide}, device=cpu)"));
         match self.draw.below(6) {
-            0 => (value, (value[0].i() + turn).to_string()),
-            1 => (value, (value[0].i() - 2 * turn).to_string()),
+            0 => element(value[0].i() + turn),
+            1 => element(value[0].i() - 2 * turn),
+            _ => (value, text),
+        }
+    }
+
+    /// A number to store. Negative numbers stand for those modulo 256 in `u8`.
+    pub(super) fn stored_number(&mut self, dtype: Dtype) -> (Val, String) {
+        let (value, text) = self.number(dtype);
+        match dtype {
+            Dtype::U8 if value[0].i() > 0 && self.draw.once_in(3) => {
+                (value, (value[0].i() - 256).to_string())
+            }
             _ => (value, text),
         }
     }
@@ -309,7 +321,7 @@ impl Generator {
         let list = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let (size, ends) = (list(&shape), if shape.len() == 1 { "," } else { "" });
         let args = format!("dtype={}, device={device}", dtype.name());
-        let (value, number) = self.stored(dtype);
+        let (value, number) = self.stored_number(dtype);
         let (text, elements) = match self.draw.below(5) {
             0 => (format!("full(({size}{ends}), {number}, {args})"), vec![value; count]),
             1 => (

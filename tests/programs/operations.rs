@@ -336,7 +336,7 @@ impl Generator {
             }
             return Some(());
         }
-        let (value, number) = self.stored(dtype);
+        let (value, number) = if kind < 7 { self.stored(dtype) } else { self.stored_number(dtype) };
         let text = text + &index.unwrap_or_default();
         if kind < 7 {
             let (mask_name, mask) = self.partner(&target, Dtype::Bool, &shape)?;

@@ -1,8 +1,9 @@
 //! The whole numbers and bounds that a dtype can hold.
 
-use crate::array::Dtype;
-use crate::base::{Error, Result};
+use crate::array::{Dtype, Scalar};
+use crate::base::Result;
 use crate::ops::error;
+use crate::plan::error::does_not_fit;
 
 /// The whole numbers to draw from: `count` of them, starting at `low`.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ impl Whole {
         };
         for (index, bound) in [(at[0], low), (at[1], last)] {
             if bound < least || bound > most {
-                return Err(does_not_fit(index, &bound.to_string(), dtype));
+                return Err(does_not_fit(index, Scalar::Int(bound), dtype));
             }
         }
         let (first, last) = match dtype.is_float() {
@@ -79,24 +80,4 @@ pub fn check_permutation(name: &str, dtype: Dtype, count: usize) -> Result<()> {
     }
     let message = format!("{dtype} cannot hold {count} different whole numbers from 0 on, only {held}");
     Err(error::bad_value(0, message, "write a wider dtype, such as `dtype=i64`"))
-}
-
-/// A bound truncated to a whole number of an integer dtype.
-pub fn truncated(index: usize, bound: f64, dtype: Dtype) -> Result<i64> {
-    let (least, most) = ends(dtype);
-    let whole = bound.trunc();
-    // The greatest `i64` is not an `f64`; the next `f64` above it is 2^63.
-    match whole >= least as f64 && (whole <= most as f64 && whole < 9_223_372_036_854_775_808.0) {
-        true => Ok(whole as i64),
-        false => Err(does_not_fit(index, &format!("{bound:?}"), dtype)),
-    }
-}
-
-/// A bound outside the dtype's range.
-pub fn does_not_fit(index: usize, bound: &str, dtype: Dtype) -> Error {
-    let help = match dtype.is_float() {
-        true => format!("{dtype} holds up to {:?}; write a wider dtype", dtype.greatest()),
-        false => format!("{dtype} holds {} to {}; write a wider dtype", ends(dtype).0, ends(dtype).1),
-    };
-    error::bad_value(index, format!("`{bound}` does not fit {dtype}"), help)
 }
