@@ -6,8 +6,8 @@
 //! pieces run on all threads and end early when asked to stop. Twiddle factors are computed in f64 for both
 //! precisions.
 
-use super::{along, zero};
-use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, threads};
+use super::{along, zeros};
+use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, Until, threads};
 use num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use std::f64::consts::TAU;
@@ -78,6 +78,7 @@ impl<T: FftNum> Line<T> {
     /// Transforms one line of this length.
     pub(super) fn run(&self, line: &mut [Complex<T>]) {
         match self {
+            _ if Until::now().ended() => {}
             Line::Short(transform) => transform.process(line),
             Line::Split { first, second, twiddles } => split(first, second, twiddles, line),
             Line::Prime { sign, forward, backward, .. } => prime(*sign, forward, backward, line),
@@ -122,10 +123,15 @@ fn rounded<T: FftNum>(z: Complex<f64>) -> Complex<T> {
 /// The four-step method: columns, twiddle factors, rows, transposition.
 fn split<T: FftNum>(first: &Line<T>, second: &Line<T>, twiddles: &Twiddles, line: &mut [Complex<T>]) {
     let (rows, columns) = (first.len(), second.len());
+    let until = Until::now();
     along(first, line, columns);
     each_element(line, |at, z| *z = *z * rounded::<T>(twiddles.power(at / columns * (at % columns))));
     along(second, line, 1);
-    let mut out = vec![zero::<T>(); line.len()];
+    // Each buffer takes time, which nothing needs after an early end.
+    if until.ended() {
+        return;
+    }
+    let mut out = zeros::<T>(line.len());
     let (from, to) = (&*line, out.as_mut_ptr() as usize);
     let (down, across) = (rows.div_ceil(BLOCK), columns.div_ceil(BLOCK));
     tasks::each(down * across, threads(line.len() * 8) > 1, |block| {
@@ -149,15 +155,19 @@ fn prime<T: FftNum>(sign: f64, forward: &Line<T>, backward: &Line<T>, line: &mut
         let square = (k as u128 * k as u128 % (2 * length as u128)) as f64;
         Complex::from_polar(1.0, sign * TAU * (square / (2 * length) as f64))
     };
-    let mut signal = vec![zero::<T>(); whole];
+    let until = Until::now();
+    let mut signal = zeros::<T>(whole);
     each_pair(&mut signal[..length], line, |to, from| *to = from);
     each_element(&mut signal[..length], |k, z| *z = *z * rounded::<T>(chirp(k)));
-    let mut filter = vec![zero::<T>(); whole];
+    let mut filter = zeros::<T>(whole);
     each_element(&mut filter, |k, z| match k.min(whole - k) {
         k if k < length => *z = rounded(chirp(k).conj()),
         _ => {}
     });
     forward.run(&mut signal);
+    if until.ended() {
+        return;
+    }
     forward.run(&mut filter);
     each_pair(&mut signal, &filter, |z, by| *z = *z * by);
     backward.run(&mut signal);
@@ -188,7 +198,11 @@ fn each_pair<T: FftNum>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::BUFFERS;
     use super::*;
+    use crate::base::stop::{self, Stop};
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicBool;
 
     fn noise<T: FftNum>(count: usize) -> Vec<Complex<T>> {
         let part = |k: usize| (k * k * 7919 % 1009) as f64 / 1009.0 - 0.5;
@@ -221,6 +235,22 @@ mod tests {
                     assert!(far < 1e-5, "{length} cut at {longest} in f32: {far}");
                 }
             }
+        }
+    }
+
+    /// Large buffers take long to make and to free, so they would delay an interrupt.
+    #[test]
+    fn a_line_that_ended_early_makes_no_buffers() {
+        for length in [LONGEST + 2, LONGEST + 3] {
+            let line = Line::<f32>::new(&mut FftPlanner::new(), length, FftDirection::Forward);
+            let mut data = noise(length);
+            let made = || BUFFERS.with(Cell::get);
+            let before = made();
+            let asked = Stop { flag: Arc::new(AtomicBool::new(true)), deadline: None };
+            stop::under(asked, || line.run(&mut data));
+            assert_eq!(made(), before, "{length}");
+            line.run(&mut data);
+            assert!(made() > before, "{length}");
         }
     }
 

@@ -12,10 +12,10 @@ use crate::kernel::Launch;
 use crate::kernel::fft::{Fft, FftPlan, FftSpec, Transform};
 use long::Line;
 use num_complex::Complex;
-use rayon::prelude::*;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use rustfft::{FftDirection, FftNum, FftPlanner};
 use smallvec::SmallVec;
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
@@ -153,7 +153,7 @@ unsafe fn transform<T: FftNum>(lines: &Lines<T>, fft: &Fft, launch: &Launch) {
         Transform::ToReal => {
             let Some(backward) = &lines.to_real else { return };
             let count = spectrum * spec.batch;
-            let mut from = vec![zero::<T>(); count];
+            let mut from = zeros::<T>(count);
             // SAFETY: the views hold this many elements.
             let to = unsafe {
                 let bytes = count * size_of::<Complex<T>>();
@@ -187,28 +187,29 @@ unsafe fn from_real<T: FftNum>(
     match transform {
         FromReal::Short(transform) => {
             let space = || (vec![T::zero(); last], transform.make_scratch_vec());
-            let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>),
-                       (i, to): (usize, &mut [Complex<T>])| {
-                if until.ended() {
-                    return;
-                }
+            let row = |(line, scratch): &mut (Vec<T>, Vec<Complex<T>>), i: usize, to: &mut [Complex<T>]| {
                 read(i, line);
                 // Can fail only on wrong lengths; these are the plan's.
                 let _ = transform.process_with_scratch(line, to, scratch);
             };
-            match threads(rows * last * 8) {
-                1 => {
-                    let mut space = space();
-                    to.chunks_exact_mut(held).enumerate().for_each(|line| row(&mut space, line));
-                }
-                _ => to.par_chunks_exact_mut(held).enumerate().for_each_init(space, row),
-            }
+            let base = to.as_mut_ptr() as usize;
+            tasks::each_with(rows, threads(rows * last * 8) > 1, space, |space, i| {
+                // SAFETY: the row lies in `to`; rows are disjoint.
+                row(space, i, unsafe { part(base, i, held) });
+            });
         }
         FromReal::Long(line) => {
-            let (mut real, mut whole) = (vec![T::zero(); last], vec![zero::<T>(); last]);
+            let mut whole = zeros::<T>(last);
             for (i, to) in to.chunks_exact_mut(held).enumerate() {
-                read(i, &mut real);
-                long::each_element(&mut whole, |k, z| *z = Complex::new(real[k], T::zero()));
+                if until.ended() {
+                    return;
+                }
+                let row = from + i * bytes;
+                long::each_element(&mut whole, |k, z| {
+                    // SAFETY: guaranteed by the caller.
+                    let x = unsafe { (row as *const T).add(k).read_unaligned() };
+                    *z = Complex::new(x, T::zero());
+                });
                 line.run(&mut whole);
                 long::each_element(to, |k, z| *z = whole[k]);
             }
@@ -228,10 +229,7 @@ fn to_real<T: FftNum>(
     let held = last / 2 + 1;
     match transform {
         ToReal::Short(transform) => {
-            let row = |scratch: &mut Vec<Complex<T>>, (from, to): (&mut [Complex<T>], &mut [T])| {
-                if until.ended() {
-                    return;
-                }
+            let row = |scratch: &mut Vec<Complex<T>>, from: &mut [Complex<T>], to: &mut [T]| {
                 if let Some(first) = from.first_mut() {
                     first.im = T::zero();
                 }
@@ -244,22 +242,19 @@ fn to_real<T: FftNum>(
                 let _ = transform.process_with_scratch(from, to, scratch);
             };
             let space = || transform.make_scratch_vec();
-            let count = from.len();
-            match threads(count * 8) {
-                1 => {
-                    let mut space = space();
-                    let rows = from.chunks_exact_mut(held).zip(to.chunks_exact_mut(last));
-                    rows.for_each(|rows| row(&mut space, rows));
-                }
-                _ => from
-                    .par_chunks_exact_mut(held)
-                    .zip(to.par_chunks_exact_mut(last))
-                    .for_each_init(space, row),
-            }
+            let (count, threaded) = (to.len() / last, threads(from.len() * 8) > 1);
+            let (from, to) = (from.as_mut_ptr() as usize, to.as_mut_ptr() as usize);
+            tasks::each_with(count, threaded, space, |space, i| {
+                // SAFETY: the rows lie in `from` and `to`; rows are disjoint.
+                unsafe { row(space, part(from, i, held), part(to, i, last)) };
+            });
         }
         ToReal::Long(line) => {
-            let mut whole = vec![zero::<T>(); last];
+            let mut whole = zeros::<T>(last);
             for (from, to) in from.chunks_exact(held).zip(to.chunks_exact_mut(last)) {
+                if until.ended() {
+                    return;
+                }
                 long::each_element(&mut whole, |k, z| {
                     *z = match k {
                         0 => Complex::new(from[0].re, T::zero()),
@@ -272,6 +267,40 @@ fn to_real<T: FftNum>(
                 long::each_element(to, |k, x| *x = whole[k].re);
             }
         }
+    }
+}
+
+/// Number `i` of the rows of `length` elements that start at `base`.
+///
+/// # Safety
+/// The row lies in memory that nothing else uses.
+unsafe fn part<'a, E>(base: usize, i: usize, length: usize) -> &'a mut [E] {
+    // SAFETY: guaranteed by the caller.
+    unsafe { std::slice::from_raw_parts_mut((base as *mut E).add(i * length), length) }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The number of buffers that this thread has made.
+    static BUFFERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Zeros. The threads that first use the pages of a large buffer make them, so that this takes no time.
+fn zeros<T: FftNum>(count: usize) -> Vec<Complex<T>> {
+    #[cfg(test)]
+    BUFFERS.with(|made| made.set(made.get() + 1));
+    let Ok(layout) = Layout::array::<Complex<T>>(count) else { return Vec::new() };
+    if layout.size() == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the layout has a size. The vector owns memory of the global allocator, and zero bytes are 0: `T` is `f32`
+    // or `f64`.
+    unsafe {
+        let start = alloc_zeroed(layout);
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        Vec::from_raw_parts(start.cast(), count, count)
     }
 }
 
@@ -335,13 +364,16 @@ fn along<T: FftNum>(line: &Line<T>, data: &mut [Complex<T>], inner: usize) {
 
 /// As [`along`], for long lines: one after another, each on all threads.
 fn along_long<T: FftNum>(line: &Line<T>, data: &mut [Complex<T>], inner: usize) {
-    let length = line.len();
+    let (length, until) = (line.len(), Until::now());
     if inner == 1 {
-        return data.chunks_exact_mut(length).for_each(|data| line.run(data));
+        return data.chunks_exact_mut(length).take_while(|_| !until.ended()).for_each(|data| line.run(data));
     }
-    let mut space = vec![zero::<T>(); length];
+    let mut space = zeros::<T>(length);
     for plane in data.chunks_exact_mut(length * inner) {
         for first in 0..inner {
+            if until.ended() {
+                return;
+            }
             long::each_element(&mut space, |k, z| *z = plane[k * inner + first]);
             line.run(&mut space);
             let plane = plane.as_mut_ptr() as usize;
