@@ -152,6 +152,8 @@ const fn takes(params: &'static [Param]) -> Signature {
 #[cfg(test)]
 mod foreach_tests;
 #[cfg(test)]
+mod formula_tests;
+#[cfg(test)]
 mod gradient_tests;
 #[cfg(test)]
 mod tests;

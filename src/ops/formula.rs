@@ -26,6 +26,10 @@ impl Compute for Formula<'_> {
         let result = code(*self.rt.borrow_mut());
         result.map_err(|error| self.error.replace(Some(error))).ok()
     }
+
+    fn look(&self, code: &mut dyn FnMut(&mut Runtime)) {
+        code(*self.rt.borrow_mut());
+    }
 }
 
 impl Formula<'_> {
@@ -47,7 +51,7 @@ impl Formula<'_> {
 
     /// `condition ? a : b`
     pub fn select(&self, condition: &Var<'_>, a: impl Operand, b: impl Operand) -> Var<'_> {
-        self.op("where", &[condition.arg(), a.operand(), b.operand()])
+        Var::choice(self, condition, &a, &b)
     }
 }
 

@@ -324,12 +324,22 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     rt.finish_reductions(tensors)?;
     let out = rt.empty(&shape, dtype, device)?;
     let mut at = 0;
-    for (_, tensor) in joined {
+    let part = |(_, tensor): (usize, _)| {
+        let tensor: &Tensor = tensor;
         let length = tensor.shape()[dim];
-        rt.assign("cat", &narrowed(&out, dim, at, length), tensor)?;
         at += length;
-    }
+        (narrowed(&out, dim, at - length, length), tensor)
+    };
+    write_parts(rt, "cat", &joined.into_iter().map(part).collect::<Vec<_>>())?;
     Ok(Out::Tensor(out))
+}
+
+/// Writes `target[...] = source` for parts that do not overlap.
+pub(super) fn write_parts(rt: &mut Runtime, name: &'static str, parts: &[(Tensor, &Tensor)]) -> Result<()> {
+    if rt.copy_parts(name, parts)? {
+        return Ok(());
+    }
+    parts.iter().try_for_each(|(target, source)| rt.assign(name, target, source))
 }
 
 /// The tensors with at least `rank` dimensions; new ones are added in front.
@@ -363,9 +373,8 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     shape[dim] = tensors.len();
     rt.finish_reductions(tensors)?;
     let out = rt.empty(&shape, dtype, device)?;
-    for (i, tensor) in tensors.iter().enumerate() {
-        rt.assign("stack", &selected(&out, dim, i), tensor)?;
-    }
+    let part = |(i, tensor)| (selected(&out, dim, i), tensor);
+    write_parts(rt, "stack", &tensors.iter().enumerate().map(part).collect::<Vec<_>>())?;
     Ok(Out::Tensor(out))
 }
 

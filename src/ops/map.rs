@@ -56,7 +56,11 @@ pub enum Rule {
 impl MapOp {
     /// The function, the dtype to compute in, and the dtype of the result. For complex numbers, the function is the
     /// complex version ([`complex::over`]).
-    fn resolve(&self, name: &str, operands: &[MapArg<'_>]) -> Result<(&'static MapFn, Dtype, Dtype)> {
+    pub(super) fn resolve(
+        &self,
+        name: &str,
+        operands: &[MapArg<'_>],
+    ) -> Result<(&'static MapFn, Dtype, Dtype)> {
         let (compute, dtype) = self.dtypes(name, operands)?;
         if !compute.is_complex() {
             return Ok((self.f, compute, dtype));

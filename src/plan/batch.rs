@@ -34,8 +34,11 @@ const NUMBER: u64 = 16;
 /// The largest number of programs in a batch.
 const MAX_PROGRAMS: usize = 4;
 
+/// Up to this many groups are compared pairwise before anything else.
+const FEW: usize = 4;
+
 /// The bytes that a batch may read and write. A launch of this size hides the preparation of the next one.
-const MAX_BYTES: u64 = 256 << 20;
+pub(super) const MAX_BYTES: u64 = 256 << 20;
 
 /// A queue's state of its batch.
 #[derive(Default)]
@@ -153,6 +156,10 @@ impl Accesses {
                 let overlaps = old.bytes.start < bytes.end && bytes.start < old.bytes.end;
                 if at < Some(first) && (is_write || old.is_write) && overlaps {
                     stage = stage.max(old.stage + 1);
+                    if old.is_write && old.bytes.start <= bytes.start && bytes.end <= old.bytes.end {
+                        // It runs after all earlier accesses of these bytes.
+                        break;
+                    }
                 }
                 at = old.before;
             }
@@ -277,12 +284,35 @@ impl Runtime {
         done
     }
 
+    /// Launches groups one by one.
+    fn run_in_order(
+        &mut self,
+        ready: &[Ready<'_>],
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) -> Result<()> {
+        let mut done = Ok(());
+        for group in ready {
+            if done.is_err() && group.lose_if_spoiled() {
+                continue;
+            }
+            done = done.and(self.run_alone(group, device, stream));
+        }
+        done
+    }
+
     fn run_together(
         &mut self,
         ready: &[Ready<'_>],
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
+        let is_alike = |(i, group): (usize, &Ready<'_>)| {
+            ready[..i].iter().any(|other| Arc::ptr_eq(&other.launch.program, &group.launch.program))
+        };
+        if ready.len() <= FEW && !ready.iter().enumerate().any(is_alike) {
+            return self.run_in_order(ready, device, stream);
+        }
         let mut accesses = Accesses::default();
         let mut all: Vec<Together<'_, '_>> = Vec::new();
         for group in ready {

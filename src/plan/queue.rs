@@ -305,6 +305,15 @@ impl FusedGroup {
         }
     }
 
+    /// The register of operand `i` of `f`, in the dtype to compute in.
+    pub(super) fn read_as(&mut self, reg: u16, f: &'static MapFn, i: usize, compute: Dtype) -> u16 {
+        match f.select && i == 0 {
+            _ if std::ptr::eq(f, &CAST) => reg,
+            true => self.converted(reg, Dtype::Bool),
+            false => self.converted(reg, compute),
+        }
+    }
+
     /// The register, converted for an instruction that computes in `compute`.
     pub(super) fn converted(&mut self, reg: u16, compute: Dtype) -> u16 {
         if holds_exactly(self.dtype(reg), compute) { reg } else { self.cast(reg, compute) }
@@ -442,11 +451,7 @@ impl Runtime {
             2 => Regs::first([reg(0), reg(1), 0, 0], 2),
             n => (0..n).map(reg).collect(),
         };
-        let reg = if std::ptr::eq(f, &CAST) {
-            group.cast(regs[0], dtype)
-        } else {
-            group.push(f, regs, compute.class(), dtype)
-        };
+        let reg = apply_function(group, f, regs, compute, dtype);
         let reg = group.cast(reg, target.dtype());
         self.add_node(at, part, reg, target, name)
     }
@@ -461,6 +466,8 @@ impl Runtime {
         target: &Tensor,
         name: &'static str,
     ) -> Result<()> {
+        #[cfg(test)]
+        super::steps::queued::note();
         let called = self.called();
         let queue = &mut self.queues[at];
         let generation = queue.generation;
@@ -482,7 +489,7 @@ impl Runtime {
 
     /// Resolves everything that keeps a group of queue `at` from reading `operands` and writing `target`; see
     /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
-    fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<usize> {
+    pub(super) fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<usize> {
         let views = operands.len() + 1;
         self.begin_round(at)?;
         let queue = &self.queues[at];
@@ -663,8 +670,24 @@ pub(super) fn push_load(
     reg
 }
 
+/// The register of `f(regs)`.
+#[inline]
+pub(super) fn apply_function(
+    group: &mut FusedGroup,
+    f: &'static MapFn,
+    regs: Regs,
+    compute: Dtype,
+    dtype: Dtype,
+) -> u16 {
+    match std::ptr::eq(f, &CAST) {
+        true => group.cast(regs[0], dtype),
+        false => group.push(f, regs, compute.class(), dtype),
+    }
+}
+
 /// The register of operand `i` of `f`, in the dtype to compute in.
-fn operand_register(
+#[inline]
+pub(super) fn operand_register(
     group: &mut FusedGroup,
     part: usize,
     f: &'static MapFn,
@@ -676,7 +699,7 @@ fn operand_register(
     match operand {
         MapArg::Tensor(tensor) => {
             let reg = register(group, part, tensor);
-            if std::ptr::eq(f, &CAST) { reg } else { group.converted(reg, wanted) }
+            group.read_as(reg, f, i, compute)
         }
         MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
             let parts = [re, im]

@@ -12,6 +12,9 @@ use crate::base::{Result, Span};
 pub(super) struct Rounds {
     /// One bit for each position seen, by hash.
     seen: u64,
+    /// The call of the first operation, and whether another call has added one: parts of one call do not repeat.
+    first: Option<u64>,
+    is_mixed: bool,
     /// The first repeated position, and the size of the group when it was last repeated.
     newest: Option<(Called, Size)>,
 }
@@ -44,6 +47,7 @@ impl Rounds {
     #[inline]
     pub fn note(&mut self, called: Called) {
         self.seen |= bit_of(called.span);
+        self.is_mixed |= *self.first.get_or_insert(called.call) != called.call;
     }
 }
 
@@ -141,7 +145,8 @@ impl FusedGroup {
 
     /// True when an operation repeats one of the group.
     pub(super) fn has_seen(&self, called: Called) -> bool {
-        self.rounds.seen & bit_of(called.span) != 0
+        (self.rounds.is_mixed || self.rounds.first != Some(called.call))
+            && self.rounds.seen & bit_of(called.span) != 0
             && self.nodes.iter().any(|node| called.repeats(node.called))
     }
 }

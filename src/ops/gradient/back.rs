@@ -6,14 +6,17 @@
 
 use super::node::{Node, Varies};
 use super::pass::fitted;
+use super::pending::{Given, Work};
 use super::shares::{Share, may_wait};
-use crate::array::{Dtype, Scalar};
+use crate::array::{Dtype, Layout, Scalar};
 use crate::base::{Error, Result};
 use crate::driver::DeviceId;
 use crate::ops::{Arg, Args, Call, Op, Out, apply, composed, table};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
+use smallvec::smallvec;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The gradient step of one operation.
 pub struct Back<'a> {
@@ -33,6 +36,8 @@ pub struct Back<'a> {
 pub struct Var<'a> {
     back: &'a (dyn Compute + 'a),
     tensor: Option<Tensor>,
+    /// A step that waits, in place of the tensor; see Note [Formulas].
+    work: Option<Rc<Work>>,
     /// A number argument, of the gradient's dtype and device. As a second operand it stays a number.
     number: Option<(Arg, Dtype, DeviceId)>,
 }
@@ -41,6 +46,8 @@ pub struct Var<'a> {
 pub(in crate::ops) trait Compute {
     /// Runs code that gives a tensor; `None` after an error.
     fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor>;
+    /// Runs other code.
+    fn look(&self, code: &mut dyn FnMut(&mut Runtime));
 }
 
 impl Compute for Back<'_> {
@@ -50,6 +57,10 @@ impl Compute for Back<'_> {
         }
         let result = code(*self.rt.borrow_mut());
         result.map_err(|error| self.fail(error)).ok()
+    }
+
+    fn look(&self, code: &mut dyn FnMut(&mut Runtime)) {
+        code(*self.rt.borrow_mut());
     }
 }
 
@@ -92,7 +103,7 @@ pub(super) fn run_rule(
 
 impl<'a> Back<'a> {
     fn var(&self, tensor: Option<Tensor>) -> Var<'_> {
-        Var { back: self, tensor, number: None }
+        Var { back: self, tensor, work: None, number: None }
     }
 
     /// Keeps the first error.
@@ -159,7 +170,8 @@ impl<'a> Back<'a> {
     /// A number argument, with the dtype and device of the gradient.
     fn number(&self, param: usize) -> Var<'_> {
         let (Some(g), Some(value)) = (self.g().tensor, self.args.get(param)) else { return self.var(None) };
-        Var { back: self, tensor: None, number: Some((value.clone(), g.dtype(), g.device())) }
+        let number = Some((value.clone(), g.dtype(), g.device()));
+        Var { back: self, tensor: None, work: None, number }
     }
 
     /// The tensors of a list parameter.
@@ -379,7 +391,7 @@ impl<'a> Back<'a> {
 
     /// `condition ? a : b`
     pub fn select<'s>(&'s self, condition: &Var<'_>, a: impl Operand, b: impl Operand) -> Var<'s> {
-        self.op("where", &[condition.arg(), a.operand(), b.operand()])
+        Var::choice(self, condition, &a, &b)
     }
 }
 
@@ -387,17 +399,27 @@ impl<'a> Back<'a> {
 pub trait Operand {
     /// As an argument of an operation.
     fn operand(&self) -> Arg;
+    /// As an operand of a step that may wait.
+    fn given(&self) -> Option<Given> {
+        Given::of(&self.operand())
+    }
 }
 
 impl Operand for Var<'_> {
     fn operand(&self) -> Arg {
         self.arg()
     }
+    fn given(&self) -> Option<Given> {
+        Var::given(self)
+    }
 }
 
 impl Operand for &Var<'_> {
     fn operand(&self) -> Arg {
         self.arg()
+    }
+    fn given(&self) -> Option<Given> {
+        Var::given(self)
     }
 }
 
@@ -428,53 +450,80 @@ impl Operand for Arg {
 impl<'a> Var<'a> {
     /// A tensor in a formula that `back` computes.
     pub(in crate::ops) fn new(back: &'a (dyn Compute + 'a), tensor: Option<Tensor>) -> Var<'a> {
-        Var { back, tensor, number: None }
+        Var { back, tensor, work: None, number: None }
     }
 
     /// As an argument of an operation.
     pub fn arg(&self) -> Arg {
         match &self.number {
             Some((number, ..)) => number.clone(),
-            None => self.tensor.clone().map_or(Arg::None, Arg::Tensor),
+            None => self.get().cloned().map_or(Arg::None, Arg::Tensor),
         }
     }
 
     /// The tensor; `None` for a number and after an error.
     pub fn get(&self) -> Option<&Tensor> {
-        self.tensor.as_ref()
+        match &self.work {
+            Some(work) => work.tensor(self.back),
+            None => self.tensor.as_ref(),
+        }
+    }
+
+    /// The layout and dtype of the tensor, without computing it.
+    fn form(&self) -> Option<(&Layout, Dtype)> {
+        match &self.work {
+            Some(work) => Some((&work.layout, work.dtype)),
+            None => self.tensor.as_ref().map(|tensor| (tensor.layout(), tensor.dtype())),
+        }
+    }
+
+    /// As an operand of a step that may wait.
+    fn given(&self) -> Option<Given> {
+        match (&self.work, &self.tensor, &self.number) {
+            (Some(work), ..) => Some(Given::Work(work.clone())),
+            (_, Some(tensor), _) => Some(Given::Tensor(tensor.clone())),
+            (.., Some((number, ..))) => Given::of(number),
+            _ => None,
+        }
+    }
+
+    /// A step that waits.
+    fn waiting(&self, work: Option<Rc<Work>>) -> Option<Var<'a>> {
+        work.map(|work| Var { back: self.back, tensor: None, work: Some(work), number: None })
     }
 
     /// The tensor; for a number, one without dimensions.
     fn made(&self) -> Option<Tensor> {
-        let Some((number, dtype, device)) = &self.number else { return self.tensor.clone() };
+        let Some((number, dtype, device)) = &self.number else { return self.get().cloned() };
         let args = [Arg::Ints(Vec::new()), number.clone(), Arg::Dtype(*dtype), Arg::Device(*device)];
         self.back.compute(&mut |rt| composed::call(rt, "full", &args))
     }
 
     fn next(&self, tensor: Option<Tensor>) -> Var<'a> {
-        Var { back: self.back, tensor, number: None }
+        Var { back: self.back, tensor, work: None, number: None }
     }
 
     /// The number of dimensions.
     pub fn rank(&self) -> usize {
-        self.tensor.as_ref().map_or(0, Tensor::rank)
+        self.form().map_or(0, |(layout, _)| layout.rank())
     }
 
     /// The shape.
     pub fn shape(&self) -> Vec<i64> {
-        self.tensor.as_ref().map_or_else(Vec::new, |t| t.shape().iter().map(|&n| n as i64).collect())
+        let ints = |(layout, _): (&Layout, _)| layout.shape.iter().map(|&n| n as i64).collect();
+        self.form().map_or_else(Vec::new, ints)
     }
 
     /// The number of elements.
     pub fn count(&self) -> usize {
-        self.tensor.as_ref().map_or(usize::from(self.number.is_some()), Tensor::count)
+        self.form().map_or(usize::from(self.number.is_some()), |(layout, _)| layout.count())
     }
 
     /// The dtype; `f32` after an error.
     pub fn dtype(&self) -> Dtype {
         match &self.number {
             Some((_, dtype, _)) => *dtype,
-            None => self.tensor.as_ref().map_or(Dtype::F32, Tensor::dtype),
+            None => self.form().map_or(Dtype::F32, |(_, dtype)| dtype),
         }
     }
 
@@ -492,20 +541,43 @@ impl<'a> Var<'a> {
 
     /// Calls an operation without further arguments: `x.does("exp")`.
     pub fn does(&self, name: &str) -> Var<'a> {
-        self.call(name, &[])
+        let args = || Some(smallvec![self.given()?]);
+        let waits = if self.number.is_none() { Work::of(self.back, name, args()) } else { None };
+        self.waiting(waits).unwrap_or_else(|| self.call(name, &[]))
     }
 
-    fn with(&self, name: &str, other: Arg) -> Var<'a> {
-        if let Arg::None = other {
-            return self.next(None);
+    fn with(&self, name: &str, other: impl Operand) -> Var<'a> {
+        let args = || Some(smallvec![self.given()?, other.given()?]);
+        let waits = if self.number.is_none() { Work::of(self.back, name, args()) } else { None };
+        if let Some(waits) = self.waiting(waits) {
+            return waits;
         }
-        self.call(name, &[other])
+        match other.operand() {
+            Arg::None => self.next(None),
+            other => self.call(name, &[other]),
+        }
+    }
+
+    /// `condition ? a : b`
+    pub(in crate::ops) fn choice(
+        back: &'a (dyn Compute + 'a),
+        condition: &Var<'_>,
+        a: &impl Operand,
+        b: &impl Operand,
+    ) -> Var<'a> {
+        let args = || Some(smallvec![condition.given()?, a.given()?, b.given()?]);
+        let work = if condition.number.is_none() { Work::of(back, "where", args()) } else { None };
+        if work.is_some() {
+            return Var { back, tensor: None, work, number: None };
+        }
+        let args = [condition.arg(), a.operand(), b.operand()];
+        Var::new(back, back.compute(&mut |rt| composed::call(rt, "where", &args)))
     }
 
     /// Complex conjugate; of real tensors the tensor itself.
     pub fn conj(&self) -> Var<'a> {
-        match &self.tensor {
-            Some(tensor) if tensor.dtype().is_complex() => self.does("conj"),
+        match self.form() {
+            Some((_, dtype)) if dtype.is_complex() => self.does("conj"),
             _ => self.clone(),
         }
     }
@@ -522,42 +594,45 @@ impl<'a> Var<'a> {
 
     /// `x ** exponent`
     pub fn pow(&self, exponent: impl Operand) -> Var<'a> {
-        self.with("pow", exponent.operand())
+        self.with("pow", exponent)
     }
 
     /// `x == other`
     pub fn eq(&self, other: impl Operand) -> Var<'a> {
-        self.with("eq", other.operand())
+        self.with("eq", other)
     }
 
     /// `x != other`
     pub fn ne(&self, other: impl Operand) -> Var<'a> {
-        self.with("ne", other.operand())
+        self.with("ne", other)
     }
 
     /// `x < other`
     pub fn lt(&self, other: impl Operand) -> Var<'a> {
-        self.with("lt", other.operand())
+        self.with("lt", other)
     }
 
     /// `x <= other`
     pub fn le(&self, other: impl Operand) -> Var<'a> {
-        self.with("le", other.operand())
+        self.with("le", other)
     }
 
     /// `x > other`
     pub fn gt(&self, other: impl Operand) -> Var<'a> {
-        self.with("gt", other.operand())
+        self.with("gt", other)
     }
 
     /// `x >= other`
     pub fn ge(&self, other: impl Operand) -> Var<'a> {
-        self.with("ge", other.operand())
+        self.with("ge", other)
     }
 
     /// Matrix product.
     pub fn matmul(&self, other: &Var<'_>) -> Var<'a> {
-        self.with("matmul", other.arg())
+        match other.arg() {
+            Arg::None => self.next(None),
+            other => self.call("matmul", &[other]),
+        }
     }
 
     /// The last two dimensions swapped.
@@ -580,9 +655,9 @@ impl<'a> Var<'a> {
 
     /// The elements in another shape.
     pub fn reshape(&self, shape: &[i64]) -> Var<'a> {
-        let is_same = |x: &Tensor| x.shape().iter().map(|&extent| extent as i64).eq(shape.iter().copied());
-        match &self.tensor {
-            Some(tensor) if is_same(tensor) => self.clone(),
+        let is_same = |x: &Layout| x.shape.iter().map(|&extent| extent as i64).eq(shape.iter().copied());
+        match self.form() {
+            Some((layout, _)) if is_same(layout) => self.clone(),
             _ => self.call("reshape", &[Arg::Ints(shape.to_vec())]),
         }
     }
@@ -606,10 +681,14 @@ impl<'a> Var<'a> {
     pub fn to(&self, dtype: Dtype) -> Var<'a> {
         match &self.number {
             Some((number, _, device)) => {
-                Var { back: self.back, tensor: None, number: Some((number.clone(), dtype, *device)) }
+                let number = Some((number.clone(), dtype, *device));
+                Var { back: self.back, tensor: None, work: None, number }
             }
             None if self.dtype() == dtype => self.clone(),
-            None => self.call("to", &[Arg::Dtype(dtype)]),
+            None => {
+                let waits = self.given().and_then(|x| Work::cast(self.back, x, dtype));
+                self.waiting(waits).unwrap_or_else(|| self.call("to", &[Arg::Dtype(dtype)]))
+            }
         }
     }
 
@@ -640,13 +719,13 @@ macro_rules! operators {
         impl<'a, T: Operand> std::ops::$trait<T> for Var<'a> {
             type Output = Var<'a>;
             fn $method(self, other: T) -> Var<'a> {
-                self.with($name, other.operand())
+                self.with($name, other)
             }
         }
         impl<'a, T: Operand> std::ops::$trait<T> for &Var<'a> {
             type Output = Var<'a>;
             fn $method(self, other: T) -> Var<'a> {
-                self.with($name, other.operand())
+                self.with($name, other)
             }
         }
     )*};
@@ -690,6 +769,11 @@ numbers_first!(Add add "add", Sub sub "sub", Mul mul "mul", Div div "div");
 impl<'a> Var<'a> {
     /// An operation with a number first: `2.0 - x`.
     fn after(&self, name: &str, number: f64) -> Var<'a> {
+        let args = || Some(smallvec![Given::Number(Scalar::Float(number)), self.given()?]);
+        let waits = if self.number.is_none() { Work::of(self.back, name, args()) } else { None };
+        if let Some(waits) = self.waiting(waits) {
+            return waits;
+        }
         let (Some(op), Some(tensor)) = (table::find(name), self.made()) else { return self.clone() };
         let operands =
             [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(&tensor)];

@@ -16,6 +16,7 @@ mod family;
 pub mod joined;
 pub mod node;
 mod pass;
+mod pending;
 pub mod positions;
 pub mod products;
 mod reach;

@@ -75,8 +75,8 @@ pub struct Input {
     pub edge: Edge,
     /// Its form.
     pub form: Varies,
-    /// Its layout, for views.
-    pub layout: Option<Layout>,
+    /// Its layout, if the result is a view of it.
+    pub layout: Option<Box<Layout>>,
 }
 
 /// Shape, dtype and device of a tensor that varies with others.

@@ -730,7 +730,7 @@ fn by_rule(b: &Back<'_>, node: &Node, op: &'static Op) {
         Gradient::Rule(_, rule) => rule(b),
         Gradient::View => match b.args().0.get(op.params.len()) {
             Some(layout) => {
-                let from = node.inputs.first().and_then(|input| input.layout.as_ref());
+                let from = node.inputs.first().and_then(|input| input.layout.as_deref());
                 if let Some(from) = from {
                     let place = b.args().ints(op.params.len()).and_then(strided::decoded);
                     let place = place.and_then(|view| shares::place_in(&view, from));

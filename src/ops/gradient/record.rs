@@ -116,7 +116,7 @@ fn inputs(rt: &mut Runtime, args: &Args<'_>) -> SmallVec<[Input; 2]> {
                 element: element as u32,
                 edge,
                 form: Varies::of(tensor),
-                layout: Some(tensor.layout().clone()),
+                layout: None,
             });
         }
     };
@@ -137,7 +137,7 @@ fn note(
     rt: &mut Runtime,
     op: &'static Op,
     args: &Args<'_>,
-    inputs: SmallVec<[Input; 2]>,
+    mut inputs: SmallVec<[Input; 2]>,
     out: Out,
 ) -> Result<Out> {
     let results: &[Tensor] = match &out {
@@ -159,6 +159,7 @@ fn note(
         && result.storage_ref().is(x.storage())
     {
         saved.args.push(super::strided::encoded(result.layout()));
+        inputs[0].layout = Some(Box::new(x.layout().clone()));
     }
     let outputs = results.iter().map(Varies::of).collect();
     let stream = stream_of(rt, &results[0]);

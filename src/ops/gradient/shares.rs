@@ -15,7 +15,7 @@ use super::pass::{Arriving, Pass, add};
 use super::strided;
 use crate::array::{Layout, Scalar};
 use crate::base::Result;
-use crate::ops::{Arg, Args, Call, apply, composed, subscript, table};
+use crate::ops::{Arg, Args, Call, apply, composed, join, subscript, table};
 use crate::plan::{MapArg, Runtime, overlaps_itself};
 use crate::stream::Stream;
 use crate::tensor::{Edge, Tensor};
@@ -225,11 +225,13 @@ fn with_parts(
     if is_new && !(are_apart && filled) {
         subscript::set(rt, &memory, &[], MapArg::Number(Scalar::Int(0)))?;
     }
-    // While all gradients are held, copies of them wait for each other (Note [Batches] in `plan/batch.rs`).
+    if are_apart {
+        let parts: Vec<_> = views.iter().map(|(view, gradient)| (view.clone(), gradient)).collect();
+        join::write_parts(rt, "stack", &parts)?;
+        return Ok(memory);
+    }
     for (view, gradient) in &views {
-        if are_apart {
-            subscript::set(rt, view, &[], MapArg::Tensor(gradient))?;
-        } else if let Some(add) = table::find("add") {
+        if let Some(add) = table::find("add") {
             let args = [Arg::Tensor(view.clone()), Arg::Tensor(gradient.clone()), Arg::Int(1)];
             apply(rt, add, Call::InPlace(Args(&args)))?;
         }

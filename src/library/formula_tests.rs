@@ -1,0 +1,119 @@
+//! Formulas of gradients and copies of many tensors: what the queue gets, with the bits of separate operations.
+
+use super::*;
+use crate::device::{Backend, Config, Machine};
+use crate::plan::{Runtime, Settings, queued};
+use crate::vm::{Mode, Vm};
+
+fn vm(fuse: bool) -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    machine(Runtime::new(Machine::open(&config).unwrap(), Settings { fuse, ..Settings::default() }))
+}
+
+fn run(vm: &mut Vm, text: &str) -> Value {
+    vm.eval("<test>", text, Mode::Input).unwrap_or_else(|e| panic!("{text}: {e:?}"))
+}
+
+/// The bytes of a tensor that a script gives.
+fn bytes(vm: &mut Vm, text: &str) -> Vec<u8> {
+    match run(vm, text) {
+        Value::Tensor(tensor) => vm.rt.read(&tensor).unwrap(),
+        _ => panic!("{text} gives no tensor"),
+    }
+}
+
+#[test]
+fn a_formula_is_one_result_of_the_queue() {
+    let mut vm = vm(true);
+    for (name, most) in [("tanh", 1), ("sigmoid", 1), ("exp", 1), ("relu", 1), ("softplus", 2), ("silu", 2)] {
+        run(
+            &mut vm,
+            &format!("let x = randn(4, 8, requires_grad=true)\nlet y = {name}(x)\nlet g = randn(4, 8)"),
+        );
+        let found = queued::during(|| drop(run(&mut vm, "let (d,) = autograd.grad([y], [x], [g])")));
+        assert!((1..=most).contains(&found), "{name}: {found} results");
+    }
+}
+
+#[test]
+fn steps_that_wait_have_the_bits_of_separate_operations() {
+    // Layouts in which operands may have another memory order than the result.
+    let views = ["x", "x.mT", "x[.., 1..]", "x[0].expand(3, 6)", "x[0, 0]"];
+    let functions =
+        ["tanh(v)", "sigmoid(v)", "gelu(v)", "silu(v)", "softplus(v)", "erf(v) * atan(v)", "v / (1 + v * v)"];
+    for dtype in ["f32", "f16", "bf16", "f64"] {
+        for view in views {
+            for function in functions {
+                let text = format!(
+                    "manual_seed(7)
+                     let x = randn(3, 6).to({dtype}).requires_grad_()
+                     let v = {view}
+                     let y = {function}
+                     y.backward(randn(y.shape).to({dtype}))
+                     x.grad"
+                );
+                let (fused, separate) = (bytes(&mut vm(true), &text), bytes(&mut vm(false), &text));
+                assert_eq!(fused, separate, "{function} of {view}, {dtype}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_gradients_follow_the_steps() {
+    let text = "let x = tensor([0.3, -0.7], dtype=f64, requires_grad=true)
+                let (d,) = autograd.grad([tanh(x).sum()], [x], create_graph=true)
+                let (e,) = autograd.grad([d.sum()], [x])
+                let y = tanh(x.detach())
+                all((e + 2 * y * (1 - y * y)).abs() < 1e-12)";
+    let mut vm = vm(true);
+    let Value::Tensor(found) = run(&mut vm, text) else { panic!("a tensor") };
+    assert!(!vm.rt.item(&found).unwrap().is_zero());
+}
+
+#[test]
+fn copies_of_many_tensors_are_one_launch_that_is_not_assembled() {
+    let mut vm = vm(true);
+    run(&mut vm, "let xs = map(|i| randn(3 + i % 5, 4), 0..60)\nlet ys = map(|i| randn(5, 7), 0..60)");
+    // A first use of the program.
+    run(&mut vm, "let first = cat(xs)\ncuda.synchronize()");
+    for (text, same) in [
+        ("cat(xs)", "equal(z[3..7], xs[1]) and equal(z[-3..], xs[55]) == false and equal(z[-7..], xs[59])"),
+        ("stack(ys)", "all(map(|i| equal(z[i], ys[i]), 0..60))"),
+    ] {
+        vm.flush().unwrap();
+        let (launches, known) = (vm.rt.launches(), vm.rt.known_groups());
+        run(&mut vm, &format!("let z = {text}"));
+        vm.flush().unwrap();
+        assert_eq!((vm.rt.launches() - launches, vm.rt.known_groups() - known), (1, 0), "{text}");
+        assert!(matches!(run(&mut vm, same), Value::Bool(true)), "{text}");
+    }
+    // What is still to be computed is stored by the launch that computes it.
+    run(&mut vm, "let a = randn(8)\ncuda.synchronize()");
+    let launches = vm.rt.launches();
+    run(&mut vm, "let z = stack([a + 1, a * 2, a - 3, a / 4, a * a])");
+    vm.flush().unwrap();
+    assert_eq!(vm.rt.launches() - launches, 1);
+    assert!(matches!(run(&mut vm, "equal(z[3], a / 4)"), Value::Bool(true)));
+}
+
+#[test]
+fn copies_of_many_tensors_follow_the_rules_of_copies() {
+    // Other dtypes, strides, devices and empty tensors; a copy of a lost or racing tensor is as before.
+    let mut vm = vm(true);
+    let texts = [
+        "equal(stack([a, b.to(f64), a, b])[1], b.to(f64))",
+        "equal(stack([a.mT, b.mT, a.mT, b.mT])[3], b.mT)",
+        "equal(cat([a, zeros(0, 4), b, a, b])[2..4], b)",
+        "equal(cat([a, b, a, b, a], 1)[.., 4..8], b)",
+        "equal(stack([a, b, a, b], 1)[.., 1], b)",
+        "stack([zeros(0)] ++ map(|_| zeros(0), 0..5)).shape == (6, 0)",
+    ];
+    run(&mut vm, "let (a, b) = (randn(2, 4), randn(2, 4))\ncuda.synchronize()");
+    for text in texts {
+        assert!(matches!(run(&mut vm, text), Value::Bool(true)), "{text}");
+    }
+    let race = "let s = Stream()\nlet xs = map(|_| randn(6), 0..8)\nwith stream(s) { stack(xs) }";
+    let error = vm.eval("<test>", race, Mode::Input).err().map(|e| e.code().id);
+    assert_eq!(error, Some("E0601"));
+}

@@ -1,0 +1,228 @@
+//! Elementwise steps of formulas that wait for each other.
+//!
+//! Note [Formulas]. The rule of `tanh` is `g * (1 - y * y)`: three operations. Each would be a tensor that the race
+//! checker, the queue and the allocator see, and that is dropped before anything but the next step reads it. So an
+//! elementwise step of a formula waits, and is submitted together with the steps that use it, as one node of the queue
+//! (`plan/steps.rs`). The instructions are the same as those of separate steps, and so are the bits. A step that other
+//! parts of the formula use as well becomes a tensor, which they share.
+//!
+//! Steps wait only if nothing records them, with fusion, and over one shape: operands are tensors of that shape on one
+//! device, or numbers. Every other step is an ordinary operation, which also reports the errors.
+
+use super::back::Compute;
+use crate::array::{Dtype, Layout, Scalar};
+use crate::base::Result;
+use crate::driver::DeviceId;
+use crate::kernel::{CAST, MapFn};
+use crate::ops::map::MapOp;
+use crate::ops::{Arg, Run, table};
+use crate::plan::{MAX_STEPS, MapArg, Runtime, Step, StepArg, ordered_over};
+use crate::tensor::Tensor;
+use smallvec::{SmallVec, smallvec};
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+/// A step that waits.
+pub struct Work {
+    name: &'static str,
+    f: &'static MapFn,
+    args: SmallVec<[Given; 3]>,
+    /// The dtype that operands are read as.
+    compute: Dtype,
+    /// The dtype of the result.
+    pub dtype: Dtype,
+    /// The layout of the result.
+    pub layout: Layout,
+    device: DeviceId,
+    /// The number of steps, with those of the operands.
+    steps: usize,
+    /// The result, once it was submitted; `None` after an error.
+    made: OnceCell<Option<Tensor>>,
+}
+
+/// An operand of a step.
+#[derive(Clone)]
+pub enum Given {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A number.
+    Number(Scalar),
+    /// A step that waits.
+    Work(Rc<Work>),
+}
+
+/// The operands of a step; `None` if one of them is something else.
+pub type Operands = Option<SmallVec<[Given; 3]>>;
+
+impl Given {
+    /// An argument as an operand.
+    pub fn of(arg: &Arg) -> Option<Given> {
+        Some(match arg {
+            Arg::Tensor(tensor) => Given::Tensor(tensor.clone()),
+            Arg::Int(number) => Given::Number(Scalar::Int(*number)),
+            Arg::Float(number) => Given::Number(Scalar::Float(*number)),
+            Arg::Bool(number) => Given::Number(Scalar::Bool(*number)),
+            _ => return None,
+        })
+    }
+
+    /// Layout, dtype and device, of a tensor.
+    fn form(&self) -> Option<(&Layout, Dtype, DeviceId)> {
+        match self {
+            Given::Tensor(tensor) => Some((tensor.layout(), tensor.dtype(), tensor.device())),
+            Given::Work(work) => Some((&work.layout, work.dtype, work.device)),
+            Given::Number(_) => None,
+        }
+    }
+
+    /// As an operand of a dtype rule, which only reads dtypes.
+    fn shown(&self) -> MapArg<'_> {
+        match self {
+            Given::Tensor(tensor) => MapArg::Tensor(tensor),
+            Given::Number(number) => MapArg::Number(*number),
+            Given::Work(work) => MapArg::Raw(0, work.dtype),
+        }
+    }
+
+    /// As an operand of one of these steps, when they are submitted.
+    fn as_operand<'s>(&'s self, all: &[&Rc<Work>]) -> StepArg<'s> {
+        match self {
+            Given::Tensor(tensor) => StepArg::Given(MapArg::Tensor(tensor)),
+            Given::Number(number) => StepArg::Given(MapArg::Number(*number)),
+            Given::Work(work) => match work.made.get() {
+                Some(Some(tensor)) => StepArg::Given(MapArg::Tensor(tensor)),
+                _ => StepArg::Step(all.iter().position(|one| Rc::ptr_eq(one, work)).unwrap_or_default()),
+            },
+        }
+    }
+
+    fn is(&self, work: &Rc<Work>) -> bool {
+        matches!(self, Given::Work(own) if Rc::ptr_eq(own, work))
+    }
+}
+
+impl Work {
+    /// A step that waits: an elementwise operation. `None` if it must not wait.
+    pub(super) fn of(back: &(dyn Compute + '_), name: &str, args: Operands) -> Option<Rc<Work>> {
+        let (args, op) = (args?, table::find(name)?);
+        let rule = match &op.run {
+            Run::Map(rule) | Run::Scaled(rule, _) | Run::Chosen(rule, _) | Run::MapOr(rule, _) => rule,
+            _ => return None,
+        };
+        if usize::from(rule.f.arity) != args.len() {
+            return None;
+        }
+        Work::with(back, op.name, args, |args| rule_of(rule, op.name, args))
+    }
+
+    /// A conversion that waits.
+    pub(super) fn cast(back: &(dyn Compute + '_), x: Given, dtype: Dtype) -> Option<Rc<Work>> {
+        let (layout, from, _) = x.form()?;
+        if !layout.is_contiguous() || dtype.is_complex() {
+            return None;
+        }
+        Work::with(back, "to", smallvec![x], |_| Some((&CAST, from, dtype)))
+    }
+
+    fn with(
+        back: &(dyn Compute + '_),
+        name: &'static str,
+        mut args: SmallVec<[Given; 3]>,
+        rule: impl FnOnce(&[Given]) -> Option<(&'static MapFn, Dtype, Dtype)>,
+    ) -> Option<Rc<Work>> {
+        let (first, _, device) = args.iter().find_map(Given::form)?;
+        let shape = &first.shape;
+        let fits = |arg: &Given| match arg.form() {
+            Some((layout, dtype, own)) => layout.shape == *shape && own == device && !dtype.is_complex(),
+            None => !matches!(arg, Given::Number(Scalar::Complex(..))),
+        };
+        if shape.is_empty() || first.count() == 0 || !args.iter().all(fits) {
+            return None;
+        }
+        let (f, compute, dtype) = rule(&args)?;
+        let mut may_wait = false;
+        back.look(&mut |rt| {
+            let is_recorded = rt.recording.used && rt.recording.enabled;
+            may_wait = rt.settings.fuse && !is_recorded && rt.settings.autocast.is_none();
+            if may_wait {
+                rt.count_operation();
+            }
+        });
+        if !may_wait {
+            return None;
+        }
+        let layout = {
+            let layouts = args.iter().filter_map(|arg| arg.form().map(|(layout, ..)| layout));
+            ordered_over(crate::array::copied(shape), &layouts.collect::<SmallVec<[&Layout; 3]>>())
+        };
+        let count = |arg: &Given| match arg {
+            Given::Work(work) if work.made.get().is_none() => work.steps,
+            _ => 0,
+        };
+        if args.iter().map(count).sum::<usize>() >= MAX_STEPS {
+            for arg in &mut args {
+                if let Given::Work(work) = arg {
+                    *arg = Given::Tensor(work.tensor(back)?.clone());
+                }
+            }
+        }
+        let steps = 1 + args.iter().map(count).sum::<usize>();
+        Some(Rc::new(Work { name, f, args, compute, dtype, layout, device, steps, made: OnceCell::new() }))
+    }
+
+    /// The result.
+    pub(super) fn tensor(self: &Rc<Work>, back: &(dyn Compute + '_)) -> Option<&Tensor> {
+        let made = self.made.get_or_init(|| {
+            let mut all = Steps::new();
+            self.order(&mut all);
+            // What other parts of the formula use too.
+            let is_shared = |&(at, work): &(usize, &&Rc<Work>)| {
+                let users = all[at + 1..].iter().flat_map(|user| &user.args).filter(|arg| arg.is(work));
+                at + 1 < all.len() && Rc::strong_count(work) > users.count()
+            };
+            let shared: SmallVec<[&Rc<Work>; 2]> =
+                all.iter().enumerate().filter(is_shared).map(|(_, work)| *work).collect();
+            if !shared.is_empty() {
+                for work in shared {
+                    work.tensor(back)?;
+                }
+                all.clear();
+                self.order(&mut all);
+            }
+            back.compute(&mut |rt| self.submit(rt, &all))
+        });
+        made.as_ref()
+    }
+
+    /// Adds the steps that wait, operands first.
+    fn order<'s>(self: &'s Rc<Work>, all: &mut Steps<'s>) {
+        if self.made.get().is_some() || all.iter().any(|work| Rc::ptr_eq(work, self)) {
+            return;
+        }
+        for arg in &self.args {
+            if let Given::Work(work) = arg {
+                work.order(all);
+            }
+        }
+        all.push(self);
+    }
+
+    fn submit(&self, rt: &mut Runtime, all: &[&Rc<Work>]) -> Result<Tensor> {
+        let mut steps: SmallVec<[Step<'_>; MAX_STEPS]> = SmallVec::new();
+        for work in all {
+            let args = work.args.iter().map(|arg| arg.as_operand(all)).collect();
+            steps.push(Step { f: work.f, args, compute: work.compute, dtype: work.dtype });
+        }
+        rt.map_steps(self.name, &steps, self.layout.clone(), self.device)
+    }
+}
+
+/// Steps in the order in which they are submitted.
+type Steps<'s> = SmallVec<[&'s Rc<Work>; MAX_STEPS]>;
+
+/// The function of an elementwise operation, the dtype to compute in, and that of the result; `None` if there is an
+/// error, or for complex numbers.
+fn rule_of(rule: &MapOp, name: &str, args: &[Given]) -> Option<(&'static MapFn, Dtype, Dtype)> {
+    let shown: SmallVec<[MapArg<'_>; 3]> = args.iter().map(Given::shown).collect();
+    rule.resolve(name, &shown).ok().filter(|(_, compute, dtype)| !compute.is_complex() && !dtype.is_complex())
+}
