@@ -6,6 +6,7 @@ use crate::base::Result;
 use crate::plan::Template;
 use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Vm};
+use foldhash::HashSet;
 
 /// Maximum number of templates.
 const MAX_TEMPLATES: usize = 8;
@@ -21,12 +22,20 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     example: "let (weights, steps) = ([ones(2), ones(3, 3)], [full([2], 0.5), zeros(3, 3)])\nforeach(|i| weights[i].mul_(2).sub_(steps[i]), zip(weights, steps))\nassert(equal(weights[0], [1.5, 1.5]) and equal(weights[1], full([3, 3], 2.0)))",
     run: |vm, args| {
         let (f, rows) = (args[0].clone(), vm.collect(&args[1])?);
-        let mut kinds: Vec<Template> = Vec::new();
-        for (number, row) in rows.iter().enumerate() {
+        let mut kinds: Vec<Repeated> = Vec::new();
+        let mut seen = HashSet::default();
+        let done = rows.iter().enumerate().try_for_each(|(number, row)| {
             vm.charge(1)?;
             let tensors = tensors_of(vm, row)?;
-            if repeated(vm, &kinds, &tensors)? {
-                continue;
+            let kind = kind_of(vm, &kinds, &tensors)?;
+            // Rows that share memory are updated in order.
+            if !tensors.iter().all(|tensor| seen.insert(address_of(tensor))) || kind.is_none() {
+                submit(vm, &mut kinds)?;
+                seen = tensors.iter().map(address_of).collect();
+            }
+            if let Some(kind) = kind {
+                kinds[kind].rows.push(tensors);
+                return Ok(());
             }
             let begun = match tensors.first() {
                 Some(first) if kinds.len() < MAX_TEMPLATES && may_repeat(vm) => {
@@ -35,11 +44,27 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
                 _ => None,
             };
             vm.callback(&f, &[Value::Int(number as i64)])?;
-            kinds.extend(begun.and_then(|begun| vm.rt.template(&begun, &tensors)));
-        }
+            if let Some(template) = begun.and_then(|begun| vm.rt.template(begun, &tensors)) {
+                kinds.push(Repeated { template, first: tensors, rows: Vec::new() });
+            }
+            Ok(())
+        });
+        let submitted = submit(vm, &mut kinds);
+        done.and(submitted)?;
         Ok(Value::None)
     },
 }];
+
+/// Rows that are updated like an earlier one.
+struct Repeated {
+    template: Template,
+    first: Vec<Tensor>,
+    rows: Vec<Vec<Tensor>>,
+}
+
+fn address_of(tensor: &Tensor) -> usize {
+    std::ptr::from_ref(tensor.storage()).addr()
+}
 
 /// The tensors of a row; none if it has other values too.
 fn tensors_of(vm: &mut Vm, row: &Value) -> Result<Vec<Tensor>> {
@@ -58,18 +83,33 @@ fn may_repeat(vm: &Vm) -> bool {
     !(recording.used && recording.enabled) && vm.rt.quota.fuel.is_none()
 }
 
-/// Submits the operations of an earlier row with these tensors; false if there is none of their kind.
-fn repeated(vm: &mut Vm, kinds: &[Template], tensors: &[Tensor]) -> Result<bool> {
+/// The kind that fits a row of tensors.
+fn kind_of(vm: &mut Vm, kinds: &[Repeated], tensors: &[Tensor]) -> Result<Option<usize>> {
     if !may_repeat(vm) {
-        return Ok(false);
+        return Ok(None);
     }
-    for kind in kinds {
-        let Some(written) = vm.rt.repeat(kind, tensors)? else { continue };
+    for (number, kind) in kinds.iter().enumerate() {
+        if vm.rt.fits(&kind.template, tensors)? {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+/// Submits the work of the rows that wait.
+fn submit(vm: &mut Vm, kinds: &mut [Repeated]) -> Result<()> {
+    for Repeated { template, first, rows } in kinds {
+        let rows = std::mem::take(rows);
+        if rows.is_empty() {
+            continue;
+        }
+        vm.rt.repeat(template, first, &rows)?;
         if vm.rt.recording.used {
             let span = vm.rt.span;
-            written.for_each(|number| tensors[number].note_write(span));
+            for row in &rows {
+                template.written().for_each(|number| row[number].note_write(span));
+            }
         }
-        return Ok(true);
     }
-    Ok(false)
+    Ok(())
 }

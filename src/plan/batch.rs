@@ -11,11 +11,11 @@
 use super::Runtime;
 use super::flush::Ready;
 use super::queue::{FusedGroup, Queue};
-use crate::array::Dims;
+use crate::array::{Dims, Dtype};
 use crate::base::Result;
 use crate::device::Device;
 use crate::driver::DeviceId;
-use crate::kernel::{Launch, Map, Maps, View};
+use crate::kernel::{Launch, Map, Maps, Source, Store, View};
 use crate::memory::Effort;
 use crate::stream::Stream;
 use crate::tensor::{Memory, Storage, StorageRef};
@@ -193,7 +193,7 @@ struct Together<'b, 'g> {
 
 /// The part of a launch that all segments of a [`Maps`] share, besides the program and numbers.
 #[derive(Clone, PartialEq)]
-struct Form {
+pub(super) struct Form {
     /// The view that each result is stored through: that of a load of the same elements, if there is one.
     stores: SmallVec<[u16; 4]>,
     /// Views of one element; `None` if all have one.
@@ -201,6 +201,11 @@ struct Form {
 }
 
 impl Form {
+    /// The form of launches that store so, over more than one element.
+    pub(super) fn new(stores: SmallVec<[u16; 4]>, uniform: u64) -> Form {
+        Form { stores, uniform: Some(uniform) }
+    }
+
     /// The form of a launch; `None` if it cannot be a segment.
     fn of(launch: &Launch, loads: usize) -> Option<Form> {
         if launch.views.iter().any(|view| view.wraps.is_some()) {
@@ -364,7 +369,7 @@ fn loaded_as(read: &[View], view: &View) -> Option<usize> {
 }
 
 /// The program over segments for launches like this one.
-fn maps_of(launch: &Launch, loads: usize, form: &Form) -> Option<Maps> {
+pub(super) fn maps_of(launch: &Launch, loads: usize, form: &Form) -> Option<Maps> {
     let kind: &dyn Any = &*launch.program.kind;
     let mut map = kind.downcast_ref::<Map>()?.clone();
     // Views that are only stored follow the loads.
@@ -374,6 +379,12 @@ fn maps_of(launch: &Launch, loads: usize, form: &Form) -> Option<Maps> {
         views += u16::from(store.view == views);
     }
     Maps::new(map, form.uniform.unwrap_or(0))
+}
+
+/// The program that copies tensors of a dtype.
+pub(super) fn copy_of(dtype: Dtype) -> Option<Maps> {
+    let sources = vec![Source::Load { view: 0, dtype }];
+    Maps::new(Map { sources, instrs: Vec::new(), stores: vec![Store { reg: 0, view: 1 }] }, 0)
 }
 
 /// The launch of several groups; the program is that of the first one.

@@ -3,11 +3,10 @@
 //! Written as elementwise work, each copy would be a group of its own that joins a batch (Note [Batches] in `batch`).
 //! That is the same launch, but the host assembles as many groups as there are parts.
 
-use super::batch::MAX_BYTES;
+use super::batch::{MAX_BYTES, copy_of};
 use super::{Runtime, Submission, SubmittedView};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::{Map, Maps, Source, Store};
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 
@@ -43,12 +42,7 @@ impl Runtime {
         if bytes >= MAX_BYTES || 2 * pending > parts.len() {
             return Ok(false);
         }
-        let copy = Map {
-            sources: vec![Source::Load { view: 0, dtype }],
-            instrs: Vec::new(),
-            stores: vec![Store { reg: 0, view: 1 }],
-        };
-        let Some(maps) = Maps::new(copy, 0) else { return Ok(false) };
+        let Some(maps) = copy_of(dtype) else { return Ok(false) };
         for some in parts.chunks(maps.most()) {
             let view = |tensor, write| SubmittedView { tensor, strides: smallvec![1], write };
             let mut views = SmallVec::with_capacity(2 * some.len());

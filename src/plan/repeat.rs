@@ -2,15 +2,19 @@
 //! operations.
 
 use super::Runtime;
+use super::batch::{Form, maps_of};
+use super::flush::{Noted, Prepared, address, address_to_read};
 use super::queue::{FusedGroup, Load, Node};
 use super::rounds::Called;
+use super::trace::Traced;
 use crate::array::{Dtype, Layout, copied, same};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::Map;
+use crate::kernel::{Launch, Map, View};
+use crate::memory::Effort;
 use crate::stream::races::Access;
-use crate::tensor::{Storage, Tensor};
-use smallvec::SmallVec;
+use crate::tensor::{Storage, StorageRef, Tensor};
+use smallvec::{SmallVec, smallvec};
 
 /// The position in a queue where the work of a template begins.
 pub struct Begun {
@@ -31,7 +35,20 @@ pub struct Template {
     /// The source of each load.
     loads: SmallVec<[(Operand, u16); 8]>,
     results: SmallVec<[Written; 4]>,
+    /// Where the work began that it was made of, and the number of its results.
+    begun: Option<Begun>,
+    nodes: usize,
 }
+
+impl Template {
+    /// The numbers of the tensors that it writes.
+    pub fn written(&self) -> impl Iterator<Item = usize> {
+        self.results.iter().map(|result| result.tensor)
+    }
+}
+
+/// Fewer rows are queued one by one, and may become part of a larger batch.
+const LEAST: usize = 3;
 
 enum Operand {
     /// The tensor with this number.
@@ -73,7 +90,7 @@ impl Runtime {
     /// The work on tensors since `begun`. `None` unless it is one elementwise group that writes only these tensors,
     /// reads only them and 0-d values, and does not depend on the shape. (The group alone cannot show that: transposing
     /// a vector or rolling a single element adds nothing to it.)
-    pub fn template(&self, begun: &Begun, tensors: &[Tensor]) -> Option<Template> {
+    pub fn template(&self, begun: Begun, tensors: &[Tensor]) -> Option<Template> {
         let queue = &self.queues[begun.queue];
         let group = queue.group.as_deref()?;
         let first = tensors.first().filter(|_| are_alike(tensors))?;
@@ -117,43 +134,150 @@ impl Runtime {
             numbers: group.numbers.clone(),
             loads,
             results,
+            nodes: group.nodes.len(),
+            begun: Some(begun),
         })
     }
 
-    /// Submits the work of a template for these tensors. Returns the indices of the tensors that it writes; `None`,
-    /// with nothing submitted, if the template does not fit them.
-    pub fn repeat<'t>(
-        &mut self,
-        template: &'t Template,
-        tensors: &[Tensor],
-    ) -> Result<Option<impl Iterator<Item = usize> + use<'t>>> {
-        let device = template.device;
-        let at = self.place(device)?.queue;
+    /// True if the template fits these tensors.
+    pub fn fits(&mut self, template: &Template, tensors: &[Tensor]) -> Result<bool> {
         let dtypes = tensors.iter().map(Tensor::dtype);
-        if at != template.queue
-            || !dtypes.eq(template.dtypes.iter().copied())
-            || !are_alike(tensors)
-            || tensors[0].device() != device
-        {
-            return Ok(None);
-        }
-        let written = move || template.results.iter().map(|result| result.tensor);
-        let read = template.loads.iter().filter_map(|(operand, _)| match operand {
-            Operand::Own(number) => Some((&tensors[*number], Access::Read)),
-            Operand::Shared(_) => None,
-        });
+        Ok(self.place(template.device)?.queue == template.queue
+            && dtypes.eq(template.dtypes.iter().copied())
+            && are_alike(tensors)
+            && tensors[0].device() == template.device)
+    }
+
+    /// Submits the work of a template for these rows of tensors, which it fits and which share no memory. `first` is the
+    /// row of the work that it was made of: if that is still queued, it joins the others.
+    pub fn repeat(&mut self, template: &Template, first: &[Tensor], rows: &[Vec<Tensor>]) -> Result<()> {
+        let at = template.queue;
         let name = template.results.last().map_or("", |result| result.name);
-        let accesses = read.chain(written().map(|number| (&tensors[number], Access::Write)));
-        self.note(name, at, accesses)?;
-        self.begin_group(at)?;
-        for tensor in tensors {
-            self.settle_read(at, tensor)?;
+        let mut accesses = Vec::with_capacity(rows.len() * (template.loads.len() + template.results.len()));
+        for row in rows {
+            for (operand, _) in &template.loads {
+                if let Operand::Own(number) = operand {
+                    accesses.push((&row[*number], Access::Read));
+                }
+            }
+            accesses.extend(template.written().map(|number| (&row[number], Access::Write)));
         }
-        for number in written() {
-            self.settle_write(at, &tensors[number])?;
+        self.note(name, at, accesses.iter().copied())?;
+        if rows.len() + 1 < LEAST || template.device == DeviceId::Cpu || !self.settings.fuse {
+            return rows.iter().try_for_each(|row| self.queue_row(template, row));
         }
-        let queue = &mut self.queues[at];
-        let mut group = queue.fresh(device, copied(tensors[0].shape()));
+        let is_first_queued = self.withdraw(template, first);
+        for row in rows {
+            for tensor in row {
+                self.settle_read(at, tensor)?;
+            }
+            for number in template.written() {
+                self.settle_write(at, &row[number])?;
+            }
+        }
+        self.flush_queue(at)?;
+        let all: Vec<&[Tensor]> =
+            is_first_queued.then_some(first).into_iter().chain(rows.iter().map(Vec::as_slice)).collect();
+        if self.launch_rows(template, &all)? {
+            return Ok(());
+        }
+        all.into_iter().try_for_each(|row| self.queue_row(template, row))
+    }
+
+    /// Takes the work that a template was made of out of its queue; false if it is not alone there.
+    fn withdraw(&mut self, template: &Template, first: &[Tensor]) -> bool {
+        let Some(begun) = &template.begun else { return false };
+        let queue = &mut self.queues[template.queue];
+        let is_there = queue.generation == begun.generation
+            && queue.chain.len() == begun.groups
+            && queue.group.as_ref().is_some_and(|group| group.nodes.len() == template.nodes)
+            && template.written().all(|number| first[number].storage().pending().is_some());
+        if let Some(group) = queue.group.take_if(|_| is_there) {
+            group.release();
+            queue.reuse(*group);
+        }
+        is_there
+    }
+
+    /// Launches the work of a template for rows at once. False, with nothing done, if it fits no such launch.
+    fn launch_rows(&mut self, template: &Template, rows: &[&[Tensor]]) -> Result<bool> {
+        let Some(model) = rows.iter().find(|row| row[0].count() > 1) else { return Ok(false) };
+        if rows.iter().any(|row| row[0].count() >= 1 << 31) {
+            return Ok(false);
+        }
+        let device = self.device(template.device)?;
+        let stream = self.queues[template.queue].stream.clone();
+        let group = self.group_of(template, model);
+        let Some(Prepared { failed: Ok(()), ready: Some(ready) }) =
+            self.prepare(&group, &device, &stream, Effort::Quick)?
+        else {
+            return Ok(false);
+        };
+        // The number of each view's tensor in its row; `None`: the same element for all rows.
+        let number = |storage: &StorageRef| model.iter().position(|tensor| storage.is(tensor.storage()));
+        let of_view: SmallVec<[Option<usize>; 12]> =
+            ready.storages.iter().map(|storage| number(storage)).collect();
+        let (read, written) = of_view.split_at(ready.loads);
+        if written.iter().any(Option::is_none) || !ready.pieces.is_empty() {
+            return Ok(false);
+        }
+        let through = |(at, number): (usize, &Option<usize>)| {
+            read.iter().position(|other| other == number).unwrap_or(ready.loads + at) as u16
+        };
+        let stores: SmallVec<[u16; 4]> = written.iter().enumerate().map(through).collect();
+        let shared = read.iter().enumerate().filter(|(_, number)| number.is_none());
+        let uniform = shared.fold(0, |bits, (view, _)| bits | 1 << view);
+        let Some(maps) = maps_of(&ready.launch, ready.loads, &Form::new(stores, uniform)) else {
+            return Ok(false);
+        };
+        let kept: SmallVec<[usize; 12]> =
+            (0..of_view.len()).filter(|&view| view < ready.loads || !read.contains(&of_view[view])).collect();
+        let (name, span) =
+            template.results.last().map_or(("", self.span), |last| (last.name, last.called.span));
+        for part in rows.chunks(maps.most()) {
+            let mut launch = Launch {
+                numbers: ready.launch.numbers.clone(),
+                ..Launch::new(
+                    self.programs.get(&maps),
+                    part.iter().map(|row| row[0].count()).collect(),
+                    SmallVec::with_capacity(part.len() * kept.len()),
+                )
+            };
+            for row in part {
+                for &view in &kept {
+                    let View { ptr, dtype, .. } = ready.launch.views[view];
+                    launch.views.push(match of_view[view] {
+                        None => View::new(ptr, dtype, smallvec![0]),
+                        Some(number) => {
+                            let tensor = &row[number];
+                            let place = if view < ready.loads { address_to_read } else { address };
+                            let ptr = place(tensor.storage(), tensor.layout(), dtype.size(), &stream)?;
+                            View::new(ptr, dtype, smallvec![1])
+                        }
+                    });
+                }
+            }
+            let ticket = self.note_launch(&device, &stream, name, span);
+            for row in part {
+                template.written().for_each(|number| row[number].storage().set_ticket(ticket));
+            }
+            let traced = self.is_traced().then(|| {
+                let places = template.results.iter().map(|result| result.called.span);
+                Traced::of(places, &launch.shape)
+            });
+            let done = self.launch(&device, &stream, &launch, Noted { name, ticket, traced });
+            done.map_err(|e| e.locate(&crate::base::Site::of(span)))?;
+        }
+        if self.settings.launch_blocking {
+            self.wait_queue(template.queue)?;
+        }
+        Ok(true)
+    }
+
+    /// The group of a template for these tensors.
+    fn group_of(&mut self, template: &Template, tensors: &[Tensor]) -> FusedGroup {
+        let queue = &mut self.queues[template.queue];
+        let mut group = queue.fresh(template.device, copied(tensors[0].shape()));
         group.map.sources.clone_from(&template.map.sources);
         group.map.instrs.extend_from_slice(&template.map.instrs);
         group.numbers.clone_from(&template.numbers);
@@ -168,13 +292,29 @@ impl Runtime {
                 Operand::Shared(load) => shared(load, &group),
             });
         }
-        for (number, &Written { tensor, reg, name, called }) in template.results.iter().enumerate() {
+        for &Written { tensor, reg, name, called } in &template.results {
             group.nodes.push(Node::of(&tensors[tensor], reg, name, called));
+        }
+        group
+    }
+
+    /// Queues the work of a template for a row whose accesses are noted.
+    fn queue_row(&mut self, template: &Template, tensors: &[Tensor]) -> Result<()> {
+        let at = template.queue;
+        self.begin_group(at)?;
+        for tensor in tensors {
+            self.settle_read(at, tensor)?;
+        }
+        for number in template.written() {
+            self.settle_write(at, &tensors[number])?;
+        }
+        let group = self.group_of(template, tensors);
+        let queue = &mut self.queues[at];
+        for (number, tensor) in template.written().enumerate() {
             tensors[tensor].storage().set_pending(Some(queue.pending(at, number)));
         }
         queue.group = Some(Box::new(group));
-        self.after_submit(at)?;
-        Ok(Some(written()))
+        self.after_submit(at)
     }
 }
 
