@@ -117,3 +117,61 @@ fn copies_of_many_tensors_follow_the_rules_of_copies() {
     let error = vm.eval("<test>", race, Mode::Input).err().map(|e| e.code().id);
     assert_eq!(error, Some("E0601"));
 }
+
+/// A step of each cell as one operation and written out, with gradients of both results of the first.
+const CELLS: [(&str, &str, &str); 3] = [
+    (
+        "let (x, y, c) = (randn(5, 12), randn(5, 12), randn(5, 3))",
+        "{ let next = lstm_step(x, y, c); cat([next.h, next.c]) }",
+        "{ let (i, f, g, o) = (x + y).chunk(4, -1); let n = sigmoid(f) * c + sigmoid(i) * tanh(g); cat([sigmoid(o) * tanh(n), n]) }",
+    ),
+    (
+        "let (x, y, c) = (randn(5, 9), randn(5, 9), randn(5, 3))",
+        "gru_step(x, y, c)",
+        "{ let (r, z) = (sigmoid(x[.., ..3] + y[.., ..3]), sigmoid(x[.., 3..6] + y[.., 3..6])); (1 - z) * tanh(x[.., 6..] + r * y[.., 6..]) + z * c }",
+    ),
+    (
+        "let (x, y, c, b) = (randn(2, 9), randn(2, 9), randn(2, 3), randn(3))",
+        "gru_step(x, y, c, b)",
+        "{ let (r, z) = (sigmoid(x[.., ..3] + y[.., ..3]), sigmoid(x[.., 3..6] + y[.., 3..6])); (1 - z) * tanh(x[.., 6..] + r * (y[.., 6..] + b)) + z * c }",
+    ),
+];
+
+#[test]
+fn cells_are_what_they_are_written_out() {
+    for (setup, cell, written) in CELLS {
+        let inputs = if setup.contains("b)") { "[x, y, c, b]" } else { "[x, y, c]" };
+        let text = |cell: &str| {
+            format!(
+                "manual_seed(5)
+                 {setup}
+                 for t in {inputs} {{ t.requires_grad_() }}
+                 let value = {cell}
+                 let g = randn(value.shape)
+                 value.backward(g)
+                 cat([value.detach().flatten(), ..map(|t| t.grad.flatten(), {inputs})])"
+            )
+        };
+        let (fused, separate) = (bytes(&mut vm(true), &text(cell)), bytes(&mut vm(false), &text(cell)));
+        assert_eq!(fused, separate, "{cell}");
+        let mut vm = vm(true);
+        run(&mut vm, &format!("let a = {{ {} }}\nlet b = {{ {} }}", text(cell), text(written)));
+        assert!(matches!(run(&mut vm, "allclose(a, b, 1e-5, 1e-6)"), Value::Bool(true)), "{cell}");
+    }
+}
+
+#[test]
+fn cells_name_operands_that_do_not_fit() {
+    let mut vm = vm(true);
+    for (text, code) in [
+        ("lstm_step(randn(2, 12), randn(2, 12), randn(2, 4))", "E0350"),
+        ("lstm_step(randn(2, 12), randn(3, 12), randn(2, 3))", "E0350"),
+        ("lstm_step(randn(2, 12), randn(2, 12).to(f64), randn(2, 3))", "E0350"),
+        ("gru_step(randn(2, 9), randn(2, 9), randn(2, 3), randn(4))", "E0350"),
+        ("gru_step(randn([]), randn([]), randn([]))", "E0350"),
+    ] {
+        let error = vm.eval("<test>", text, Mode::Input).err().map(|e| e.code().id);
+        assert_eq!(error, Some(code), "{text}");
+    }
+    run(&mut vm, "assert(lstm_step(randn(0, 8), randn(0, 8), randn(0, 2)).h.shape == (0, 2))");
+}

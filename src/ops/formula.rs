@@ -68,6 +68,20 @@ pub(super) fn formula(
     }
 }
 
+/// Computes a formula with two results.
+pub(super) fn both(
+    rt: &mut Runtime,
+    code: impl for<'f> FnOnce(&'f Formula<'_>) -> [Var<'f>; 2],
+) -> Result<[Tensor; 2]> {
+    let formula = Formula { rt: RefCell::new(rt), error: RefCell::new(None) };
+    let found = code(&formula).map(|found| found.get().cloned());
+    match (formula.error.into_inner(), found) {
+        (Some(error), _) => Err(error),
+        (None, [Some(a), Some(b)]) => Ok([a, b]),
+        (None, _) => Err(error::wrong_argument(0, "a tensor")),
+    }
+}
+
 /// Applies an operation that gives a tensor and is in no table.
 pub(super) fn one(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
     match apply(rt, op, Call::Plain(super::Args(args)))? {

@@ -14,6 +14,7 @@ pub mod arith;
 pub mod assertion;
 mod autocast;
 mod bags;
+mod cells;
 pub mod comm;
 pub mod compare;
 pub mod complex;

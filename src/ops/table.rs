@@ -21,6 +21,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("activations", super::gates::OPS),
     ("layers", super::layers::OPS),
     ("layers", super::bags::OPS),
+    ("layers", super::cells::OPS),
     ("layers", super::norms::OPS),
     ("reductions", super::reduce::OPS),
     ("reductions", super::moments::OPS),

@@ -1,0 +1,202 @@
+//! Cells of recurrent networks: what follows their products, as one operation.
+//!
+//! Written out, a cell is a dozen operations per step of a sequence, each with a record, on tensors for which a launch
+//! takes less time than the host needs for one operation.
+
+use super::gradient::{Back, Var};
+use super::params::X;
+use super::shape::narrowed;
+use super::signature::{Default, Kind, Param};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, formula};
+use crate::array::broadcast;
+use crate::base::Result;
+use crate::plan::Runtime;
+use crate::tensor::Tensor;
+
+/// The operations of this file.
+pub static OPS: &[Op] = &[
+    Op {
+        name: "lstm_step",
+        doc: "Gives the next states of an LSTM, a record of `h` and `c`, from the products of its input and of its last \
+              output with their weights, `x` and `y`, whose last dimension holds the gates input, forget, cell and \
+              output, and from the state `c`. `nn.lstm` uses it. Source: `torch.lstm_cell`, without the products.",
+        search: &["recurrent", "long short-term memory", "gates", "cell"],
+        params: &[X, Param::new("y", Kind::Tensor), Param::new("c", Kind::Tensor)],
+        form: Form::FUNCTION,
+        example: "let (x, y, c) = (randn(2, 12), randn(2, 12), randn(2, 3))\n\
+                  let (i, f, g, o) = (x + y).chunk(4, -1)\n\
+                  let next = lstm_step(x, y, c)\n\
+                  assert(allclose(next.c, sigmoid(f) * c + sigmoid(i) * tanh(g)))\n\
+                  assert(allclose(next.h, sigmoid(o) * tanh(next.c)))",
+        run: Run::Primitive(lstm),
+        gradient: Gradient::Rule(Keeps { results: 0b10, ..Keeps::ALL }, lstm_back),
+        ..Op::BASE
+    },
+    Op {
+        name: "gru_step",
+        doc: "Gives the next state of a gated recurrent unit, from the products of its input and of its last output \
+              with their weights, `x` and `y`, whose last dimension holds the gates reset, update and new, and from \
+              the state `h`. `bias` is added to the gate new of `y`. `nn.gru` uses it. Source: `torch.gru_cell`, without the products.",
+        search: &["recurrent", "gated recurrent unit", "gates", "cell"],
+        params: &[
+            X,
+            Param::new("y", Kind::Tensor),
+            Param::new("h", Kind::Tensor),
+            Param::or("bias", Kind::Tensor, Default::None),
+        ],
+        form: Form::FUNCTION,
+        example: "let (x, y, h) = (randn(2, 9), randn(2, 9), randn(2, 3))\n\
+                  let (xr, xz, xn) = x.chunk(3, -1)\n\
+                  let (yr, yz, yn) = y.chunk(3, -1)\n\
+                  let (r, z) = (sigmoid(xr + yr), sigmoid(xz + yz))\n\
+                  let n = tanh(xn + r * yn)\n\
+                  assert(allclose(gru_step(x, y, h), (1 - z) * n + z * h))",
+        run: Run::Primitive(gru),
+        gradient: Gradient::Rule(Keeps::ALL, gru_back),
+        ..Op::BASE
+    },
+];
+
+/// The width of a gate: `x` and `y` have one shape, with `gates` of them; the state has one.
+fn width_of(rt: &mut Runtime, name: &'static str, args: &Args<'_>, gates: usize) -> Result<usize> {
+    let all = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
+    let [x, y, state] = all;
+    rt.common_device(name, all)?;
+    if let Some(other) = all.iter().position(|t| !t.dtype().is_float() || t.dtype() != x.dtype()) {
+        let help = format!("the operands of `{name}` have one dtype");
+        return Err(error::wrong_tensor(other, "floats of one dtype", all[other], &help));
+    }
+    let help =
+        format!("the last dimension of `x` and `y` is {gates} times that of the state, the others are equal");
+    let (Some((&width, rows)), Some((&wide, own))) = (state.shape().split_last(), x.shape().split_last())
+    else {
+        return Err(error::wrong_tensor(0, "a dimension of gates", x, &help));
+    };
+    if y.shape() != x.shape() {
+        return Err(error::wrong_tensor(1, "the shape of `x`", y, &help));
+    }
+    if rows != own || width.checked_mul(gates) != Some(wide) {
+        return Err(error::wrong_tensor(2, "another shape", state, &help));
+    }
+    Ok(width)
+}
+
+/// Gate `k` of gates of this width.
+fn gate(x: &Tensor, k: usize, width: usize) -> Tensor {
+    narrowed(x, x.rank() - 1, k * width, width)
+}
+
+fn lstm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let width = width_of(rt, "lstm_step", args, 4)?;
+    let (x, y, c) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let [h, c] = formula::both(rt, |f| {
+        let sum = |k| f.var(&gate(x, k, width)) + f.var(&gate(y, k, width));
+        let next = sum(1).does("sigmoid") * f.var(c) + sum(0).does("sigmoid") * sum(2).does("tanh");
+        [sum(3).does("sigmoid") * next.does("tanh"), next]
+    })?;
+    Ok(Out::Record(&["h", "c"], vec![h, c]))
+}
+
+fn gru(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let width = width_of(rt, "gru_step", args, 3)?;
+    let (x, y, h) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let bias = args.opt_tensor(3);
+    if let Some(bias) = bias {
+        rt.common_device("gru_step", [x, bias])?;
+        if bias.dtype() != x.dtype() || broadcast(bias.shape(), h.shape()).as_ref() != Some(h.shape()) {
+            let help = "`bias` broadcasts to the shape of the state, and has its dtype";
+            return Err(error::wrong_tensor(3, "another shape or dtype", bias, help));
+        }
+    }
+    let next = formula::formula(rt, |f| {
+        let part = |t, k| f.var(&gate(t, k, width));
+        let sum = |k| part(x, k) + part(y, k);
+        let z = sum(1).does("sigmoid");
+        let own = match bias {
+            Some(bias) => part(y, 2) + f.var(bias),
+            None => part(y, 2),
+        };
+        let n = (part(x, 2) + sum(0).does("sigmoid") * own).does("tanh");
+        (1.0 - &z) * n + z * f.var(h)
+    })?;
+    Ok(Out::Tensor(next))
+}
+
+/// Gate `k` of an operand, in the dtype to compute in.
+fn kept<'a>(b: &'a Back<'_>, param: usize, k: usize, width: usize) -> Var<'a> {
+    let x = b.x(param);
+    let part = match x.get() {
+        Some(x) if !b.is_recorded() => b.tensor(&gate(x, k, width)),
+        _ => x.narrow(-1, (k * width) as i64, width as i64),
+    };
+    part.wide()
+}
+
+/// The gradient of a sigmoid with the result `y`.
+fn of_sigmoid<'a>(g: Var<'a>, y: &Var<'a>) -> Var<'a> {
+    g * ((1.0 - y) * y)
+}
+
+/// The gradient of a tanh with the result `y`.
+fn of_tanh<'a>(g: Var<'a>, y: &Var<'a>) -> Var<'a> {
+    g * (1.0 - y.square())
+}
+
+/// Gradients of gates as one tensor.
+fn joined<'a>(b: &'a Back<'_>, gates: &[Var<'a>]) -> Var<'a> {
+    let dtype = b.result(0).dtype;
+    let all: Vec<Tensor> = gates.iter().filter_map(|gate| gate.to(dtype).get().cloned()).collect();
+    b.op("cat", &[Arg::Tensors(all), Arg::Int(-1)])
+}
+
+fn lstm_back(b: &Back<'_>) {
+    let width = b.result(1).shape.last().copied().unwrap_or(0);
+    let gate = |k, name| (kept(b, 0, k, width) + kept(b, 1, k, width)).does(name);
+    let (i, f, g, o) = (gate(0, "sigmoid"), gate(1, "sigmoid"), gate(2, "tanh"), gate(3, "sigmoid"));
+    let wave = b.y_of(1).wide().does("tanh");
+    let of_h = b.has_g(0).then(|| b.g_of(0).wide());
+    let through = of_h.as_ref().map(|of_h| of_tanh(of_h * &o, &wave));
+    let of_c = match (b.has_g(1).then(|| b.g_of(1).wide()), through) {
+        (Some(own), Some(through)) => own + through,
+        (Some(own), None) => own,
+        (None, Some(through)) => through,
+        (None, None) => b.zeros(b.result(1)).wide(),
+    };
+    b.to(2, || &of_c * &f);
+    if !b.wants(0) && !b.wants(1) {
+        return;
+    }
+    let of_o = match of_h {
+        Some(of_h) => of_sigmoid(of_h * wave, &o),
+        None => b.zeros(b.result(0)).wide(),
+    };
+    let gates =
+        [of_sigmoid(&of_c * &g, &i), of_sigmoid(&of_c * b.x(2).wide(), &f), of_tanh(&of_c * &i, &g), of_o];
+    let all = joined(b, &gates);
+    b.to(0, || all.clone());
+    b.to(1, || all.clone());
+}
+
+fn gru_back(b: &Back<'_>) {
+    let width = b.result(0).shape.last().copied().unwrap_or(0);
+    let part = |param, k| kept(b, param, k, width);
+    let sum = |k| (part(0, k) + part(1, k)).does("sigmoid");
+    let (r, z) = (sum(0), sum(1));
+    let of = b.g().wide();
+    b.to(2, || &of * &z);
+    if !b.wants(0) && !b.wants(1) && !b.wants(3) {
+        return;
+    }
+    let own = match b.has_x(3) {
+        true => part(1, 2) + b.x(3).wide(),
+        false => part(1, 2),
+    };
+    let n = (part(0, 2) + &r * &own).does("tanh");
+    let of_n = of_tanh(&of * (1.0 - &z), &n);
+    let of_z = of_sigmoid(of * (b.x(2).wide() - n), &z);
+    let of_r = of_sigmoid(&of_n * own, &r);
+    let of_own = &of_n * r;
+    b.to(3, || of_own.clone());
+    b.to(1, || joined(b, &[of_r.clone(), of_z.clone(), of_own]));
+    b.to(0, || joined(b, &[of_r, of_z, of_n]));
+}
