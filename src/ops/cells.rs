@@ -142,11 +142,19 @@ fn of_tanh<'a>(g: Var<'a>, y: &Var<'a>) -> Var<'a> {
     g * (1.0 - y.square())
 }
 
-/// Gradients of gates as one tensor.
-fn joined<'a>(b: &'a Back<'_>, gates: &[Var<'a>]) -> Var<'a> {
+/// States the gradients of the gates, for both products, and of the state, which are computed together.
+fn state<'a>(b: &'a Back<'_>, gates: &[Var<'a>], state: Var<'a>) {
     let dtype = b.result(0).dtype;
-    let all: Vec<Tensor> = gates.iter().filter_map(|gate| gate.to(dtype).get().cloned()).collect();
-    b.op("cat", &[Arg::Tensors(all), Arg::Int(-1)])
+    let (gates, state) = (gates.iter().map(|gate| gate.to(dtype)).collect::<Vec<_>>(), state.to(dtype));
+    let wanted = b.wants(2).then_some(&state);
+    Var::together(&gates.iter().chain(wanted).collect::<Vec<_>>());
+    b.to(2, || state.clone());
+    if !gates.is_empty() {
+        let all = gates.iter().filter_map(|gate| gate.get().cloned()).collect();
+        let all = b.op("cat", &[Arg::Tensors(all), Arg::Int(-1)]);
+        b.to(0, || all.clone());
+        b.to(1, || all.clone());
+    }
 }
 
 fn lstm_back(b: &Back<'_>) {
@@ -162,9 +170,9 @@ fn lstm_back(b: &Back<'_>) {
         (None, Some(through)) => through,
         (None, None) => b.zeros(b.result(1)).wide(),
     };
-    b.to(2, || &of_c * &f);
+    let of_state = &of_c * &f;
     if !b.wants(0) && !b.wants(1) {
-        return;
+        return state(b, &[], of_state);
     }
     let of_o = match of_h {
         Some(of_h) => of_sigmoid(of_h * wave, &o),
@@ -172,9 +180,7 @@ fn lstm_back(b: &Back<'_>) {
     };
     let gates =
         [of_sigmoid(&of_c * &g, &i), of_sigmoid(&of_c * b.x(2).wide(), &f), of_tanh(&of_c * &i, &g), of_o];
-    let all = joined(b, &gates);
-    b.to(0, || all.clone());
-    b.to(1, || all.clone());
+    state(b, &gates, of_state);
 }
 
 fn gru_back(b: &Back<'_>) {
@@ -183,20 +189,24 @@ fn gru_back(b: &Back<'_>) {
     let sum = |k| (part(0, k) + part(1, k)).does("sigmoid");
     let (r, z) = (sum(0), sum(1));
     let of = b.g().wide();
-    b.to(2, || &of * &z);
-    if !b.wants(0) && !b.wants(1) && !b.wants(3) {
-        return;
-    }
     let own = match b.has_x(3) {
         true => part(1, 2) + b.x(3).wide(),
         false => part(1, 2),
     };
     let n = (part(0, 2) + &r * &own).does("tanh");
     let of_n = of_tanh(&of * (1.0 - &z), &n);
-    let of_z = of_sigmoid(of * (b.x(2).wide() - n), &z);
+    let of_z = of_sigmoid(&of * (b.x(2).wide() - &n), &z);
     let of_r = of_sigmoid(&of_n * own, &r);
-    let of_own = &of_n * r;
+    let dtype = b.result(0).dtype;
+    let all = [of_r, of_z, of_n.clone(), of_n * r, of * z].map(|one| one.to(dtype));
+    Var::together(&all.each_ref());
+    let [of_r, of_z, of_n, of_own, of_state] = &all;
+    let joined = |last: &Var<'_>| {
+        let gates = [of_r, of_z, last].into_iter().filter_map(|gate| gate.get().cloned()).collect();
+        b.op("cat", &[Arg::Tensors(gates), Arg::Int(-1)])
+    };
+    b.to(0, || joined(of_n));
+    b.to(1, || joined(of_own));
+    b.to(2, || of_state.clone());
     b.to(3, || of_own.clone());
-    b.to(1, || joined(b, &[of_r.clone(), of_z.clone(), of_own]));
-    b.to(0, || joined(b, &[of_r, of_z, of_n]));
 }

@@ -74,7 +74,10 @@ pub(super) fn both(
     code: impl for<'f> FnOnce(&'f Formula<'_>) -> [Var<'f>; 2],
 ) -> Result<[Tensor; 2]> {
     let formula = Formula { rt: RefCell::new(rt), error: RefCell::new(None) };
-    let found = code(&formula).map(|found| found.get().cloned());
+    let [a, b] = code(&formula);
+    Var::together(&[&a, &b]);
+    let found = [a.get().cloned(), b.get().cloned()];
+    drop((a, b));
     match (formula.error.into_inner(), found) {
         (Some(error), _) => Err(error),
         (None, [Some(a), Some(b)]) => Ok([a, b]),

@@ -69,7 +69,7 @@ pub use reduce::Reduction;
 pub use repeat::{Begun, Template};
 #[cfg(test)]
 pub(crate) use steps::queued;
-pub use steps::{MAX_STEPS, Step, StepArg, ordered_over};
+pub use steps::{MAX_STEPS, MOST_STEPS, Step, StepArg, ordered_over};
 pub(crate) use submit::overlaps_itself;
 pub use submit::{Submission, SubmittedView};
 pub use turn::Turn;

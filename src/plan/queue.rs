@@ -14,7 +14,7 @@ use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::infer::is_host_scalar;
 use super::reduce::REDUCED;
-use super::rounds::{Called, Rounds};
+use super::rounds::{Called, FEW, Room, Rounds};
 use super::turn::Turn;
 use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
@@ -437,7 +437,7 @@ impl Runtime {
             return if target.storage().bytes() == 0 { self.bind_empty(target, at) } else { Ok(()) };
         }
         let device = target.device();
-        let part = self.make_room(at, operands, target)?;
+        let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
         let queue = &mut self.queues[at];
         let group = match part == queue.chain.len() {
             true => queue.open(device, target.shape()),
@@ -466,12 +466,26 @@ impl Runtime {
         target: &Tensor,
         name: &'static str,
     ) -> Result<()> {
+        self.push_node(at, part, reg, target, name);
+        self.after_submit(at)
+    }
+
+    /// [`Runtime::add_node`] without what follows a submission.
+    #[inline(always)]
+    pub(super) fn push_node(
+        &mut self,
+        at: usize,
+        part: usize,
+        reg: u16,
+        target: &Tensor,
+        name: &'static str,
+    ) {
         #[cfg(test)]
         super::steps::queued::note();
         let called = self.called();
         let queue = &mut self.queues[at];
         let generation = queue.generation;
-        let Some(group) = queue.chain.get_mut(part).or(queue.group.as_deref_mut()) else { return Ok(()) };
+        let Some(group) = queue.chain.get_mut(part).or(queue.group.as_deref_mut()) else { return };
         let storage = target.storage();
         if let Some((before, node)) = storage.pending().map(|pending| part_and_node(pending.node))
             && before == part
@@ -484,17 +498,21 @@ impl Runtime {
         push_made(&mut group.nodes, || Node::of(target, reg, name, called));
         let node = place_of(part, number);
         storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
-        self.after_submit(at)
     }
 
     /// Resolves everything that keeps a group of queue `at` from reading `operands` and writing `target`; see
     /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
-    pub(super) fn make_room(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> Result<usize> {
-        let views = operands.len() + 1;
+    pub(super) fn make_room(
+        &mut self,
+        at: usize,
+        operands: &[MapArg<'_>],
+        target: &Tensor,
+        room: Room,
+    ) -> Result<usize> {
         self.begin_round(at)?;
         let queue = &self.queues[at];
         let (differs, mut close) = match &queue.group {
-            Some(group) => (!same(&group.shape, target.shape()), !queue.has_room(views)),
+            Some(group) => (!same(&group.shape, target.shape()), !queue.has_room_for(room)),
             None => (false, false),
         };
         for operand in operands {
@@ -507,12 +525,16 @@ impl Runtime {
         if !self.queues[at].writes_beside(operands, target) {
             close |= self.settle_write(at, target)?;
         }
-        if differs && !close && self.queues[at].may_run_before(operands, target, self.called()) {
+        if differs
+            && !close
+            && room.instrs <= FEW
+            && self.queues[at].may_run_before(operands, target, self.called())
+        {
             self.set_aside(at, target);
             return Ok(self.queues[at].chain.len() - 1);
         }
         if differs || close {
-            self.close_group(at, target.shape(), views, None)?;
+            self.close_group(at, target.shape(), room.views, None)?;
         }
         Ok(self.queues[at].chain.len())
     }

@@ -51,10 +51,34 @@ impl Rounds {
     }
 }
 
+/// The instructions of an operation, with conversions of its operands.
+pub(super) const FEW: usize = 8;
+
+/// What an operation adds to a group.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub instrs: usize,
+    pub views: usize,
+}
+
+impl Room {
+    /// A few instructions, and views.
+    pub fn of(views: usize) -> Room {
+        Room { instrs: FEW, views }
+    }
+}
+
 impl Queue {
     /// True when the open group has room for `extra` more views and a few instructions.
     pub(super) fn has_room(&self, extra: usize) -> bool {
-        self.group.as_ref().is_none_or(|group| group.reduce.is_none()) && self.holds(extra)
+        self.has_room_for(Room::of(extra))
+    }
+
+    /// True when the open group has room.
+    pub(super) fn has_room_for(&self, room: Room) -> bool {
+        let Room { instrs, views } = room;
+        self.group.as_ref().is_none_or(|group| group.reduce.is_none())
+            && self.has_size(Size { instrs, views, nodes: 0 })
     }
 
     /// True when the open group and the chain before it together have that room.

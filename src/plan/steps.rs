@@ -4,6 +4,7 @@
 //! anything reads them: the same instructions, but each with an entry in the race checker, a storage and a node.
 
 use super::queue::{apply_function, operand_register};
+use super::rounds::{FEW, Room};
 use super::{MapArg, Runtime};
 use crate::array::{Dims, Dtype, Layout, result_strides, same};
 use crate::base::Result;
@@ -12,9 +13,11 @@ use crate::kernel::{MapFn, Regs};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The largest number of operations in a formula: as many instructions, and two conversions, fit the room that a group
-/// keeps free.
-pub const MAX_STEPS: usize = 6;
+/// The largest number of operations in a formula with one result; the rest is submitted first.
+pub const MAX_STEPS: usize = 24;
+
+/// The largest number of operations in a formula.
+pub const MOST_STEPS: usize = 48;
 
 /// One operation of a formula.
 pub struct Step<'a> {
@@ -56,39 +59,55 @@ pub fn ordered_over(shape: Dims, operands: &[&Layout]) -> Layout {
 }
 
 impl Runtime {
-    /// Submits a formula: gives the result of its last step in a new tensor of this layout, which has elements.
+    /// Submits a formula: gives the results of steps, by number, in new tensors of these layouts, which have elements
+    /// and one shape.
     pub fn map_steps(
         &mut self,
         name: &'static str,
         steps: &[Step<'_>],
-        layout: Layout,
+        results: SmallVec<[(usize, Layout); 2]>,
         device: DeviceId,
-    ) -> Result<Tensor> {
-        let dtype = steps.last().map_or(Dtype::F32, |step| step.dtype);
+    ) -> Result<SmallVec<[Tensor; 2]>> {
         let place = self.place(device)?;
         let (at, owner) = (place.queue, place.device.clone());
         let read = steps.iter().flat_map(|step| &step.args).filter_map(StepArg::tensor);
-        let tensor = self.note_result(name, at, read.clone(), owner, (layout, dtype))?;
         let operands: SmallVec<[MapArg<'_>; 8]> = read.map(MapArg::Tensor).collect();
-        let part = self.make_room(at, &operands, &tensor)?;
+        let count = results.len();
+        let mut made: SmallVec<[Tensor; 2]> = SmallVec::new();
+        let mut numbers: SmallVec<[usize; 2]> = SmallVec::new();
+        for (step, layout) in results {
+            // The operands are read once.
+            let read = if made.is_empty() { &operands[..] } else { &[] };
+            let read = read.iter().filter_map(MapArg::tensor);
+            made.push(self.note_result(name, at, read, owner.clone(), (layout, steps[step].dtype))?);
+            numbers.push(step);
+        }
+        let Some(first) = made.first() else { return Ok(made) };
+        let room = Room { instrs: FEW.max(steps.len() + 2), views: operands.len() + count };
+        let part = self.make_room(at, &operands, first, room)?;
         let queue = &mut self.queues[at];
         let group = match part == queue.chain.len() {
-            true => queue.open(device, tensor.shape()),
+            true => queue.open(device, first.shape()),
             false => &mut queue.chain[part],
         };
-        let mut made: SmallVec<[u16; MAX_STEPS]> = SmallVec::new();
+        let mut computed: SmallVec<[u16; MOST_STEPS]> = SmallVec::new();
         for &Step { f, ref args, compute, dtype } in steps {
-            let regs: Regs = (args.iter().enumerate())
-                .map(|(i, arg)| match *arg {
-                    StepArg::Given(operand) => operand_register(group, part, f, i, operand, compute),
-                    StepArg::Step(step) => group.read_as(made[step], f, i, compute),
-                })
-                .collect();
-            made.push(apply_function(group, f, regs, compute, dtype));
+            let mut reg = |i: usize| match args[i] {
+                StepArg::Given(operand) => operand_register(group, part, f, i, operand, compute),
+                StepArg::Step(step) => group.read_as(computed[step], f, i, compute),
+            };
+            let regs = match args.len() {
+                1 => Regs::first([reg(0), 0, 0, 0], 1),
+                2 => Regs::first([reg(0), reg(1), 0, 0], 2),
+                n => (0..n).map(reg).collect(),
+            };
+            computed.push(apply_function(group, f, regs, compute, dtype));
         }
-        let Some(&reg) = made.last() else { return Ok(tensor) };
-        self.add_node(at, part, reg, &tensor, name)?;
-        Ok(tensor)
+        for (step, tensor) in numbers.into_iter().zip(&made) {
+            self.push_node(at, part, computed[step], tensor, name);
+        }
+        self.after_submit(at)?;
+        Ok(made)
     }
 }
 

@@ -558,6 +558,14 @@ impl<'a> Var<'a> {
         }
     }
 
+    /// Computes variables of one shape together, with the steps that they share.
+    pub(in crate::ops) fn together(all: &[&Var<'a>]) {
+        let works: Vec<&Rc<Work>> = all.iter().filter_map(|one| one.work.as_ref()).collect();
+        if let Some(first) = all.first() {
+            Work::together(first.back, &works);
+        }
+    }
+
     /// `condition ? a : b`
     pub(in crate::ops) fn choice(
         back: &'a (dyn Compute + 'a),

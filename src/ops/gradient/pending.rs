@@ -15,8 +15,8 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::{CAST, MapFn};
 use crate::ops::map::MapOp;
-use crate::ops::{Arg, Run, table};
-use crate::plan::{MAX_STEPS, MapArg, Runtime, Step, StepArg, ordered_over};
+use crate::ops::{Arg, Run, error, table};
+use crate::plan::{MAX_STEPS, MOST_STEPS, MapArg, Runtime, Step, StepArg, ordered_over};
 use crate::tensor::Tensor;
 use smallvec::{SmallVec, smallvec};
 use std::cell::OnceCell;
@@ -208,13 +208,45 @@ impl Work {
     }
 
     fn submit(&self, rt: &mut Runtime, all: &[&Rc<Work>]) -> Result<Tensor> {
-        let mut steps: SmallVec<[Step<'_>; MAX_STEPS]> = SmallVec::new();
-        for work in all {
-            let args = work.args.iter().map(|arg| arg.as_operand(all)).collect();
-            steps.push(Step { f: work.f, args, compute: work.compute, dtype: work.dtype });
-        }
-        rt.map_steps(self.name, &steps, self.layout.clone(), self.device)
+        let results = smallvec![(all.len() - 1, self.layout.clone())];
+        let made = rt.map_steps(self.name, &steps_of(all), results, self.device)?;
+        made.into_iter().next().ok_or_else(|| error::wrong_argument(0, "a tensor"))
     }
+
+    /// Computes these results, of one shape, with the steps that they share. Does nothing if they do not fit.
+    pub(super) fn together(back: &(dyn Compute + '_), works: &[&Rc<Work>]) {
+        let [first, _, ..] = works else { return };
+        let is_alike = |work: &&&Rc<Work>| {
+            work.made.get().is_none()
+                && work.layout.shape == first.layout.shape
+                && work.device == first.device
+        };
+        let mut all = Steps::new();
+        works.iter().for_each(|work| work.order(&mut all));
+        if all.len() > MOST_STEPS || !works.iter().all(|work| is_alike(&work)) {
+            return;
+        }
+        let place = |work: &Rc<Work>| all.iter().position(|one| Rc::ptr_eq(one, work)).unwrap_or_default();
+        let mut made: SmallVec<[Tensor; 2]> = SmallVec::new();
+        let done = back.compute(&mut |rt| {
+            let results = works.iter().map(|work| (place(work), work.layout.clone())).collect();
+            made = rt.map_steps(first.name, &steps_of(&all), results, first.device)?;
+            made.first().cloned().ok_or_else(|| error::wrong_argument(0, "a tensor"))
+        });
+        for (number, work) in works.iter().enumerate() {
+            let _ = work.made.set(done.as_ref().and_then(|_| made.get(number).cloned()));
+        }
+    }
+}
+
+/// Steps as they are submitted.
+fn steps_of<'s>(all: &[&'s Rc<Work>]) -> SmallVec<[Step<'s>; 4]> {
+    let mut steps = SmallVec::with_capacity(all.len());
+    for work in all {
+        let args = work.args.iter().map(|arg| arg.as_operand(all)).collect();
+        steps.push(Step { f: work.f, args, compute: work.compute, dtype: work.dtype });
+    }
+    steps
 }
 
 /// Steps in the order in which they are submitted.

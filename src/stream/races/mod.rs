@@ -42,7 +42,11 @@ use clock::{Agent, Agents, HOST, View};
 use history::Mark;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The histories of more accesses than this are found by address.
+const MANY: usize = 16;
 
 /// The epoch of work that is being queued; see [`Checker::reuse`].
 pub const NOW: u64 = u64::MAX;
@@ -190,10 +194,16 @@ impl Checker {
             return self.least(stream, touches);
         }
         let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
+        let mut places = (touches.len() > MANY).then(BTreeMap::<usize, usize>::new);
         for touch in touches {
             // Each history is locked once; an operation may touch one several times.
-            let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
-            let of = (0..held.len()).find(same).unwrap_or(held.len());
+            let of = match &mut places {
+                Some(places) => *places.entry(std::ptr::from_ref(touch.history).addr()).or_insert(held.len()),
+                None => {
+                    let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
+                    (0..held.len()).find(same).unwrap_or(held.len())
+                }
+            };
             let guard = (of == held.len()).then(|| touch.history.lock());
             held.push(Held { guard, of });
             let Some(history) = &mut held[of].guard else { continue };
