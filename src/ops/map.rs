@@ -127,7 +127,11 @@ impl MapOp {
     /// The operands with numbers rounded to the dtype of halves, if the operation compares or divides elements:
     /// `f16[0.3] == 0.3`, as in PyTorch. Sums and products take numbers unrounded. Numbers beyond the dtype stay
     /// as they are, so that comparisons with them are exact. `None` if nothing changes.
-    fn elements<'a>(&self, operands: &[MapArg<'a>], compute: Dtype) -> Option<SmallVec<[MapArg<'a>; 4]>> {
+    pub(super) fn elements<'a>(
+        &self,
+        operands: &[MapArg<'a>],
+        compute: Dtype,
+    ) -> Option<SmallVec<[MapArg<'a>; 4]>> {
         if !compute.is_half() || !matches!(self.rule, Rule::Compare | Rule::Elements) {
             return None;
         }

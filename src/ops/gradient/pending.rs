@@ -253,8 +253,10 @@ fn steps_of<'s>(all: &[&'s Rc<Work>]) -> SmallVec<[Step<'s>; 4]> {
 type Steps<'s> = SmallVec<[&'s Rc<Work>; MAX_STEPS]>;
 
 /// The function of an elementwise operation, the dtype to compute in, and that of the result; `None` if there is an
-/// error, or for complex numbers.
+/// error, for complex numbers, and if numbers have to be rounded first.
 fn rule_of(rule: &MapOp, name: &str, args: &[Given]) -> Option<(&'static MapFn, Dtype, Dtype)> {
     let shown: SmallVec<[MapArg<'_>; 3]> = args.iter().map(Given::shown).collect();
-    rule.resolve(name, &shown).ok().filter(|(_, compute, dtype)| !compute.is_complex() && !dtype.is_complex())
+    let (f, compute, dtype) = rule.resolve(name, &shown).ok()?;
+    let is_plain = !compute.is_complex() && !dtype.is_complex() && rule.elements(&shown, compute).is_none();
+    is_plain.then_some((f, compute, dtype))
 }
