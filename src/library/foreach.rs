@@ -8,6 +8,9 @@ use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Vm};
 use foldhash::HashSet;
 
+/// Rows of this many bytes do not wait for more: the device works on them meanwhile.
+const ENOUGH: u64 = 256 << 20;
+
 /// Maximum number of templates.
 const MAX_TEMPLATES: usize = 8;
 
@@ -24,6 +27,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
         let (f, rows) = (args[0].clone(), vm.collect(&args[1])?);
         let mut kinds: Vec<Repeated> = Vec::new();
         let mut seen = HashSet::default();
+        let mut bytes = 0;
         let done = rows.iter().enumerate().try_for_each(|(number, row)| {
             vm.charge(1)?;
             let tensors = tensors_of(vm, row)?;
@@ -34,7 +38,12 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
                 seen = tensors.iter().map(address_of).collect();
             }
             if let Some(kind) = kind {
+                bytes += tensors.iter().map(|x| x.layout().bytes(x.dtype())).sum::<u64>();
                 kinds[kind].rows.push(tensors);
+                if bytes >= ENOUGH {
+                    bytes = 0;
+                    submit(vm, &mut kinds)?;
+                }
                 return Ok(());
             }
             let begun = match tensors.first() {
