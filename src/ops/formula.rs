@@ -23,7 +23,10 @@ impl Compute for Formula<'_> {
         if self.error.borrow().is_some() {
             return None;
         }
-        let result = code(*self.rt.borrow_mut());
+        let result = match self.rt.try_borrow_mut() {
+            Ok(mut rt) => code(*rt),
+            Err(_) => Err(error::wrong_argument(0, "a tensor that is computed")),
+        };
         result.map_err(|error| self.error.replace(Some(error))).ok()
     }
 

@@ -472,8 +472,12 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let weights = formula(rt, |f| {
         // Scores may be large, and `exp` amplifies their errors.
         let (turned, dtype) = (f.var(&key).mt(), Arg::Dtype(query.dtype()));
-        let scores = f.given(|rt| one(rt, &SCORES, &[t(query), turned.arg()])) * scale;
-        let softmax = |scores: Var<'_>| f.given(|rt| one(rt, &WEIGHTS, &[scores.arg(), dtype.clone()]));
+        let turned = turned.arg();
+        let scores = f.given(|rt| one(rt, &SCORES, &[t(query), turned.clone()])) * scale;
+        let softmax = |scores: Var<'_>| {
+            let args = [scores.arg(), dtype.clone()];
+            f.given(|rt| one(rt, &WEIGHTS, &args))
+        };
         let Some(mask) = mask else { return softmax(scores) };
         let mask = f.var(mask);
         let (scores, seen) = match mask.dtype() {

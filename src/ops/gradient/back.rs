@@ -44,7 +44,7 @@ pub struct Var<'a> {
 
 /// Computes parts of a formula.
 pub(in crate::ops) trait Compute {
-    /// Runs code that gives a tensor; `None` after an error.
+    /// Runs code that gives a tensor; `None` after an error. The code computes no [`Var`].
     fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor>;
     /// Runs other code.
     fn look(&self, code: &mut dyn FnMut(&mut Runtime));
@@ -55,7 +55,10 @@ impl Compute for Back<'_> {
         if self.error.borrow().is_some() {
             return None;
         }
-        let result = code(*self.rt.borrow_mut());
+        let result = match self.rt.try_borrow_mut() {
+            Ok(mut rt) => code(*rt),
+            Err(_) => Err(crate::ops::error::wrong_argument(0, "a tensor that is computed")),
+        };
         result.map_err(|error| self.fail(error)).ok()
     }
 
@@ -209,9 +212,9 @@ impl<'a> Back<'a> {
 
     /// True if any element is true. Waits for the tensor.
     pub fn any(&self, condition: &Var<'_>) -> bool {
-        let mut found = false;
+        let (mut found, condition) = (false, condition.arg());
         self.given(|rt| {
-            let any = composed::call(rt, "any", &[condition.arg()])?;
+            let any = composed::call(rt, "any", std::slice::from_ref(&condition))?;
             found = !rt.item(&any)?.is_zero();
             Ok(any)
         });
