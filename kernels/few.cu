@@ -41,6 +41,8 @@ INLINE void write_rows(const FewParams& p, int view, const From* from, Index fir
         for (u32 i = threadIdx.x; i < rows * length; i += ROWS) to[i] = from[i / length * (N + 1) + i % length];
     } else if (threadIdx.x < rows) {
         to += own;
+        // Not copied for several elements: kernels that ship are short.
+#pragma unroll 1
         for (u32 i = 0; i < length; i++) to[i * p.w[5 + view]] = from[threadIdx.x * (N + 1) + i];
     }
 }

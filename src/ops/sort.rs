@@ -20,7 +20,7 @@ use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, dims, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_test;
-use crate::kernel::{Count, CudaText, Kind as KernelKind, MapFn, Sort, SortFew, Top};
+use crate::kernel::{Count, CudaText, Kind as KernelKind, MapFn, Nth, Sort, SortFew, Top};
 use crate::plan::{MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -208,7 +208,8 @@ fn topk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     error::refuse_bool("topk", 0, x)?;
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let k = count_within("topk", x, dim, args.int(1)?, 0)?;
-    if k <= Top::MOST && x.shape().get(dim).is_some_and(|&extent| extent >= CHOSEN) && x.count() > 0 {
+    let extent = x.shape().get(dim).copied().unwrap_or(0);
+    if extent >= CHOSEN && Top::takes(x.dtype(), extent, k) && x.count() > 0 {
         return top(rt, x, dim, k, args.flag(3));
     }
     let (values, indices) = sorted(rt, "topk", x, dim, args.flag(3))?;
@@ -230,11 +231,43 @@ fn one(x: &Tensor, dim: usize, at: usize, keepdim: bool) -> Tensor {
     }
 }
 
+/// The element of a rank in sort order along a dimension, or a nan if there is one, and its position. The dimension is kept
+/// with extent 1 if `keepdim` is set. `None` for rows that are sorted instead.
+fn nth(
+    rt: &mut Runtime,
+    name: &'static str,
+    x: &Tensor,
+    (dim, keepdim): (usize, bool),
+    (rank, nan): (usize, bool),
+) -> Result<Option<[Tensor; 2]>> {
+    let length = x.shape().get(dim).copied().unwrap_or(0);
+    if x.count() == 0 || !Nth::takes(x.dtype(), length) {
+        return Ok(None);
+    }
+    let mut shape = x.shape().clone();
+    shape[dim] = 1;
+    let results = [x.dtype(), Dtype::I64].map(|dtype| rt.fresh(&shape, dtype, x.device()));
+    let [values, indices] = results;
+    let (values, indices) = (values?, indices?);
+    let view = |tensor, write| {
+        let mut strides = last(tensor, dim).1;
+        strides.last_mut().filter(|_| write).into_iter().for_each(|step| *step = 0);
+        SubmittedView { tensor, strides, write }
+    };
+    let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
+    let kind = &Nth { sort: Sort { dtype: x.dtype(), descending: false }, nan };
+    rt.submit(Submission { name, kind, shape: last(x, dim).0, views, axis: 0, limit: rank })?;
+    Ok(Some([values, indices].map(|t| one(&t, dim, 0, keepdim))))
+}
+
 fn kthvalue(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     error::refuse_bool("kthvalue", 0, x)?;
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let k = count_within("kthvalue", x, dim, args.int(1)?, 1)?;
+    if let Some(pair) = nth(rt, "kthvalue", x, (dim, args.flag(3)), (k.saturating_sub(1), false))? {
+        return Ok(Out::Record(VALUES_INDICES, pair.into()));
+    }
     let (values, indices) = sorted(rt, "kthvalue", x, dim, false)?;
     let pair = [values, indices].map(|t| one(&t, dim, k - 1, args.flag(3)));
     Ok(Out::Record(VALUES_INDICES, pair.into()))
@@ -251,9 +284,12 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return median_of_nothing(rt, "median", args, dim);
     }
     let count = x.shape().get(dim).copied().unwrap_or(1);
-    let (values, indices) = sorted(rt, "median", &x, dim, false)?;
     let middle = (count - 1) / 2;
     let keepdim = args.is_given(1) && args.flag(2);
+    if let Some(pair) = nth(rt, "median", &x, (dim, keepdim), (middle, x.dtype().is_float()))? {
+        return Ok(record_or_value(args, pair.into()));
+    }
+    let (values, indices) = sorted(rt, "median", &x, dim, false)?;
     let at = |t: &Tensor, i| one(t, dim, i, keepdim);
     let dtype = x.dtype();
     if !dtype.is_float() {

@@ -3,7 +3,7 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::{Count, Gather, NonZero, Scatter, Search, Sort, SortFew, Top};
+use crate::kernel::{Count, Gather, NonZero, Nth, Scatter, Search, Sort, SortFew, Top};
 use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::AMIN;
 
@@ -290,17 +290,22 @@ fn rows_of_few_elements_are_sorted_as_on_the_host() {
 /// One and several parts per row; ascending elements, each of which is a candidate for a while.
 #[test]
 fn the_first_of_long_rows_are_those_of_a_sort() {
+    type Case = (&'static [usize], usize, &'static [isize]);
     let Some(gpu) = side() else { return };
-    let cases: &[(&[usize], usize, &[isize])] = &[
+    let cases: &[Case] = &[
         (&[3, 1], 512, &[512, 1]),
         (&[2, 10], 9000, &[9000, 1]),
         (&[2, 300], 5000, &[1, 2]),
         (&[1, 512], 512, &[0, 1]),
         (&[1, 7], 50_000, &[0, 1]),
         (&[2, 2, 33], 40_000, &[40_000, 80_000, 1]),
+        // More than a block selects.
+        (&[2, 600], 3000, &[1, 2]),
+        (&[1, 3000], 9000, &[0, 1]),
     ];
     for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::F64] {
-        for &(shape, limit, strides) in cases {
+        let takes = |case: &&Case| Top::takes(dtype, case.1, *case.0.last().unwrap());
+        for &(shape, limit, strides) in cases.iter().filter(takes) {
             for (descending, ascends) in [(false, false), (true, false), (true, true)] {
                 let mut extents = shape.to_vec();
                 extents[shape.len() - 1] = limit;
@@ -339,6 +344,73 @@ fn the_first_of_long_rows_are_those_of_a_sort() {
                     }
                 }
                 pairs.into_iter().for_each(|pair| pair.free(&gpu));
+            }
+        }
+    }
+}
+
+/// Elements of which some are equal, or all; a nan that is the result wherever it is. One part of a row and several.
+#[test]
+fn elements_of_a_rank_are_those_of_a_sort() {
+    let Some(gpu) = side() else { return };
+    let cases: &[(&[usize], &[isize])] =
+        &[(&[2500], &[1]), (&[2, 2, 3000], &[3000, 6000, 1]), (&[3, 2049], &[1, 3]), (&[70_000], &[1])];
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::I32, Dtype::I64] {
+        for &(shape, strides) in cases {
+            let (&length, outer) = shape.split_last().unwrap();
+            for (content, nan) in [(0, false), (1, true), (2, true), (3, false), (4, true)] {
+                let mut input = Pair::random(&gpu, dtype, shape, strides, 1);
+                for i in 0..count(shape) {
+                    let x = mix(i as u64) % 1000;
+                    let number = match content {
+                        1 => 7.0,
+                        2 => (x % 3) as f64 - 1.0,
+                        3 => i as f64 / 3.0,
+                        4 if dtype.is_float() && i % length == 11 => f64::NAN,
+                        4 => -(x as f64),
+                        _ => continue,
+                    };
+                    let place = input.place(shape, i);
+                    input.set_raw(place, bits_of(dtype, number));
+                }
+                input.upload(&gpu);
+                let of = |i: usize, row: usize| input.bits(shape, row * length + i);
+                let rows = count(outer);
+                let orders: Vec<Vec<usize>> = (0..rows)
+                    .map(|row| {
+                        let mut all: Vec<usize> = (0..length).collect();
+                        all.sort_by(|&a, &b| order(dtype, of(a, row), of(b, row)));
+                        all
+                    })
+                    .collect();
+                let mut steps = contiguous_strides(outer);
+                steps.push(0);
+                for rank in [0, length / 2, length - 1] {
+                    let results =
+                        [dtype, Dtype::I64].map(|dtype| Pair::random(&gpu, dtype, shape, &steps, 2));
+                    let nth = program(Nth { sort: Sort { dtype, descending: false }, nan });
+                    let views = vec![input.on_device(), results[0].on_device(), results[1].on_device()];
+                    run(&gpu, &Launch { limit: rank, ..launch(&nth, shape, views, &[]) });
+                    let got = results.each_ref().map(|pair| pair.download(&gpu));
+                    let mut held = Pair::random(&gpu, dtype, shape, strides, 1);
+                    (0..count(shape)).for_each(|i| held.set_raw(held.place(shape, i), input.bits(shape, i)));
+                    let [mut values, mut positions] = results;
+                    let views = vec![held.on_host(), values.on_host(), positions.on_host()];
+                    let work = Launch { limit: rank, ..launch(&nth, shape, views, &[]) };
+                    // SAFETY: the views lie in tensors that nothing else uses.
+                    unsafe { crate::kernel::host::run(&work, &crate::kernel::host::FaultSlot::default()) };
+                    for (row, order) in orders.iter().enumerate() {
+                        let last = number(dtype, of(order[length - 1], row)).is_nan();
+                        let want = order[if nan && last { length - 1 } else { rank }];
+                        let context = format!("{dtype} {shape:?} {content} rank {rank} row {row}");
+                        assert_eq!(positions.raw(row), want as u64, "{context} on the host");
+                        assert_eq!(values.raw(row), of(want, row), "{context} on the host");
+                        assert_eq!(got[1].raw(row), want as u64, "{context}");
+                        assert_eq!(got[0].raw(row), of(want, row), "{context}");
+                    }
+                    [held, values, positions].into_iter().for_each(|pair| pair.free(&gpu));
+                }
+                input.free(&gpu);
             }
         }
     }

@@ -13,8 +13,8 @@ use crate::array::{Class, Dtype, contiguous_strides};
 use crate::kernel::cuda::{Planned, Product};
 use crate::kernel::fft::{FftSpec, OwnFft, OwnPlan, Transform};
 use crate::kernel::{
-    Addresses, Count, Gather, Kind, Launch, Matmul, NonZero, Pack, ReduceFn, Scan, Scatter, Search, Sort,
-    SortFew, ThinProduct, TiledProduct, TinyProduct, Top,
+    Addresses, Count, Gather, Kind, Launch, Matmul, NonZero, Nth, Pack, ReduceFn, Scan, Scatter, Search,
+    Sort, SortFew, ThinProduct, TiledProduct, TinyProduct, Top,
 };
 use crate::ops::folds::{AMAX, MAX, SUM};
 use crate::ops::reduce::{AMIN, MIN, PROD};
@@ -48,7 +48,7 @@ fn general(launch: &Launch) -> String {
 /// The sources of the kernels that ship, in groups of similar ones.
 fn texts() -> Vec<Vec<String>> {
     let (mut moves, mut sorts, mut scans) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut combinations, mut others) = (Vec::new(), Vec::new());
+    let (mut combinations, mut others, mut selections) = (Vec::new(), Vec::new(), Vec::new());
     for dtype in SIZES {
         for far in [false, true] {
             moves.push(general(&sample(Gather { dtype }, &[4, 4], &[dtype, Dtype::I64, dtype], far)));
@@ -61,7 +61,15 @@ fn texts() -> Vec<Vec<String>> {
         }
         let sort = Sort { dtype, descending: false };
         sorts.push(general(&sample(SortFew(sort.clone()), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
-        sorts.push(general(&sample(Top(sort), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
+        sorts.push(general(&sample(Top(sort.clone()), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
+        if Nth::takes(dtype, 4096) {
+            selections.push(general(&sample(
+                Nth { sort, nan: false },
+                &[4],
+                &[dtype, dtype, Dtype::I64],
+                false,
+            )));
+        }
     }
     for f in SCANS {
         for dtype in CLASSES.into_iter().filter(|dtype| !f.cuda.of(dtype.class()).is_empty()) {
@@ -121,7 +129,7 @@ fn texts() -> Vec<Vec<String>> {
     }
     let part = |part| general(&sample(OwnFft { part }, &[4; 2], &[Dtype::C64; 3], false));
     let transforms = [Dtype::F32, Dtype::F64].map(part).to_vec();
-    vec![moves, sorts, scans, combinations, others, transforms, vec![tiny]]
+    vec![moves, sorts, scans, combinations, others, transforms, vec![tiny], selections]
 }
 
 /// Rewrites the files that this machine's NVRTC produces. Images and groups of unchanged sources are kept.
@@ -273,6 +281,12 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                 for limit in [2000, 50_000] {
                     let views = views.map(|dtype| view(dtype, &[limit as isize, 1], 0));
                     check(Launch { limit, ..launch(Top(sort.clone()), &[3, 7], &views, 0) });
+                }
+                if Nth::takes(dtype, 5000) {
+                    let nth = Nth { sort: sort.clone(), nan: dtype.is_float() };
+                    check(Launch { limit: 9, ..sample(nth, &[3, 5000], &views, false) });
+                    let views = views.map(|dtype| view(dtype, &[5000, 1], 0));
+                    check(Launch { limit: 5000, ..launch(Top(sort.clone()), &[3, 700], &views, 0) });
                 }
                 let search = Search { dtype, right: descending };
                 check(sample(search, shape, &[dtype, dtype, Dtype::I64], shape.len() > 1));

@@ -74,7 +74,7 @@ impl Kind for Count {
             Some((0, _)) | None => 0,
             _ => 1 << (8 * self.dtype.size() - 1),
         };
-        let grid = blocks(elements, 4096).min(blocks(elements, BLOCK).clamp(264, 1024));
+        let grid = blocks(elements, 4096).min(blocks(elements, BLOCK).clamp(264, 768));
         queue.run(0, grid, 256, &[input, out, elements, counts, copies, stride, sign])
     }
 }

@@ -28,4 +28,4 @@ pub use rows::{Fold, Rows, Step, Temporary, takes_rows};
 pub use scan::Scan;
 pub use scatter::Scatter;
 pub use search::Search;
-pub use sort::{Sort, SortFew, Top};
+pub use sort::{Nth, Sort, SortFew, Top};

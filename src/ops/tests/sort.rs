@@ -128,6 +128,55 @@ fn the_median_is_the_lower_middle() {
     lab.same(&out[1], &[1], &[4.0]);
 }
 
+/// Rows that are selected from, whole and along each dimension.
+#[test]
+fn medians_of_long_rows_are_those_of_a_sort() {
+    let mut lab = Lab::new();
+    let length = 2100;
+    let mut values: Vec<f64> = (0..2 * length).map(|i| (i * 7919 % 997) as f64 - 400.0).collect();
+    for nan in [false, true] {
+        if nan {
+            values[5] = f64::NAN;
+        }
+        for dtype in [F32, I64].into_iter().filter(|dtype| !nan || dtype.is_float()) {
+            for x in lab.layouts(&[2, length], &values, dtype) {
+                for (operation, args) in [
+                    ("median", vec![1.into()]),
+                    ("median", vec![1.into(), true.into()]),
+                    ("kthvalue", vec![1500.into(), 1.into()]),
+                    ("kthvalue", vec![1.into(), 1.into(), true.into()]),
+                ] {
+                    let args: Vec<Arg> = [Arg::from(&x)].into_iter().chain(args).collect();
+                    let found = lab.parts(operation, &args, &[]);
+                    let keepdim = matches!(args.last(), Some(Arg::Bool(true)));
+                    let shape = if keepdim { &[2, 1][..] } else { &[2] };
+                    let mut wanted = [Vec::new(), Vec::new()];
+                    for row in values.chunks(length) {
+                        let mut order: Vec<usize> = (0..length).collect();
+                        order.sort_by(|&a, &b| {
+                            row[a].is_nan().cmp(&row[b].is_nan()).then(row[a].total_cmp(&row[b]))
+                        });
+                        let last = order[length - 1];
+                        let at = match operation {
+                            "median" if row[last].is_nan() => last,
+                            "median" => order[(length - 1) / 2],
+                            _ => order[if keepdim { 0 } else { 1499 }],
+                        };
+                        wanted[0].push(row[at]);
+                        wanted[1].push(at as f64);
+                    }
+                    lab.same(&found[0], shape, &wanted[0]);
+                    lab.same(&found[1], shape, &wanted[1]);
+                }
+                let all = lab.call("median", &[(&x).into()]);
+                let mut sorted = values.clone();
+                sorted.sort_by(f64::total_cmp);
+                lab.same(&all, &[], &[if nan { f64::NAN } else { sorted[length - 1] }]);
+            }
+        }
+    }
+}
+
 #[test]
 fn distinct_values_with_their_places_and_counts() {
     let mut lab = Lab::new();

@@ -257,7 +257,7 @@ fn targets_differ(launch: &Launch) -> bool {
 /// The blocks of a launch that first sum in shared memory: enough to fill a device, and more only if each has many
 /// elements, as each writes its sums.
 fn few_blocks(count: u64) -> u32 {
-    blocks(count, 1024).min(blocks(count, 256 * ADDED).clamp(264, 1024))
+    blocks(count, 1024).min(blocks(count, 256 * ADDED).clamp(264, 768))
 }
 
 /// The logarithm of how many sums a block has of each of few targets: one for each lane, if they fit.

@@ -11,7 +11,7 @@ use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::{element, offset};
 use crate::kernel::host::scratch::Buffer;
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
-use crate::kernel::{Launch, Sort};
+use crate::kernel::{Launch, Nth, Sort, Top};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::ops::Range;
@@ -98,6 +98,34 @@ unsafe fn tops<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
         let threads = if count == 1 && length >= LONG { tasks::workers() } else { 1 };
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe { Row::<M>::of(sort, launch, &place_of_row(launch, number)).top(length, kept, threads) };
+    });
+}
+
+/// Runs an [`Nth`](super::Nth).
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn run_nth(nth: &Nth, launch: &Launch) {
+    // SAFETY: guaranteed by the caller.
+    dispatch!(nth.sort.dtype, M => unsafe { nths::<M>(nth, launch) });
+}
+
+unsafe fn nths<M: Element<Lane: Ordered>>(nth: &Nth, launch: &Launch) {
+    let Some((&length, outer)) = launch.shape.split_last() else { return };
+    let count: usize = outer.iter().product();
+    let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
+    tasks::each(count, shared, |number| {
+        let threads = if count == 1 && length >= LONG { tasks::workers() } else { 1 };
+        let row = Row::<M>::of(&nth.sort, launch, &place_of_row(launch, number));
+        // SAFETY: guaranteed by the caller; rows differ.
+        unsafe {
+            let Some(mut all) = row.pairs(length, threads) else { return };
+            let nan = u64::MAX >> (64 - key_bits::<M>());
+            let last = nth.nan && nth.sort.dtype.is_float() && all.iter().any(|&(key, _)| key == nan);
+            let rank = if last { length - 1 } else { launch.limit };
+            let (_, &mut (key, at), _) = all.select_nth_unstable(rank);
+            row.write(0, key, at);
+        }
     });
 }
 
@@ -207,8 +235,34 @@ impl<M: Element<Lane: Ordered>> Row<M> {
         }
     }
 
+    /// The keys and positions of all elements; `None` when asked to end early.
+    unsafe fn pairs(&self, length: usize, threads: usize) -> Option<Vec<(u64, usize)>> {
+        let parts = Parts { length, count: threads, until: Until::now() };
+        let all = parts.each(
+            |_| Vec::new(),
+            // SAFETY: guaranteed by the caller.
+            |all, piece| all.extend(piece.map(|i| (unsafe { self.key(i) }, i))),
+        )?;
+        match <[_; 1]>::try_from(all) {
+            Ok([all]) => Some(all),
+            Err(all) => Some(all.concat()),
+        }
+    }
+
     /// Writes the first elements in sort order; ends early, with nothing written, when asked to.
     unsafe fn top(&self, length: usize, kept: usize, threads: usize) -> Option<()> {
+        if kept > Top::MOST {
+            // SAFETY: guaranteed by the caller.
+            let mut all = unsafe { self.pairs(length, threads) }?;
+            all.select_nth_unstable(kept - 1);
+            all.truncate(kept);
+            all.sort_unstable();
+            for (i, &(key, at)) in all.iter().enumerate() {
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.write(i, key, at) };
+            }
+            return Some(());
+        }
         let parts = Parts { length, count: threads, until: Until::now() };
         let best = parts.each(
             |_| Best { kept, all: Vec::new(), bound: None },

@@ -1,11 +1,13 @@
 //! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short ones in one block each, long ones by
-//! radix. [`Top`] gives the first elements alone.
+//! radix. [`Top`] gives the first elements alone, [`Nth`] one of them.
 
 mod few;
 mod host;
+mod select;
 mod top;
 
 pub use few::SortFew;
+pub use select::Nth;
 pub use top::Top;
 
 use crate::array::Dtype;

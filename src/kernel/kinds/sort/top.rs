@@ -1,6 +1,8 @@
-//! The first elements of rows in sort order, without sorting the rows. On CUDA devices, blocks select from parts of a row,
-//! and a second pass selects from their results.
+//! The first elements of rows in sort order, without sorting the rows. On CUDA devices, blocks select few elements from
+//! parts of a row, and a second pass selects from their results. Many elements are selected by their digits
+//! (`select.rs`) and then sorted.
 
+use super::select::{self, Nth, Selection};
 use super::{Sort, host};
 use crate::array::{Dims, Dtype};
 use crate::base::Result;
@@ -8,12 +10,14 @@ use crate::kernel::cuda::operand::{copy, packed, row_stride};
 use crate::kernel::cuda::order::{SORTABLE_ANY, order};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, View};
+use crate::kernel::{Gather, Kind, Launch, Program, View};
+use smallvec::smallvec;
+use std::sync::Arc;
 
 /// The elements that [`Sort`] puts first in each row.
 ///
-/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., the number of elements to keep, at most
-/// [`Top::MOST`]. `Launch::limit` is the length of the input's rows; its last stride steps through them.
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., the number of elements to keep, which
+/// [`Top::takes`]. `Launch::limit` is the length of the input's rows; its last stride steps through them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Top(pub Sort);
 
@@ -23,8 +27,18 @@ const BLOCKS: u64 = 1024;
 const PART: u64 = 1 << 14;
 
 impl Top {
-    /// Maximum elements to keep per row: few enough that a block discards most of the elements it collects.
+    /// Maximum elements to keep per row that a block selects: few enough that it discards most of those it collects.
     pub const MOST: usize = 512;
+
+    /// Whether this many elements of rows of this length are selected.
+    pub fn takes(dtype: Dtype, length: usize, kept: usize) -> bool {
+        kept <= Top::MOST || (Nth::takes(dtype, length) && kept <= length / 2)
+    }
+}
+
+/// Whether the elements are selected by their digits.
+fn is_many(launch: &Launch) -> bool {
+    launch.shape.last().is_some_and(|&kept| kept > Top::MOST)
 }
 
 /// The shape of the input.
@@ -60,11 +74,25 @@ impl Kind for Top {
         unsafe { host::run_top(&self.0, launch) }
     }
 
+    fn scratch(&self, launch: &Launch) -> u64 {
+        let whole = Launch { shape: whole(launch), ..launch.clone() };
+        if is_many(launch) { self.0.scratch(&whole) } else { 0 }
+    }
+
+    fn signature(&self, launch: &Launch) -> Signature {
+        let mut signature = Signature::default();
+        signature.push(usize::from(is_many(launch)), 1);
+        signature
+    }
+
     fn ships(&self) -> bool {
         true
     }
 
-    fn source(&self, _: Signature) -> CudaSource {
+    fn source(&self, signature: Signature) -> CudaSource {
+        if signature.fields([1]) == [1] {
+            return select::source(self.0.dtype);
+        }
         let values = [("KEY", bits_type(self.0.dtype)), ("SORTABLE", SORTABLE_ANY)];
         let text = assemble(include_str!("../../../../kernels/top.cu"), &values);
         CudaSource { text, entries: &["top"] }
@@ -81,6 +109,9 @@ impl Kind for Top {
             let place = packed(queue, &from, dtype)?;
             copy(queue, &from, &input, &place)?;
             input = place;
+        }
+        if is_many(launch) {
+            return self.many(launch, &input, queue);
         }
         let mut targets = [launch.views[1].clone(), launch.views[2].clone()];
         for target in &mut targets {
@@ -120,5 +151,37 @@ impl Kind for Top {
             }
         }
         Ok(())
+    }
+}
+
+impl Top {
+    /// Selects elements of the input's rows by their digits, then sorts them.
+    fn many(&self, launch: &Launch, input: &View, queue: &mut dyn Queue) -> Result<()> {
+        let (dtype, shape) = (self.0.dtype, &launch.shape);
+        let Some((&kept, outer)) = shape.split_last() else { return Ok(()) };
+        let mut found = |dtype: Dtype| packed(queue, shape, dtype);
+        let (values, positions, order) = (found(dtype)?, found(Dtype::I64)?, found(Dtype::I64)?);
+        let selection = Selection {
+            dtype,
+            descending: self.0.descending,
+            input: input.ptr,
+            stride: row_stride(&whole(launch), input).unwrap_or(0),
+            rows: outer.iter().map(|&n| n as u64).product(),
+            length: launch.limit as u64,
+            rank: kept as u64 - 1,
+            nan: false,
+            kept: kept as u64,
+            values: (values.ptr, kept as u64),
+            positions: (positions.ptr, kept as u64),
+        };
+        selection.enqueue(queue)?;
+        // Equal elements are in the order of their positions, which the sort keeps.
+        let sort = Arc::new(Program::new(&self.0));
+        let views = smallvec![values, launch.views[1].clone(), order.clone()];
+        queue.launch(&Launch::new(sort, shape.clone(), views))?;
+        let gather = Arc::new(Program::new(&Gather { dtype: Dtype::I64 }));
+        let views = smallvec![positions, order, launch.views[2].clone()];
+        let axis = shape.len() - 1;
+        queue.launch(&Launch { axis, limit: kept, ..Launch::new(gather, shape.clone(), views) })
     }
 }
