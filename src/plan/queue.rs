@@ -241,6 +241,27 @@ impl Queue {
             && !group.loads.iter().any(|load| load.storage.is(storage))
     }
 
+    /// True when a chain of rows writes another part of the memory of an operand or of the target: with this work it
+    /// could not be one launch, and would be one for each group.
+    fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
+        let first = self.rows().first().or(self.group.as_deref());
+        // A single row is rarely one launch.
+        let has_rows = |group: &FusedGroup| {
+            group.row_dims().is_some_and(|kept| group.shape[..kept].iter().product::<usize>() > 1)
+        };
+        if !first.is_some_and(has_rows) {
+            return false;
+        }
+        let elsewhere = |tensor: &Tensor| {
+            let Some(pending) = tensor.storage().pending() else { return false };
+            let (part, node) = part_and_node(pending.node);
+            let node = self.groups().nth(part).and_then(|group| group.nodes.get(node));
+            usize::from(pending.queue) == at
+                && node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
+        };
+        elsewhere(target) || operands.iter().filter_map(MapArg::tensor).any(elsewhere)
+    }
+
     /// The open group's node that computes a storage; `None` when an earlier group computes it.
     pub(super) fn open_node(&self, pending: Pending) -> Option<usize> {
         let (part, node) = part_and_node(pending.node);
@@ -510,6 +531,9 @@ impl Runtime {
         room: Room,
     ) -> Result<usize> {
         self.begin_round(at)?;
+        if self.queues[at].rows_write_elsewhere(at, operands, target) {
+            self.flush_queue(at)?;
+        }
         let queue = &self.queues[at];
         let (differs, mut close) = match &queue.group {
             Some(group) => (!same(&group.shape, target.shape()), !queue.has_room_for(room)),

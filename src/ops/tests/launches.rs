@@ -82,3 +82,22 @@ fn parts_between_each_other_are_written_together() {
     }
     lab.same(&x, &[2, 3], &[2.0, 2.0, 7.0, 5.0, 5.0, 8.0]);
 }
+
+/// Rows that are written to parts of a tensor: each chain of reductions stays one launch.
+#[test]
+fn rows_written_to_parts_stay_together() {
+    let mut lab = Lab::new();
+    let (x, whole) = (lab.counted(&[4, 6]), lab.counted(&[2, 4, 6]));
+    let part = |i: i64, lab: &mut Lab| lab.call("select", &[(&whole).into(), 0.into(), i.into()]);
+    let parts = [part(0, &mut lab), part(1, &mut lab)];
+    let found = labels(&mut lab, |lab| {
+        for part in &parts {
+            let y = lab.call("softmax", &[(&x).into(), 1.into()]);
+            lab.call("copy_", &[part.into(), (&y).into()]);
+        }
+    });
+    assert_eq!(found.len(), 2, "{found:?}");
+    let y = lab.call("softmax", &[(&x).into(), 1.into()]);
+    let y = lab.rt.read(&y).unwrap();
+    assert_eq!(lab.rt.read(&whole).unwrap(), [y.clone(), y].concat());
+}
