@@ -153,7 +153,9 @@ pub(super) fn allowed(vm: &Vm, path: &Value) -> Result<String> {
 }
 
 fn read(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
-    read_text(&allowed(vm, &args[0])?).map(Value::str)
+    let text = read_text(&allowed(vm, &args[0])?)?;
+    vm.charge(text.len() / 64)?;
+    Ok(Value::str(text))
 }
 
 fn write(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {

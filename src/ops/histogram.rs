@@ -165,22 +165,28 @@ fn range(args: &Args<'_>) -> Result<Option<(f64, f64)>> {
     }
 }
 
+/// The bins of the elements; `outside` for those beyond the edges. A function, so that intermediate values are released
+/// before the bins are counted, and not stored.
+fn bins_of(rt: &mut Runtime, x: &Tensor, edges: &Tensor, outside: i64) -> Result<Tensor> {
+    let bins = edges.count() - 1;
+    let (first, last) = (narrowed(edges, 0, 0, 1), narrowed(edges, 0, bins, 1));
+    let above = call(rt, "searchsorted", &[t(edges), t(x), Arg::Bool(false), Arg::Bool(true)])?;
+    let inside = [call(rt, "ge", &[t(x), t(&first)])?, call(rt, "le", &[t(x), t(&last)])?];
+    let inside = call(rt, "logical_and", &[t(&inside[0]), t(&inside[1])])?;
+    let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
+    let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
+    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    // As narrow as fits.
+    if outside < 0 { rt.convert(&bin, Dtype::I16) } else { Ok(bin) }
+}
+
 /// The count or total weight in each bin; there are at least two edges.
 fn counted(rt: &mut Runtime, x: &Tensor, edges: &Tensor, weight: Option<Tensor>) -> Result<Tensor> {
     let bins = edges.count() - 1;
-    let (first, last) = (narrowed(edges, 0, 0, 1), narrowed(edges, 0, bins, 1));
-    let inside = [call(rt, "ge", &[t(x), t(&first)])?, call(rt, "le", &[t(x), t(&last)])?];
-    let inside = call(rt, "logical_and", &[t(&inside[0]), t(&inside[1])])?;
-    let above = call(rt, "searchsorted", &[t(edges), t(x), Arg::Bool(false), Arg::Bool(true)])?;
-    let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
-    let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
     let few = weight.is_none() && bins <= FEW_COUNTS;
     // Elements outside are not counted, or go to an extra bin, which is dropped.
-    let outside = if few { -1 } else { bins as i64 };
-    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    let bin = bins_of(rt, x, edges, if few { -1 } else { bins as i64 })?;
     if few {
-        // As narrow as fits.
-        let bin = rt.convert(&bin, Dtype::I16)?;
         let counts = counts(rt, NAME, &bin, bins)?;
         return rt.convert(&counts, x.dtype());
     }

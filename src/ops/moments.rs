@@ -221,8 +221,12 @@ fn spread(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Arg
     }
     let acc = x.dtype().accumulator();
     let mean = rt.reduce(x, Reduction::new(name, &MEAN, &dims, x.dtype(), acc).keepdim(true))?;
-    let distances = rt.map(name, &SQUARED_DISTANCE, &[MapArg::Tensor(x), MapArg::Tensor(&mean)], acc, acc)?;
-    let mut sum = rt.reduce(&distances, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(3)))?;
+    let mut sum = {
+        // Released before later work ends the group, so that they are not stored.
+        let operands = [MapArg::Tensor(x), MapArg::Tensor(&mean)];
+        let distances = rt.map(name, &SQUARED_DISTANCE, &operands, acc, acc)?;
+        rt.reduce(&distances, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(3)))?
+    };
     if parts {
         let last = sum.rank() - 1;
         sum = rt.reduce(&sum, Reduction::new(name, &SUM, &[last], acc, acc))?;

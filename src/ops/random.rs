@@ -700,17 +700,22 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         // Among independent exponential waiting times whose rates are the weights, each is the shortest with a
         // probability proportional to its weight.
-        let times = exponentials(rt, NAME, &weights, chosen)?;
-        let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
-        let scores = rt.map(NAME, &arith::DIV, &operands, dtype, dtype)?;
+        // These are released before the sort, so that they are not stored.
+        let scores = {
+            let times = exponentials(rt, NAME, &weights, chosen)?;
+            let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];
+            rt.map(NAME, &arith::DIV, &operands, dtype, dtype)?
+        };
         let (_, order) = sort::sorted(rt, NAME, &scores, along, true)?;
         return rt.contiguous_copy(&shape::narrowed(&order, along, 0, count)).map(Out::Tensor);
     }
     let shape = error::shape(1, &shape.iter().map(|&n| i64::try_from(n).unwrap_or(-1)).collect::<Vec<_>>())?;
     let target = rt.fresh(&shape, dtype, weights.device())?;
-    let numbers = uniforms(rt, NAME, &target, chosen)?;
-    let operands = [MapArg::Tensor(&numbers), MapArg::Tensor(&totals)];
-    let marks = rt.map(NAME, &arith::MUL, &operands, dtype, dtype)?;
+    let marks = {
+        let numbers = uniforms(rt, NAME, &target, chosen)?;
+        let operands = [MapArg::Tensor(&numbers), MapArg::Tensor(&totals)];
+        rt.map(NAME, &arith::MUL, &operands, dtype, dtype)?
+    };
     let rows = if along == 0 { search::Rows::One(&sums) } else { search::Rows::Each(&sums) };
     let found = search::places(rt, NAME, &rows, &marks, true)?;
     // If the sum is nan, no element is found; the assertion reports it at its line.

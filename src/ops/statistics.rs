@@ -307,8 +307,9 @@ fn nanmean(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let (dim, keep) = (args.get(1).clone(), args.get(2).clone());
     let sum = call(rt, "nansum", &[t(x), dim.clone(), keep.clone(), args.get(3).clone()])?;
-    let is = call(rt, "eq", &[t(x), t(x)])?;
-    let count = call(rt, "sum", &[t(&is), dim, keep])?;
+    // The mask is released before the division ends the group, so that it is not stored.
+    let count =
+        call(rt, "eq", &[t(x), t(x)]).and_then(|is| call(rt, "sum", &[Arg::Tensor(is), dim, keep]))?;
     call(rt, "div", &[t(&sum), t(&count)]).map(Out::Tensor)
 }
 
@@ -371,24 +372,12 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         (Arg::Float(low), Arg::Float(high)) => Arg::Float(high - low),
         _ => Arg::Tensor(call(rt, "sub", &[high.clone(), low.clone()])?),
     };
-    let inside = [call(rt, "ge", &[t(&x), low.clone()])?, call(rt, "le", &[t(&x), high])?];
-    let inside = call(rt, "logical_and", &[t(&inside[0]), t(&inside[1])])?;
-    let from = call(rt, "sub", &[t(&x), low])?;
-    let scaled = call(rt, "mul", &[t(&from), Arg::Int(bins)])?;
-    let scaled = call(rt, "div", &[t(&scaled), width])?;
-    let zero = call(rt, "where", &[t(&inside), t(&scaled), Arg::Float(0.0)])?;
-    let bin = rt.convert(&zero, Dtype::I64)?;
-    let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins - 1)])?;
     let few = bins as usize <= FEW_COUNTS;
     let outside = if few { -1 } else { bins };
-    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    let bin = bins_of(rt, &x, [low, high, width], bins, outside)?;
     // Ints count exactly.
     let counts = match few {
-        true => {
-            // As narrow as fits.
-            let bin = rt.convert(&bin, Dtype::I16)?;
-            counts(rt, "histc", &bin, bins as usize)?
-        }
+        true => counts(rt, "histc", &bin, bins as usize)?,
         false => {
             let one = filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
             let counts = filled(rt, &[bins as usize + 1], Dtype::I64, x.device(), Scalar::Int(0))?;
@@ -397,6 +386,28 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
     };
     rt.convert(&counts, dtype).map(Out::Tensor)
+}
+
+/// The bins of a vector's elements between two ends; `outside` for other elements. A function, so that intermediate values
+/// are released before the bins are counted, and not stored.
+fn bins_of(
+    rt: &mut Runtime,
+    x: &Tensor,
+    [low, high, width]: [Arg; 3],
+    bins: i64,
+    outside: i64,
+) -> Result<Tensor> {
+    let inside = [call(rt, "ge", &[t(x), low.clone()])?, call(rt, "le", &[t(x), high])?];
+    let inside = call(rt, "logical_and", &[t(&inside[0]), t(&inside[1])])?;
+    let from = call(rt, "sub", &[t(x), low])?;
+    let scaled = call(rt, "mul", &[t(&from), Arg::Int(bins)])?;
+    let scaled = call(rt, "div", &[t(&scaled), width])?;
+    let zero = call(rt, "where", &[t(&inside), t(&scaled), Arg::Float(0.0)])?;
+    let bin = rt.convert(&zero, Dtype::I64)?;
+    let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins - 1)])?;
+    let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
+    // As narrow as fits.
+    if outside < 0 { rt.convert(&bin, Dtype::I16) } else { Ok(bin) }
 }
 
 fn covariance(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<Tensor> {

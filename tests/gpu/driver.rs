@@ -53,7 +53,8 @@ fn streams_and_events_order_work() {
     gpu.fill(ptr, 1, 1, 4096, b).unwrap();
     gpu.stream_synchronize(b).unwrap();
     gpu.event_record(start, a).unwrap();
-    gpu.sleep(20_000_000, a).unwrap();
+    // Longer than the other calls take on a busy machine.
+    gpu.sleep(400_000_000, a).unwrap();
     gpu.fill(ptr, 2, 1, 4096, a).unwrap();
     gpu.event_record(end, a).unwrap();
     assert!(!gpu.stream_query(a).unwrap());
@@ -66,7 +67,7 @@ fn streams_and_events_order_work() {
     assert!(seen.iter().all(|&x| x == 2), "the copy waited for the fill");
     assert!(gpu.event_query(end).unwrap() && gpu.stream_query(a).unwrap());
     let ms = gpu.event_elapsed(start, end).unwrap();
-    assert!(ms > 1.0, "20 million cycles took {ms} ms");
+    assert!(ms > 1.0, "400 million cycles took {ms} ms");
     gpu.event_synchronize(end).unwrap();
     gpu.event_free(start);
     gpu.event_free(end);
