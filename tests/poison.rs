@@ -38,7 +38,7 @@ const PATTERNS: [u8; 4] = [0x00, 0xff, 0x55, 0xaa];
 const PAIRS: [[usize; 2]; 6] = [[0, 1], [2, 3], [0, 2], [1, 3], [1, 2], [0, 3]];
 
 /// Maximum draws until a call succeeds.
-const MOST_DRAWS: u64 = 2000;
+const MOST_DRAWS: u64 = 100_000;
 
 /// A machine whose memory is filled with one byte value.
 struct Lab {

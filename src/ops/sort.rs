@@ -393,6 +393,9 @@ pub(super) const FEW_COUNTS: usize = Count::MOST;
 
 /// Counts the occurrences of each number from 0 to below `length` in a vector of integers; ignores other numbers.
 pub(super) fn counts(rt: &mut Runtime, name: &'static str, x: &Tensor, length: usize) -> Result<Tensor> {
+    if x.count() == 0 {
+        return filled(rt, &[length], Dtype::I64, x.device(), Scalar::Int(0));
+    }
     let out = rt.fresh(&[length], Dtype::I64, x.device())?;
     if length > 0 {
         let views = smallvec![SubmittedView::read(x), SubmittedView::write(&out)];
