@@ -23,6 +23,7 @@ mod habits;
 mod heap;
 mod key;
 mod limits;
+mod literals;
 mod modules;
 mod natives;
 mod object;
