@@ -4,7 +4,8 @@
 //! A call that finishes within the limit shows nothing. Quickly means within `RUNNEL_LIMIT_MS`
 //! milliseconds, by default 5,000, because debug builds on busy machines are slow. `docs/reliability.md` has
 //! the figure of a release build. With `RUNNEL_EVERYWHERE=all` each call is made under each limit with all
-//! arguments; without it, one call of every fourth group is made under each limit.
+//! arguments; without it, one call of every fourth group is made under each limit. With `RUNNEL_ONLY=text`, only
+//! calls that contain the text.
 
 #![cfg(all(feature = "cli", feature = "cuda", feature = "dist", feature = "files", feature = "plot"))]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
@@ -21,7 +22,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// The large values: names, and code that makes them.
@@ -336,25 +337,86 @@ fn allowed() -> Duration {
     Duration::from_millis(set.unwrap_or(5000))
 }
 
+const LIMIT: Duration = Duration::from_millis(10);
+
+/// A thread that interrupts some time after it is notified, and says when it did.
+struct Watcher {
+    go: mpsc::Sender<()>,
+    fired: mpsc::Receiver<Instant>,
+    flag: Arc<AtomicBool>,
+}
+
+impl Watcher {
+    fn new(flag: Arc<AtomicBool>) -> Watcher {
+        let (go, begin) = mpsc::channel::<()>();
+        let (done, fired) = mpsc::channel();
+        let watched = Arc::clone(&flag);
+        std::thread::spawn(move || {
+            for () in begin {
+                std::thread::sleep(LIMIT);
+                let at = Instant::now();
+                watched.store(true, Ordering::Relaxed);
+                done.send(at).unwrap();
+            }
+        });
+        Watcher { go, fired, flag }
+    }
+}
+
+/// Makes a call under a bound, and returns how much later than the bound it ended.
+fn made(lab: &mut Lab, watcher: &Watcher, bound: Bound, call: &str) -> Duration {
+    let default = runnel::vm::Limits::default();
+    lab.vm.limits.time = (bound == Bound::Time).then_some(LIMIT);
+    lab.vm.limits.fuel = (bound == Bound::Fuel).then_some(5_000);
+    // A call that allocates without end must fail, not the machine.
+    lab.vm.limits.host_bytes = 4 << 30;
+    if bound == Bound::Memory {
+        lab.vm.limits.host_bytes = 256 << 20;
+        lab.vm.limits.time = Some(20 * LIMIT);
+    }
+    let interrupted = matches!(bound, Bound::Interrupt | Bound::Repeated);
+    if interrupted {
+        watcher.go.send(()).unwrap();
+    }
+    let start = Instant::now();
+    let result = lab.eval(&match bound {
+        Bound::Repeated => format!("(|| {{ while true {{ {call} }} }})()"),
+        _ => format!("let result = {call}\ncuda.synchronize()"),
+    });
+    let end = Instant::now();
+    let start = match bound {
+        Bound::Interrupt | Bound::Repeated => watcher.fired.recv().unwrap(),
+        Bound::Time => start + LIMIT,
+        Bound::Memory => start + 20 * LIMIT,
+        Bound::Fuel => start,
+    };
+    let files = FileAccess::Folders(vec![lab.folder.path().to_path_buf()]);
+    lab.vm.limits = runnel::vm::Limits { files, ..default };
+    if interrupted {
+        // The interrupt may have come too late.
+        watcher.flag.store(false, Ordering::Relaxed);
+    }
+    if let Err(error) = &result {
+        assert!(error.code().id != "E0963", "{call}: {error}");
+        let ends = matches!(error.kind(), ErrorKind::Limit | ErrorKind::Interrupted);
+        // The codes of time, fuel and memory limits.
+        let own = ["E1002", "E1008", "E1003", "E0704", "E1004", "E0803", "E1005"];
+        assert!(!ends || own.contains(&error.code().id), "{call}: {error}");
+    }
+    lab.eval("let result = none").unwrap();
+    end.saturating_duration_since(start)
+}
+
 /// Makes every call under a bound, and lists those that it stopped too late.
 fn hold(bound: Bound) {
-    const LIMIT: Duration = Duration::from_millis(10);
+    /// Other programs of the machine delay a call now and then: a late one is repeated, and its least delay counts.
+    const ATTEMPTS: usize = 5;
     let all = is_whole();
     let mut lab = Lab::new();
     let mut took: Vec<(Duration, String)> = Vec::new();
-    // A thread that interrupts some time after it is notified, and records when.
-    let flag: Arc<Mutex<Arc<AtomicBool>>> = Arc::new(Mutex::new(lab.vm.interrupt_flag()));
-    let (go, begin) = mpsc::channel::<()>();
-    let (done, fired) = mpsc::channel();
-    let watched = Arc::clone(&flag);
-    let watcher = std::thread::spawn(move || {
-        for () in begin {
-            std::thread::sleep(LIMIT);
-            let at = Instant::now();
-            watched.lock().unwrap().store(true, Ordering::Relaxed);
-            done.send(at).unwrap();
-        }
-    });
+    let watcher = Watcher::new(lab.vm.interrupt_flag());
+    let mut repeated = 0;
+    let only = std::env::var("RUNNEL_ONLY").unwrap_or_default();
     for (group, calls) in everything().into_iter().enumerate() {
         // Without `all`: one call of every fourth group, different groups for each bound.
         if !all && group % 4 != bound as usize % 4 {
@@ -363,50 +425,21 @@ fn hold(bound: Bound) {
         let step = if all { 1 } else { calls.len().max(1) };
         let first = if all { 0 } else { (group * 7 + bound as usize) % step };
         for call in calls.iter().skip(first).step_by(step) {
-            let default = runnel::vm::Limits::default();
-            lab.vm.limits.time = (bound == Bound::Time).then_some(LIMIT);
-            lab.vm.limits.fuel = (bound == Bound::Fuel).then_some(5_000);
-            // A call that allocates without end must fail, not the machine.
-            lab.vm.limits.host_bytes = 4 << 30;
-            if bound == Bound::Memory {
-                lab.vm.limits.host_bytes = 256 << 20;
-                lab.vm.limits.time = Some(20 * LIMIT);
+            if !only.is_empty() && !call.contains(&only) {
+                continue;
             }
-            let interrupted = matches!(bound, Bound::Interrupt | Bound::Repeated);
-            if interrupted {
-                go.send(()).unwrap();
+            let mut late = made(&mut lab, &watcher, bound, call);
+            repeated += usize::from(late > allowed());
+            for _ in 1..ATTEMPTS {
+                if late <= allowed() {
+                    break;
+                }
+                late = late.min(made(&mut lab, &watcher, bound, call));
             }
-            let start = Instant::now();
-            let result = lab.eval(&match bound {
-                Bound::Repeated => format!("(|| {{ while true {{ {call} }} }})()"),
-                _ => format!("let result = {call}\ncuda.synchronize()"),
-            });
-            let end = Instant::now();
-            let start = match bound {
-                Bound::Interrupt | Bound::Repeated => fired.recv().unwrap(),
-                Bound::Time => start + LIMIT,
-                Bound::Memory => start + 20 * LIMIT,
-                Bound::Fuel => start,
-            };
-            let late = end.saturating_duration_since(start);
             if late > allowed() / 4 {
                 println!("{:>7.1} ms  {call}", late.as_secs_f64() * 1e3);
             }
             took.push((late, call.clone()));
-            let files = FileAccess::Folders(vec![lab.folder.path().to_path_buf()]);
-            lab.vm.limits = runnel::vm::Limits { files, ..default };
-            if interrupted {
-                // The interrupt may have come too late.
-                flag.lock().unwrap().store(false, Ordering::Relaxed);
-            }
-            if let Err(error) = &result {
-                assert!(error.code().id != "E0963", "{call}: {error}");
-                let ends = matches!(error.kind(), ErrorKind::Limit | ErrorKind::Interrupted);
-                // The codes of time, fuel and memory limits.
-                let own = ["E1002", "E1008", "E1003", "E0704", "E1004", "E0803", "E1005"];
-                assert!(!ends || own.contains(&error.code().id), "{call}: {error}");
-            }
-            lab.eval("let result = none").unwrap();
         }
         if group % 16 == 0 && !lab.is_sound() {
             lab.values();
@@ -418,13 +451,11 @@ fn hold(bound: Bound) {
             lab.is_sound()
         }
     );
-    drop(go);
-    watcher.join().unwrap();
     took.sort();
     for (time, call) in took.iter().rev().take(12) {
         println!("{:>7.1} ms  {call}", time.as_secs_f64() * 1e3);
     }
-    println!("{} calls", took.len());
+    println!("{} calls, {repeated} of them repeated", took.len());
     let late: Vec<_> = took.iter().filter(|(time, _)| *time > allowed()).collect();
     assert!(late.is_empty(), "{late:#?}");
 }

@@ -570,7 +570,7 @@ macro_rules! tuples {
                 const COUNT: usize = [$(stringify!($name)),+].len();
                 let items: Vec<Value> = match &value {
                     Value::Tuple(tuple) => tuple.items().to_vec(),
-                    Value::List(list) => list.to_vec(),
+                    Value::List(list) => list.borrow().to_vec(),
                     Value::Record(record) => record.values().to_vec(),
                     other => return Err(error::wrong_type(&format!("a tuple of {COUNT}"), &describe(other))),
                 };

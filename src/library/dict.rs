@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
-use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Table, Value, Vm, charge_values, error};
+use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Table, Value, Values, Vm, charge_values, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
@@ -69,7 +69,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(table.len())?;
-            let mut keys = Vec::with_capacity(table.len());
+            let mut keys = Values::with_capacity(table.len());
             for key in table.keys() {
                 vm.charge(1)?;
                 keys.push(key.value().clone());
@@ -86,7 +86,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(table.len())?;
-            let mut values = Vec::with_capacity(table.len());
+            let mut values = Values::with_capacity(table.len());
             for value in table.values() {
                 vm.charge(1)?;
                 values.push(value.clone());
@@ -103,7 +103,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let table = this(&args[0])?.borrow();
             charge_values(8 * table.len())?;
-            let mut pairs = Vec::with_capacity(table.len());
+            let mut pairs = Values::with_capacity(table.len());
             for (key, value) in table.iter() {
                 vm.charge(1)?;
                 pairs.push(Value::pair(key.value().clone(), value.clone()));

@@ -5,7 +5,7 @@ use super::{any, takes};
 use crate::base::Result;
 use crate::plan::Template;
 use crate::tensor::Tensor;
-use crate::vm::{NativeDef, Value, Vm};
+use crate::vm::{NativeDef, Value, Values, Vm};
 use foldhash::HashSet;
 
 /// Rows of this many bytes do not wait for more: the device works on them meanwhile.
@@ -81,7 +81,7 @@ fn tensors_of(vm: &mut Vm, row: &Value) -> Result<Vec<Tensor>> {
         Value::Tensor(tensor) => Some(tensor.clone()),
         _ => None,
     };
-    let mut values = Vec::new();
+    let mut values = Values::new();
     leaves(vm, row, &mut values, 0)?;
     Ok(values.iter().map(tensor).collect::<Option<_>>().unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use super::files::whole::open_in_place;
 use super::{input, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{NativeDef, Value, Vm, error};
+use crate::vm::{NativeDef, Value, Values, Vm, error};
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -60,7 +60,9 @@ pub static TABLE: &[NativeDef] = &[
         signature: takes(&[]),
         doc: "The arguments that the script was started with.",
         example: "assert(type(args()) == \"list\")",
-        run: |vm, _| Ok(Value::list(vm.script_args.iter().map(|a| Value::str(a.as_str())).collect())),
+        run: |vm, _| {
+            Ok(Value::list(vm.script_args.iter().map(|a| Value::str(a.as_str())).collect::<Values>()))
+        },
     },
     NativeDef {
         name: "input",

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{Held, List, NativeDef, Quick, Value, Vm, compare, error};
+use crate::vm::{Held, List, NativeDef, Quick, Value, Values, Vm, compare, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -123,7 +123,7 @@ pub static TABLE: &[NativeDef] = &[
             let reverse = matches!(args[2], Value::Bool(true));
             let items = vm.copies(&list.borrow())?;
             let before = match args[1] {
-                Value::None => Vec::new(),
+                Value::None => Values::new(),
                 _ => vm.copies(&items)?,
             };
             let _before = Held::new(before.len().saturating_mul(size_of::<Value>()))?;
@@ -202,7 +202,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert((a = 1, b = 2).keys() == [\"a\", \"b\"])",
         run: |vm, args| match &args[0] {
             Value::Record(record) => {
-                let mut names = Vec::with_capacity(record.names().len());
+                let mut names = Values::with_capacity(record.names().len());
                 for name in record.names().iter() {
                     vm.charge(1)?;
                     names.push(Value::str(&**name));
@@ -254,11 +254,11 @@ fn this(value: &Value) -> Result<&Rc<List>> {
     }
 }
 
-fn elements(vm: &mut Vm, value: &Value) -> Result<Vec<Value>> {
+fn elements(vm: &mut Vm, value: &Value) -> Result<Values> {
     match value {
         Value::List(list) => vm.copies(&list.borrow()),
         Value::Tuple(tuple) => vm.copies(tuple.items()),
-        _ => Ok(Vec::new()),
+        _ => Ok(Values::new()),
     }
 }
 

@@ -17,6 +17,7 @@ macro_rules! part {
 }
 
 pub mod attributes;
+mod case;
 mod core;
 pub mod device;
 mod dict;

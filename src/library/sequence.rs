@@ -6,7 +6,7 @@ use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::syntax::ast::Binary;
-use crate::vm::{Held, NativeDef, Quick, Value, Vm, arith, charge_values, compare, error};
+use crate::vm::{Held, NativeDef, Quick, Value, Values, Vm, arith, charge_values, compare, error};
 use smallvec::SmallVec;
 
 /// The fast paths of this file's natives.
@@ -83,7 +83,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A new list of the elements of a sequence.",
         example: "assert(list(\"ab\") == [\"a\", \"b\"])",
         run: |vm, args| match args[0] {
-            Value::None => Ok(Value::list(Vec::new())),
+            Value::None => Ok(Value::list(Values::new())),
             _ => vm.collect(&args[0]).map(Value::list),
         },
     },
@@ -94,7 +94,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A tuple of the elements of a sequence.",
         example: "assert(tuple([1, 2]) == (1, 2))",
         run: |vm, args| match args[0] {
-            Value::None => Ok(Value::tuple(Vec::new())),
+            Value::None => Ok(Value::tuple(Values::new())),
             _ => vm.collect(&args[0]).map(Value::tuple),
         },
     },
@@ -111,7 +111,7 @@ pub static TABLE: &[NativeDef] = &[
             }
             let items = vm.collect(&args[0])?;
             charge_values(items.len().saturating_mul(2 + PAIR))?;
-            let mut pairs = Vec::with_capacity(items.len());
+            let mut pairs = Values::with_capacity(items.len());
             for (i, item) in items.into_iter().enumerate() {
                 vm.charge(1)?;
                 pairs.push(Value::pair(Value::Int(start.wrapping_add(i as i64)), item));
@@ -128,12 +128,12 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let sequences = vm.collect(&args[0])?;
             let (all, _all) = collected(vm, &sequences)?;
-            let count = all.iter().map(Vec::len).min().unwrap_or(0);
+            let count = all.iter().map(|items| items.len()).min().unwrap_or(0);
             charge_values(count.saturating_mul(all.len() + 1 + PAIR))?;
-            let mut rows = Vec::with_capacity(count);
+            let mut rows = Values::with_capacity(count);
             for i in 0..count {
                 vm.charge(all.len())?;
-                rows.push(Value::tuple(all.iter().map(|s| s[i].clone()).collect()));
+                rows.push(Value::tuple(all.iter().map(|s| s[i].clone()).collect::<Values>()));
             }
             Ok(Value::list(rows))
         },
@@ -149,9 +149,9 @@ pub static TABLE: &[NativeDef] = &[
             let mut given = vec![args[1].clone()];
             given.extend(vm.collect(&args[2])?);
             let (sequences, _sequences) = collected(vm, &given)?;
-            let count = sequences.iter().map(Vec::len).min().unwrap_or(0);
+            let count = sequences.iter().map(|items| items.len()).min().unwrap_or(0);
             charge_values(count)?;
-            let mut results = Vec::with_capacity(count);
+            let mut results = Values::with_capacity(count);
             for i in 0..count {
                 vm.charge(1)?;
                 results.push(match &sequences[..] {
@@ -173,7 +173,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])\nassert((0..9 |> filter(|x| x % 4 == 0)) == [0, 4, 8])",
         run: |vm, args| {
             function_first("filter", args)?;
-            let mut kept = Vec::new();
+            let mut kept = Values::new();
             for item in vm.collect(&args[1])? {
                 vm.charge(1)?;
                 let verdict = vm.callback(&args[0], std::slice::from_ref(&item))?;
@@ -231,7 +231,7 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let items = vm.collect(&args[0])?;
             charge_values(items.len())?;
-            let mut turned = Vec::with_capacity(items.len());
+            let mut turned = Values::with_capacity(items.len());
             for item in items.into_iter().rev() {
                 vm.charge(1)?;
                 turned.push(item);
@@ -308,7 +308,7 @@ pub static TABLE: &[NativeDef] = &[
 const PAIR: usize = 6;
 
 /// The elements of several sequences; they are charged as long as the second result lives.
-fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Vec<Value>>, Vec<Held>)> {
+fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Values>, Vec<Held>)> {
     let (mut all, mut held) = (Vec::new(), Vec::new());
     for sequence in sequences {
         let items = vm.collect(sequence)?;
@@ -331,42 +331,51 @@ pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
 }
 
 /// Sorts by keys computed once per element. No comparison runs script code.
-pub(super) fn sort(vm: &mut Vm, items: Vec<Value>, key: &Value, reverse: bool) -> Result<Vec<Value>> {
-    // The pairs, the merge buffer of the keys, and the result.
-    let _keyed = Held::new(items.len().saturating_mul(5 * size_of::<Value>()))?;
-    let mut keyed = Vec::with_capacity(items.len());
+pub(super) fn sort(vm: &mut Vm, mut items: Values, key: &Value, reverse: bool) -> Result<Values> {
+    // The keys, the positions with their merge buffer, and the result.
+    let _keyed = Held::new(items.len().saturating_mul(4 * size_of::<Value>()))?;
     // The keys and their positions, as long as all are ints.
     let mut ints = Some(Vec::with_capacity(items.len()));
-    for item in items {
-        vm.charge(1)?;
-        let by = match key {
-            Value::None => item.clone(),
-            _ => vm.callback(key, std::slice::from_ref(&item))?,
-        };
-        match (&mut ints, &by) {
-            (Some(ints), Value::Int(int)) => ints.push((*int, keyed.len())),
-            (ints, _) => *ints = None,
-        }
-        keyed.push((by, item));
-    }
-    if let Some(mut ints) = ints {
-        merge_sort(vm, &mut ints, |_, (a, _), (b, _)| Ok(if reverse { b.cmp(a) } else { a.cmp(b) }))?;
-        let mut items = Vec::with_capacity(keyed.len());
-        for (_, place) in ints {
+    let mut note = |by: &Value, at: usize| match (&mut ints, by) {
+        (Some(ints), Value::Int(int)) => ints.push((*int, at)),
+        (ints, _) => *ints = None,
+    };
+    let mut keys = Values::new();
+    if key.is_none() {
+        for (at, item) in items.iter().enumerate() {
             vm.charge(1)?;
-            items.push(std::mem::replace(&mut keyed[place].1, Value::None));
+            note(item, at);
         }
-        return Ok(items);
+    } else {
+        keys = Values::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            vm.charge(1)?;
+            let by = vm.callback(key, std::slice::from_ref(item))?;
+            note(&by, at);
+            keys.push(by);
+        }
     }
-    merge_sort(vm, &mut keyed, |vm, (a, _), (b, _)| {
-        if reverse { compare::sort_order(vm, b, a) } else { compare::sort_order(vm, a, b) }
-    })?;
-    let mut items = Vec::with_capacity(keyed.len());
-    for (_, item) in keyed {
+    let places: Vec<usize> = if let Some(mut ints) = ints {
+        merge_sort(vm, &mut ints, |_, (a, _), (b, _)| Ok(if reverse { b.cmp(a) } else { a.cmp(b) }))?;
+        ints.into_iter().map(|(_, place)| place).collect()
+    } else {
+        let by = if key.is_none() { &items } else { &keys };
+        let mut places: Vec<usize> = (0..items.len()).collect();
+        merge_sort(vm, &mut places, |vm, &a, &b| {
+            if reverse {
+                compare::sort_order(vm, &by[b], &by[a])
+            } else {
+                compare::sort_order(vm, &by[a], &by[b])
+            }
+        })?;
+        places
+    };
+    let mut sorted = Values::with_capacity(items.len());
+    for place in places {
         vm.charge(1)?;
-        items.push(item);
+        sorted.push(std::mem::take(&mut items[place]));
     }
-    Ok(items)
+    Ok(sorted)
 }
 
 /// Elements sorted between two checks of the limits.

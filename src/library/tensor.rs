@@ -4,7 +4,7 @@ use crate::base::Result;
 use crate::ops::{Arg, Args, Call, apply, table};
 use crate::tensor::Tensor;
 use crate::vm::arith::symbol;
-use crate::vm::{AttributeDef, Natives, Value, Vm};
+use crate::vm::{AttributeDef, Natives, Value, Values, Vm};
 
 /// The attributes of tensors.
 pub static ATTRIBUTES: &[AttributeDef] = &[
@@ -184,5 +184,5 @@ fn of(vm: &mut Vm, value: &Value) -> Result<Tensor> {
 }
 
 fn shape(tensor: &Tensor) -> Value {
-    Value::tuple(tensor.shape().iter().map(|&n| Value::Int(n as i64)).collect())
+    Value::tuple(tensor.shape().iter().map(|&n| Value::Int(n as i64)).collect::<Values>())
 }

@@ -1,9 +1,10 @@
 //! Methods of texts. Python's names; positions count characters.
 
+use super::case::{is_cased, push_folded, push_title};
 use super::{any, int_param, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{Held, NativeDef, Value, Vm, charge, charge_values, error, search};
+use crate::vm::{Held, NativeDef, Value, Values, Vm, charge, charge_values, error, search};
 
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
@@ -159,7 +160,7 @@ pub static TABLE: &[NativeDef] = &[
         "A form that is equal for texts that differ only in case.",
         "assert(\"Straße\".casefold() == \"STRASSE\".casefold())",
         |vm, s| mapped(vm, s, |piece, out| {
-            out.extend(piece.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase));
+            piece.chars().for_each(|c| push_folded(out, c));
         })
     ),
     NativeDef {
@@ -470,23 +471,6 @@ fn all(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<Value> {
     Ok(Value::Bool(!s.is_empty() && !seen(vm, s, |c| !fits(c))?))
 }
 
-/// Appends a character as it begins a word.
-fn push_title(out: &mut String, c: char) {
-    // The letters of two letters.
-    if let Some(title) = "ǄǅǆǇǈǉǊǋǌǱǲǳ".chars().position(|letter| letter == c) {
-        out.extend("ǅǈǋǲ".chars().nth(title / 3));
-        return;
-    }
-    let mut upper = c.to_uppercase();
-    out.extend(upper.next());
-    upper.for_each(|rest| out.extend(rest.to_lowercase()));
-}
-
-/// Returns whether a letter has a case: those of many scripts have none.
-fn is_cased(c: char) -> bool {
-    c.is_uppercase() || c.is_lowercase()
-}
-
 /// Returns whether a character satisfies the predicate.
 fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
     let mut found = false;
@@ -500,7 +484,7 @@ fn seen(vm: &mut Vm, s: &str, fits: impl Fn(char) -> bool) -> Result<bool> {
 fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value> {
     let count = parts.size_hint().0;
     charge_values(count)?;
-    let mut items = Vec::with_capacity(count);
+    let mut items = Values::with_capacity(count);
     for part in parts {
         vm.charge(1)?;
         charge(part.len() + 48)?;
@@ -664,7 +648,7 @@ fn replace(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result<Value> {
     let s = text(args);
     let parts = match &args[1] {
-        Value::Str(_) => vec![args[1].clone()],
+        Value::Str(_) => [args[1].clone()].into(),
         Value::Tuple(_) | Value::List(_) => vm.collect(&args[1])?,
         other => {
             return Err(error::argument_type(

@@ -4,7 +4,7 @@ use super::sequence::function_first;
 use super::{any, takes};
 use crate::base::Result;
 use crate::ops::signature::{Kind, Param};
-use crate::vm::{Dict, Key, NativeDef, Record, Value, Vm, charge_values, error};
+use crate::vm::{Dict, Key, NativeDef, Record, Value, Values, Vm, charge_values, error};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A list of everything inside a value that is not a list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
         example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)",
         run: |vm, args| {
-            let mut found = Vec::new();
+            let mut found = Values::new();
             leaves(vm, &args[0], &mut found, 0)?;
             Ok(Value::list(found))
         },
@@ -40,7 +40,7 @@ pub static TABLE: &[NativeDef] = &[
             }
             let mut columns = Vec::new();
             for other in &more {
-                let mut leaves = Vec::new();
+                let mut leaves = Values::new();
                 beside(vm, &tree, other, 2, &mut leaves, 0)?;
                 columns.push(leaves.into_iter());
             }
@@ -59,7 +59,7 @@ pub static TABLE: &[NativeDef] = &[
 ];
 
 /// The leaves of a tree, in order.
-pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Vec<Value>, depth: usize) -> Result<()> {
+pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Values, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(error::nesting("a tree"));
     }
@@ -91,7 +91,7 @@ pub(super) fn beside(
     tree: &Value,
     other: &Value,
     at: usize,
-    found: &mut Vec<Value>,
+    found: &mut Values,
     depth: usize,
 ) -> Result<()> {
     if depth > MAX_DEPTH {
@@ -113,7 +113,7 @@ pub(super) fn beside(
         (Value::List(a), Value::List(b)) => each(&a.borrow(), &b.borrow()),
         (Value::Tuple(a), Value::Tuple(b)) => each(a.items(), b.items()),
         (Value::Record(a), Value::Record(b)) => {
-            let theirs: Option<Vec<Value>> = a.names().iter().map(|name| b.get(name).cloned()).collect();
+            let theirs: Option<Values> = a.names().iter().map(|name| b.get(name).cloned()).collect();
             match theirs {
                 Some(theirs) if b.values().len() == theirs.len() => each(a.values(), &theirs),
                 _ => Err(differ()),
@@ -121,11 +121,9 @@ pub(super) fn beside(
         }
         (Value::Dict(a), Value::Dict(b)) => {
             let (a, b) = (a.borrow(), b.borrow());
-            let theirs: Option<Vec<Value>> = a.keys().map(|key| b.get(key.value()).cloned()).collect();
+            let theirs: Option<Values> = a.keys().map(|key| b.get(key.value()).cloned()).collect();
             match theirs {
-                Some(theirs) if b.keys().len() == theirs.len() => {
-                    each(&a.values().cloned().collect::<Vec<_>>(), &theirs)
-                }
+                Some(theirs) if b.keys().len() == theirs.len() => each(a.all_values(), &theirs),
                 _ => Err(differ()),
             }
         }
@@ -140,7 +138,7 @@ pub(super) fn beside(
 /// `a list of 2`, `a record of w, b`
 fn form(tree: &Value) -> String {
     match tree {
-        Value::List(list) => format!("a list of {}", list.to_vec().len()),
+        Value::List(list) => format!("a list of {}", list.len()),
         Value::Tuple(tuple) => format!("a tuple of {}", tuple.items().len()),
         Value::Record(record) => {
             let names: Vec<String> = record.names().iter().take(8).map(|name| format!("`{name}`")).collect();
@@ -165,11 +163,24 @@ pub(super) fn rebuilt(
     // `leaf` may change lists and dicts.
     let copy = match tree {
         Value::List(list) => vm.copies(&list.borrow())?,
+        Value::Dict(dict) => vm.copies(dict.borrow().all_values())?,
+        _ => Values::new(),
+    };
+    let keys: Vec<Key> = match tree {
+        Value::Dict(dict) => {
+            charge_values(copy.len())?;
+            vm.charge(copy.len() / 8)?;
+            dict.borrow().keys().cloned().collect()
+        }
         _ => Vec::new(),
     };
-    let mut each = |values: &[Value]| -> Result<Vec<Value>> {
+    let mut each = |values: &[Value]| -> Result<Values> {
         charge_values(values.len())?;
-        values.iter().map(|value| rebuilt(vm, value, leaf, depth + 1)).collect()
+        let mut others = Values::with_capacity(values.len());
+        for value in values {
+            others.push(rebuilt(vm, value, leaf, depth + 1)?);
+        }
+        Ok(others)
     };
     Ok(match tree {
         Value::List(_) => Value::list(each(&copy)?),
@@ -178,12 +189,10 @@ pub(super) fn rebuilt(
             let values = each(record.values())?;
             Value::Record(Rc::new(Record::new(record.names().clone(), values)))
         }
-        Value::Dict(dict) => {
-            let entries: Vec<(Key, Value)> =
-                dict.borrow().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-            let values = each(&entries.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>())?;
+        Value::Dict(_) => {
+            let values = each(&copy)?;
             let other = Dict::empty();
-            for ((key, _), value) in entries.into_iter().zip(values) {
+            for (key, value) in keys.into_iter().zip(values) {
                 other.insert(key, value)?;
             }
             Value::dict(other)

@@ -32,8 +32,8 @@ pub static OPS: &[Op] = &[
                   assert(equal(z * complex(0, 1), complex([-2.0, 4.0], [1.0, 3.0])))",
         run: Run::Primitive(|rt, args| made(rt, "complex", &COMPLEX, args)),
         gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-            b.to(0, || b.g().unary("real"));
-            b.to(1, || b.g().unary("imag"));
+            b.to(0, || b.g().does("real"));
+            b.to(1, || b.g().does("imag"));
         }),
         ..Op::BASE
     },
@@ -49,7 +49,7 @@ pub static OPS: &[Op] = &[
             Keeps::Y.and_result().when(|_, kept, param| (kept == 1) == (param == 0)),
             |b| {
                 b.to(0, || b.g() * b.op("polar", &[Arg::Float(1.0), b.x(1).arg()]).conj());
-                b.to(1, || (b.g() * b.y().conj()).unary("imag"));
+                b.to(1, || (b.g() * b.y().conj()).does("imag"));
             },
         ),
         ..Op::BASE
@@ -118,9 +118,7 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(view_as_real(complex([1.0], [2.0])), [[1.0, 2.0]]))",
         run: Run::Primitive(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-            b.to(0, || b.g().unary("clone").unary("view_as_complex"))
-        }),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("clone").does("view_as_complex"))),
         ..Op::BASE
     },
     Op {
@@ -133,7 +131,7 @@ pub static OPS: &[Op] = &[
         example: "let z = view_as_complex(tensor([[1.0, 2.0], [3.0, 4.0]]))\n\
                   assert(equal(z, complex([1.0, 3.0], [2.0, 4.0])))",
         run: Run::Primitive(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().unary("view_as_real"))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("view_as_real"))),
         ..Op::BASE
     },
 ];
@@ -488,8 +486,8 @@ fn angle_back(b: &Back<'_>) {
         if !x.dtype().is_complex() {
             return b.g().zeros_like();
         }
-        let turned = b.op("complex", &[(-x.unary("imag")).arg(), x.unary("real").arg()]);
-        let square = x.unary("abs").square();
+        let turned = b.op("complex", &[(-x.does("imag")).arg(), x.does("real").arg()]);
+        let square = x.does("abs").square();
         b.g() * (turned / b.select(&square.eq(0.0), 1.0, square))
     });
 }
@@ -497,9 +495,9 @@ fn angle_back(b: &Back<'_>) {
 /// `x / |x|`: the sign of real numbers, and 0 at 0.
 pub(super) fn unit<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
     if !x.dtype().is_complex() {
-        return x.unary("sign");
+        return x.does("sign");
     }
-    let length = x.unary("abs");
+    let length = x.does("abs");
     x / b.select(&length.eq(0.0), 1.0, length)
 }
 

@@ -14,7 +14,7 @@ pub static CODES: &[&Code] = &[
     &WRITES_OVERLAP,
     &BAD_RACE_MODE,
     &DEPRECATED,
-    &SCRIPT_WARNING,
+    &TOLD,
     &IMAGINARY_DROPPED,
     &SYNCHRONIZES,
     &BAD_DEBUG_MODE,
@@ -140,7 +140,7 @@ static DEPRECATED: Code = Code {
     example: "",
 };
 
-static SCRIPT_WARNING: Code = Code {
+static TOLD: Code = Code {
     id: "E0708",
     kind: ErrorKind::Value,
     title: "a warning of a script or a module",
@@ -456,8 +456,8 @@ pub fn imaginary_dropped() -> Error {
 }
 
 /// A warning by a script's `warn`.
-pub fn script_warning(text: &str) -> Error {
-    Error::new(&SCRIPT_WARNING, text)
+pub fn told(text: &str) -> Error {
+    Error::new(&TOLD, text)
 }
 
 /// A deprecated name.

@@ -28,10 +28,14 @@ thread_local! {
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Depth of nested drops.
     static DROPS: Cell<u32> = const { Cell::new(0) };
-    /// Values waiting to be dropped.
+    /// Parts of deep structures, which the outermost drop drops.
     static DROP_QUEUE: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
+    /// Values that were to be dropped while the machine was ending.
+    static WAITING: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
     /// Whether drops are deferred because the machine is ending.
     static HURRY: Cell<bool> = const { Cell::new(false) };
+    /// Values that [`release_some`] may still drop; the maximum outside of it.
+    static SLICE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 /// Values waiting to be dropped.
@@ -55,7 +59,7 @@ pub(super) struct Account {
     grown: usize,
     limit: usize,
     suspects: Suspects,
-    drop_queue: DropQueue,
+    waiting: DropQueue,
     holder: Option<reclaim::Holder>,
 }
 
@@ -65,7 +69,7 @@ impl Account {
         Account {
             limit,
             grown: self.grown.max(MIN_BYTES),
-            holder: Some(reclaim::Holder { free: free_unreachable, charge }),
+            holder: Some(reclaim::Holder { free: free_unreachable, charge: charge_tensor }),
             ..self
         }
     }
@@ -81,7 +85,7 @@ pub(super) fn enter(account: Account) -> Account {
         grown: GROWN.replace(account.grown),
         limit: LIMIT.replace(account.limit),
         suspects: cycles::enter(account.suspects),
-        drop_queue: DROP_QUEUE.replace(account.drop_queue),
+        waiting: WAITING.replace(account.waiting),
         holder: reclaim::enter(account.holder),
     }
 }
@@ -99,9 +103,9 @@ fn free_unreachable(need: Need) -> Option<bool> {
 
 /// Runs deferred drops and collects cycles; returns whether there was something to free.
 fn collect() -> bool {
-    let waited = DROP_QUEUE.with_borrow(|drop_queue| !drop_queue.is_empty());
+    let waited = WAITING.with_borrow(|waiting| !waiting.is_empty());
     hurry(false);
-    settle();
+    release_all();
     cycles::collect() > 0 || waited
 }
 
@@ -116,6 +120,11 @@ pub(super) fn live_bytes() -> isize {
 #[inline]
 pub fn charge(bytes: usize) -> Result<()> {
     if needed(bytes) > ROOM.get() || (bytes >= LARGE && bytes > LOOKED.get()) { short(bytes) } else { Ok(()) }
+}
+
+/// [`charge`] for the memory of host tensors, whose request may be repeated.
+fn charge_tensor(bytes: usize) -> Result<()> {
+    charge(bytes).inspect_err(|_| hurry(false))
 }
 
 /// The bytes left before the limit, and the limit.
@@ -143,7 +152,10 @@ fn grow(text: &mut String, more: usize) -> Result<()> {
     // While the text moves, the old and the new buffer both exist.
     let size = match charge(wanted.saturating_add(text.len())) {
         Ok(()) => wanted,
-        Err(_) => charge(least.saturating_add(text.len())).map(|()| least)?,
+        Err(_) => {
+            hurry(false);
+            charge(least.saturating_add(text.len())).map(|()| least)?
+        }
     };
     let mut bytes = std::mem::take(text).into_bytes();
     let moved = widen(&mut bytes, size);
@@ -230,10 +242,16 @@ fn needed(bytes: usize) -> usize {
     (LIVE.get().max(0) as usize).saturating_add(bytes)
 }
 
-/// Collects cycles when the live bytes have doubled since the last collection, and before an allocation
-/// fails.
+/// Checks the limits. If the allocation fails, what the failing code holds is dropped when a handler goes on, or in
+/// later entries.
 #[cold]
 fn short(bytes: usize) -> Result<()> {
+    free_enough(bytes).inspect_err(|_| hurry(true))
+}
+
+/// Collects cycles when the live bytes have doubled since the last collection, and before an allocation
+/// fails.
+fn free_enough(bytes: usize) -> Result<()> {
     let limit = LIMIT.get();
     let mut collected = false;
     if needed(bytes) > GROWN.get().min(limit) {
@@ -269,56 +287,115 @@ pub(super) fn note(change: isize) {
 }
 
 /// Drops values with bounded stack: beyond a depth they wait until the outermost drop returns. When the
-/// machine is ending, they wait for [`settle`].
+/// machine is ending, they wait for [`release_some`].
 pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
-    let depth = DROPS.try_with(Cell::get).unwrap_or(0);
-    if depth >= DROP_DEPTH || is_hurried() {
+    if is_hurried() || is_slice_over() {
         put_off(values);
+        return;
+    }
+    let depth = DROPS.try_with(Cell::get).unwrap_or(0);
+    if depth >= DROP_DEPTH {
+        let _ = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().push(Box::new(values)));
         return;
     }
     let _ = DROPS.try_with(|d| d.set(depth + 1));
     let done = drop_some(&mut values);
     let _ = DROPS.try_with(|d| d.set(depth));
     if !done {
-        hurry(true);
         put_off(values);
-    } else if depth == 0 {
+    }
+    if depth == 0 {
         settle();
     }
 }
 
-/// Runs deferred drops, unless the machine has been told to end.
-pub(super) fn settle() {
-    while !is_hurried()
-        && let Ok(Some(mut values)) = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().pop())
-    {
-        let _ = DROPS.try_with(|d| d.set(1));
-        let done = drop_some(&mut values);
-        let _ = DROPS.try_with(|d| d.set(0));
-        if !done {
-            hurry(true);
+/// Drops what deep structures left to the outermost drop.
+fn settle() {
+    while let Some(mut values) = next_of(&DROP_QUEUE) {
+        if is_hurried() || !drop_nested(&mut values) {
             put_off(values);
         }
     }
 }
 
-/// Drops values, checking periodically whether to end; returns false when some are left.
+/// Drops some of the values that waited because the machine was ending. Each call does a bounded part, so that the
+/// entries that follow an interrupt begin at once.
+pub(super) fn release_some() {
+    /// Values per call.
+    const FEW: usize = 8 * 1024;
+    if is_hurried() || WAITING.with_borrow(|waiting| waiting.is_empty()) {
+        return;
+    }
+    SLICE.set(FEW);
+    while !is_hurried()
+        && !is_slice_over()
+        && let Some(mut values) = next_of(&WAITING)
+    {
+        if !drop_nested(&mut values) {
+            put_off(values);
+        }
+        settle();
+    }
+    SLICE.set(usize::MAX);
+}
+
+/// Drops all values that wait, unless the machine has been told to end.
+pub(super) fn release_all() {
+    settle();
+    while !is_hurried()
+        && let Some(mut values) = next_of(&WAITING)
+    {
+        if !drop_nested(&mut values) {
+            put_off(values);
+        }
+        settle();
+    }
+}
+
+fn next_of(
+    queue: &'static std::thread::LocalKey<RefCell<DropQueue>>,
+) -> Option<Box<dyn Iterator<Item = Value>>> {
+    queue.try_with(|queue| queue.borrow_mut().pop()).ok().flatten()
+}
+
+/// [`drop_some`] as the outermost drop, whose caller settles.
+fn drop_nested(values: &mut impl Iterator<Item = Value>) -> bool {
+    let depth = DROPS.try_with(|d| d.replace(1)).unwrap_or(0);
+    let done = drop_some(values);
+    let _ = DROPS.try_with(|d| d.set(depth));
+    done
+}
+
+/// Drops values, checking periodically whether to end; returns false when some may be left.
 fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
     /// Values between two checks.
     const VALUES_PER_CHECK: usize = 1024;
     loop {
         let count = values.by_ref().take(VALUES_PER_CHECK).map(drop).count();
+        // Short containers count too: there may be many.
+        if stop::is_due(count) && stop::reason().is_some() {
+            hurry(true);
+        }
+        let _ = SLICE.try_with(|left| match left.get() {
+            usize::MAX => {}
+            some => left.set(some.saturating_sub(count)),
+        });
         if count < VALUES_PER_CHECK {
             return true;
         }
-        if stop::is_due(count) && stop::reason().is_some() {
+        if is_hurried() || is_slice_over() {
             return false;
         }
     }
 }
 
+/// True when [`release_some`] has dropped enough.
+fn is_slice_over() -> bool {
+    SLICE.try_with(|left| left.get() == 0).unwrap_or(false)
+}
+
 fn put_off(values: impl Iterator<Item = Value> + 'static) {
-    let _ = DROP_QUEUE.try_with(|drop_queue| drop_queue.borrow_mut().push(Box::new(values)));
+    let _ = WAITING.try_with(|waiting| waiting.borrow_mut().push(Box::new(values)));
 }
 
 /// Sets whether drops are deferred: the machine has been told to end, and dropping its values may take long.

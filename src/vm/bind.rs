@@ -9,6 +9,7 @@ use super::error;
 use super::function::{Native, ParamInfo, Proto};
 use super::run::calls::{Named, Positional};
 use super::value::Value;
+use super::values::Values;
 use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
@@ -115,7 +116,7 @@ impl Places {
     fn listed(mut self, at: Option<usize>) -> Result<Positional> {
         if let Some(at) = at {
             account::charge_values(self.rest.len())?;
-            self.values[at] = Value::list(self.rest.into_iter().collect());
+            self.values[at] = Value::list(self.rest.into_iter().collect::<Values>());
         }
         Ok(self.values)
     }

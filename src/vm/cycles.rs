@@ -20,6 +20,7 @@ use foldhash::HashMap;
 use super::account::drop_later;
 use super::heap::{Cell, Dict, List};
 use super::value::Value;
+use super::values::Values;
 use crate::base::stop;
 
 /// Fewer candidates than this start no collection.
@@ -353,15 +354,15 @@ fn goes_on(count: usize) -> Option<()> {
 /// The values of dismantled containers. Lists and dicts keep their buffers, because copies would double the memory.
 #[derive(Default)]
 struct Taken {
-    parts: Vec<Vec<Value>>,
-    single: Vec<Value>,
+    parts: Vec<Values>,
+    single: Values,
 }
 
 /// Takes the values out of a mutable container; every cycle has one.
 fn take_apart(value: &Value, out: &mut Taken) {
     match value {
         Value::List(list) => out.parts.push(list.try_take()),
-        Value::Dict(dict) => out.parts.push(dict.try_take().into_entries().1),
+        Value::Dict(dict) => out.parts.push(dict.try_take().into_values()),
         Value::Cell(cell) => out.single.push(cell.replace(Value::Unset)),
         _ => {}
     }

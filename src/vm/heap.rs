@@ -9,12 +9,13 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::account::{charge, charge_values, drop_later, drop_vec_later, note, reserve};
+use super::account::{charge, charge_values, drop_later, note, reserve};
 use super::cycles::{self, Mark};
 use super::key::{Key, check_key};
 use super::table::Table;
 use super::text::Text;
 use super::value::Value;
+use super::values::Values;
 use crate::base::{Error, Result};
 
 const fn bytes(count: usize) -> isize {
@@ -29,13 +30,14 @@ pub(super) const fn head<T>() -> isize {
 
 /// A `list`: mutable, shared.
 pub struct List {
-    items: RefCell<Vec<Value>>,
+    items: RefCell<Values>,
     mark: Mark,
 }
 
 impl List {
     /// A list with these elements.
-    pub fn new(items: Vec<Value>) -> List {
+    pub fn new(items: impl Into<Values>) -> List {
+        let items = items.into();
         note(head::<List>() + bytes(items.capacity()));
         List { items: RefCell::new(items), mark: Mark::default() }
     }
@@ -52,7 +54,7 @@ impl List {
 
     /// Borrows the elements. No script code may run while the borrow lives.
     #[inline]
-    pub fn borrow(&self) -> cell::Ref<'_, Vec<Value>> {
+    pub fn borrow(&self) -> cell::Ref<'_, Values> {
         self.items.borrow()
     }
 
@@ -61,23 +63,23 @@ impl List {
     }
 
     /// Takes the elements, unless they are borrowed.
-    pub(super) fn try_take(&self) -> Vec<Value> {
+    pub(super) fn try_take(&self) -> Values {
         match self.items.try_borrow_mut() {
             Ok(mut items) => {
                 note(-bytes(items.capacity()));
                 std::mem::take(&mut *items)
             }
-            Err(_) => Vec::new(),
+            Err(_) => Values::new(),
         }
     }
 
     /// Borrows the elements, unless they are mutably borrowed.
-    pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Vec<Value>>> {
+    pub(super) fn try_borrow(&self) -> Option<cell::Ref<'_, Values>> {
         self.items.try_borrow().ok()
     }
 
     /// A copy of the elements.
-    pub fn to_vec(&self) -> Vec<Value> {
+    pub fn to_vec(&self) -> Values {
         self.items.borrow().clone()
     }
 
@@ -139,7 +141,7 @@ impl List {
     }
 
     /// Appends all items.
-    pub fn extend(self: &Rc<Self>, items: Vec<Value>) -> Result<()> {
+    pub fn extend(self: &Rc<Self>, items: Values) -> Result<()> {
         charge_values(items.len())?;
         self.change(|all| reserve(all, items.len()))?;
         items.iter().for_each(|item| self.note_stored(item));
@@ -152,12 +154,13 @@ impl List {
         charge_values(1)?;
         self.change(|all| reserve(all, 1))?;
         self.note_stored(&value);
-        self.change(|all| all.insert(index.min(all.len()), value));
+        let at = index.min(self.len());
+        self.change(|all| all.insert(at, value));
         Ok(())
     }
 
     /// Replaces a range of values and returns the old ones.
-    pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Vec<Value>) -> Result<Vec<Value>> {
+    pub fn splice(self: &Rc<Self>, range: std::ops::Range<usize>, items: Values) -> Result<Values> {
         charge_values(items.len())?;
         self.change(|all| reserve(all, items.len().saturating_sub(range.len())))?;
         items.iter().for_each(|item| self.note_stored(item));
@@ -184,7 +187,7 @@ impl List {
 
     /// Changes the list in place. `change` must not run script code, and must not add values from elsewhere
     /// (unless no script has seen the list yet). Growth is charged.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Vec<Value>) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut Values) -> T) -> T {
         let mut items = self.items.borrow_mut();
         let before = bytes(items.capacity());
         let result = change(&mut items);
@@ -195,9 +198,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        let items = std::mem::take(self.items.get_mut());
-        note(-head::<List>() - bytes(items.capacity()));
-        drop_vec_later(items);
+        note(-head::<List>() - bytes(self.items.get_mut().capacity()));
     }
 }
 
@@ -246,12 +247,13 @@ pub type Names = Rc<Vec<Rc<str>>>;
 /// Invariant: as many values as names; names are unique.
 pub struct Record {
     names: Names,
-    values: Vec<Value>,
+    values: Values,
 }
 
 impl Record {
     /// A record; `values` belong to `names` in order.
-    pub fn new(names: Names, values: Vec<Value>) -> Record {
+    pub fn new(names: Names, values: impl Into<Values>) -> Record {
+        let values = values.into();
         note(head::<Record>() + bytes(values.capacity()));
         Record { names, values }
     }
@@ -318,7 +320,6 @@ impl Clone for Record {
 impl Drop for Record {
     fn drop(&mut self) {
         note(-head::<Record>() - bytes(self.values.capacity()));
-        drop_vec_later(std::mem::take(&mut self.values));
     }
 }
 
@@ -483,12 +484,7 @@ impl Dict {
 
 impl Drop for Dict {
     fn drop(&mut self) {
-        let table = std::mem::take(self.table.get_mut());
-        note(-head::<Dict>() - table.bytes() as isize);
-        let (keys, values) = table.into_entries();
-        if keys.len() > 1024 || keys.iter().map(Key::value).chain(&values).any(|value| !value.is_plain()) {
-            drop_later(keys.into_iter().map(Key::into_value).chain(values));
-        }
+        note(-head::<Dict>() - self.table.get_mut().bytes() as isize);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::account::Account;
 use super::heap::List;
 use super::value::Value;
+use super::values::Values;
 use super::{FileAccess, Vm, account, cycles, error};
 use crate::base::stop::{self, Stop};
 use crate::base::{Error, ErrorKind, Result, guard};
@@ -192,7 +193,7 @@ impl Vm {
                     Some(stop::enter(Some(Stop { flag: self.meter.interrupt.clone(), deadline })));
                 self.entry.began = self.rt.began();
             }
-            account::settle();
+            account::release_some();
         }
         Entry(self)
     }
@@ -284,11 +285,12 @@ impl Vm {
             let fuel = fuel.saturating_sub(self.meter.owed.take());
             self.rt.quota.fuel = Some(fuel);
             if fuel == 0 {
-                return Err(error::fuel());
+                return Err(out_of_fuel());
             }
             self.meter.budget = u64::from(SLICE).min(fuel) as u32;
             self.rt.quota.fuel = Some(fuel - u64::from(self.meter.budget));
         }
+        account::release_some();
         if cycles::is_due() {
             cycles::collect();
         }
@@ -315,7 +317,7 @@ impl Vm {
             }
         }
         match self.rt.quota.fuel.is_some_and(|fuel| self.meter.owed.get() > fuel) {
-            true => Err(error::fuel()),
+            true => Err(out_of_fuel()),
             false => Ok(()),
         }
     }
@@ -337,6 +339,7 @@ impl Vm {
         if !error::is_spent(error) {
             return;
         }
+        account::hurry(true);
         self.meter.owed.set(0);
         if std::mem::replace(&mut self.meter.fuel_grace, true) {
             self.meter.budget = 1;
@@ -366,7 +369,7 @@ impl Vm {
         let owed = self.meter.owed.take();
         let left = fuel.saturating_sub(owed);
         self.rt.quota.fuel = Some(left);
-        if left == 0 && owed > 0 { Err(error::fuel()) } else { Ok(()) }
+        if left == 0 && owed > 0 { Err(out_of_fuel()) } else { Ok(()) }
     }
 
     /// [`Vm::charge`] for walks that only read the machine: the fuel is taken later.
@@ -443,14 +446,14 @@ impl Vm {
     }
 
     /// Copies values.
-    pub fn copies(&mut self, values: &[Value]) -> Result<Vec<Value>> {
+    pub fn copies(&mut self, values: &[Value]) -> Result<Values> {
         self.joined(values, &[])
     }
 
     /// Copies the values of two slices into one vector.
-    pub fn joined(&mut self, first: &[Value], second: &[Value]) -> Result<Vec<Value>> {
+    pub fn joined(&mut self, first: &[Value], second: &[Value]) -> Result<Values> {
         account::charge_values(first.len() + second.len())?;
-        let mut copies = Vec::with_capacity(first.len() + second.len());
+        let mut copies = Values::with_capacity(first.len() + second.len());
         for some in first.chunks(COPIES).chain(second.chunks(COPIES)) {
             self.charge(some.len().div_ceil(8))?;
             copies.extend_from_slice(some);
@@ -468,11 +471,11 @@ impl Vm {
     }
 
     /// Moves values to the end of a list.
-    pub fn extend(&mut self, list: &Rc<List>, items: Vec<Value>) -> Result<()> {
+    pub fn extend(&mut self, list: &Rc<List>, items: Values) -> Result<()> {
         account::charge_values(items.len())?;
         let mut items = items.into_iter();
         loop {
-            let some: Vec<Value> = items.by_ref().take(COPIES).collect();
+            let some: Values = items.by_ref().take(COPIES).collect();
             if some.is_empty() {
                 return Ok(());
             }
@@ -501,6 +504,13 @@ impl Vm {
     pub(super) fn too_deep(&self) -> Error {
         error::call_depth(self.calls.depth_limit)
     }
+}
+
+/// The error for exhausted fuel; what the failing code holds is dropped later.
+#[cold]
+fn out_of_fuel() -> Error {
+    account::hurry(true);
+    error::fuel()
 }
 
 /// Refuses to begin on a stack that is too small for a script.

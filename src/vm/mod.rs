@@ -23,7 +23,6 @@ mod habits;
 mod heap;
 mod key;
 mod limits;
-mod literals;
 mod modules;
 mod natives;
 mod object;
@@ -39,6 +38,7 @@ mod tensors;
 mod text;
 mod tidy;
 mod value;
+mod values;
 
 use std::cell::Cell as Slot;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ use foldhash::HashSet;
 
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
-pub use callbacks::{CallbackId, Callbacks};
+pub use callbacks::{Callbacks, Ticket};
 pub use catalog::NativeCatalog;
 pub use colors::Colors;
 pub use compile::Mode;
@@ -67,6 +67,7 @@ pub use table::Table;
 pub(crate) use tensors::from_out;
 pub use text::Text;
 pub use value::Value;
+pub use values::Values;
 
 use crate::base::guard::{self, Owned};
 use crate::base::{Error, Result, SourceMap, Span};
@@ -371,7 +372,7 @@ impl Drop for Vm {
         entry.0.tests.clear();
         // The remaining values refer only to themselves.
         cycles::collect();
-        account::settle();
+        account::release_all();
         drop(std::mem::take(&mut entry.0.callbacks));
         crate::ops::gradient::end_session(&mut entry.0.rt);
     }

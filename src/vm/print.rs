@@ -210,6 +210,27 @@ fn plain(value: &Value, text: &mut String) {
     let _ = written;
 }
 
+/// The shortest digits that parse as a float, as `1.5e-7`. Of two that are equally close, the even one, as in Python.
+fn shortest(value: f64) -> String {
+    /// With fewer digits, only one number of that length parses as the float.
+    const LONG: usize = 16;
+    let text = format!("{value:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let count = digits.bytes().filter(u8::is_ascii_digit).count();
+    if count < LONG {
+        return text;
+    }
+    // A float between two numbers of `count` digits has one digit more. A fraction with that many decimals has as many
+    // binary places.
+    let fraction = value.to_bits() & ((1 << 52) - 1) | 1 << 52;
+    let places = 1075 - (value.to_bits() >> 52 & 0x7ff) as i64 - i64::from(fraction.trailing_zeros());
+    if places > 0 && Ok(count as i64 - places) != exponent.parse() {
+        return text;
+    }
+    let even = format!("{value:.*e}", count - 1);
+    if even.parse() == Ok(value) { even } else { text }
+}
+
 /// A float in Python's format: the shortest digits that parse as the same float.
 pub fn float_text(value: f64) -> String {
     if value.is_nan() {
@@ -218,15 +239,26 @@ pub fn float_text(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf".into() } else { "-inf".into() };
     }
-    let scientific = format!("{value:e}");
+    let scientific = shortest(value);
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if value != 0.0 && !(-4..16).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
-    let plain = format!("{value}");
-    if plain.contains('.') { plain } else { format!("{plain}.0") }
+    let (sign, digits) = match digits.strip_prefix('-') {
+        Some(digits) => ("-", digits.replace('.', "")),
+        None => ("", digits.replace('.', "")),
+    };
+    let whole = exponent + 1;
+    if whole <= 0 {
+        return format!("{sign}0.{}{digits}", "0".repeat(whole.unsigned_abs() as usize));
+    }
+    let (whole, more) = (whole as usize, digits.len());
+    if more <= whole {
+        return format!("{sign}{digits}{}.0", "0".repeat(whole - more));
+    }
+    format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
 }
 
 /// A text escaped as in a string literal.
@@ -265,9 +297,19 @@ mod tests {
             (0.00001, "1e-05"),
             (123456.789, "123456.789"),
             (f64::MAX, "1.7976931348623157e+308"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1234567890.125, "1234567890.125"),
+            (-100.0, "-100.0"),
+            (5e-324, "5e-324"),
+            // Between two numbers of 16 or 17 digits.
+            (2.0_f64.powi(-25), "2.9802322387695312e-08"),
+            (-2.0_f64.powi(-44), "-5.684341886080802e-14"),
+            (3_602_879_701_896_397.0 / 4.0, "900719925474099.2"),
+            (2.0_f64.powi(54) + 4.0, "1.8014398509481988e+16"),
         ];
         for (value, text) in cases {
             assert_eq!(float_text(value), text);
+            assert_eq!(text.parse(), Ok(value));
         }
     }
 }

@@ -10,10 +10,11 @@ use std::cell::Cell;
 use std::mem::size_of;
 use std::rc::Rc;
 
-use super::account::reserve;
+use super::account::{drop_later, reserve};
 use super::key::{Key, hash_key, same_key, seed, whole};
 use super::text::Text;
 use super::value::Value;
+use super::values::Values;
 use crate::base::{Result, stop};
 use crate::driver::error::stopped;
 
@@ -28,7 +29,7 @@ const MAX_UNINDEXED: usize = 8;
 #[derive(Default)]
 pub struct Table {
     keys: Vec<Key>,
-    values: Vec<Value>,
+    values: Values,
     index: Index,
     /// The position where a key was last found: a read is often followed by a write to the same key.
     last: Cell<usize>,
@@ -55,6 +56,16 @@ struct Hashed {
     seed: u64,
 }
 
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The values drop themselves. A few numbers and short texts are dropped at once.
+        const FEW: usize = 1024;
+        if self.keys.len() > FEW || self.keys.iter().any(|key| matches!(key.value(), Value::Tuple(_))) {
+            drop_later(std::mem::take(&mut self.keys).into_iter().map(Key::into_value));
+        }
+    }
+}
+
 impl Table {
     /// The number of entries.
     pub fn len(&self) -> usize {
@@ -63,8 +74,9 @@ impl Table {
 
     /// Takes all entries.
     pub fn take(&mut self) -> Table {
-        let removals = self.removals.wrapping_add(1);
-        std::mem::replace(self, Table { removals, ..Table::default() })
+        let taken = std::mem::take(self);
+        self.removals = taken.removals.wrapping_add(1);
+        taken
     }
 
     /// A number of 31 bits that changes when an entry is added or removed.
@@ -93,7 +105,7 @@ impl Table {
     }
 
     /// [`Table::values`] as a slice.
-    pub(super) fn all_values(&self) -> &[Value] {
+    pub fn all_values(&self) -> &[Value] {
         &self.values
     }
 
@@ -102,9 +114,9 @@ impl Table {
         Some((self.keys.get(at)?, self.values.get(at)?))
     }
 
-    /// The keys and values.
-    pub(super) fn into_entries(self) -> (Vec<Key>, Vec<Value>) {
-        (self.keys, self.values)
+    /// Takes the values, and drops the keys.
+    pub(super) fn into_values(mut self) -> Values {
+        std::mem::take(&mut self.values)
     }
 
     /// The position of a key's entry; `None` if it is missing or not a valid key.

@@ -13,6 +13,7 @@ use super::function::{Bound, Closure, Module, Native};
 use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Tuple};
 use super::object::Handle;
 use super::text::Text;
+use super::values::Values;
 use crate::array::{Dtype, Scalar};
 use crate::driver::DeviceId;
 use crate::tensor::Tensor;
@@ -93,13 +94,13 @@ impl Value {
     }
 
     /// A list.
-    pub fn list(items: Vec<Value>) -> Value {
+    pub fn list(items: impl Into<Values>) -> Value {
         Value::List(Rc::new(List::new(items)))
     }
 
     /// A tuple.
-    pub fn tuple(items: Vec<Value>) -> Value {
-        Value::Tuple(Rc::new(Tuple::new(items)))
+    pub fn tuple(items: impl Into<Values>) -> Value {
+        Value::Tuple(Rc::new(Tuple::new(items.into().into_vec())))
     }
 
     /// A tuple of two.
@@ -109,7 +110,7 @@ impl Value {
 
     /// A record of these fields.
     pub fn record<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
-        let (names, values) = fields.into_iter().map(|(n, v)| (Rc::from(n), v)).unzip();
+        let (names, values): (_, Values) = fields.into_iter().map(|(n, v)| (Rc::from(n), v)).unzip();
         Value::Record(Rc::new(Record::new(Rc::new(names), values)))
     }
 

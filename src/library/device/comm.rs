@@ -10,7 +10,7 @@ use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::plan::error;
 use crate::stream::Stream;
 use crate::tensor::Tensor;
-use crate::vm::{NativeDef, Value, Vm};
+use crate::vm::{NativeDef, Value, Values, Vm};
 use std::sync::Arc;
 
 const DEVICES: Param = Param::or("devices", Kind::Any, Default::None);
@@ -63,7 +63,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
             let devices = devices(vm, &args[1], 1)?;
             let copies = comm::broadcast_coalesced(&mut vm.rt, &list, &devices, buffer)
                 .map_err(at(0, "these tensors"))?;
-            Ok(Value::tuple(copies.into_iter().map(tuple).collect()))
+            Ok(Value::tuple(copies.into_iter().map(tuple).collect::<Values>()))
         },
     },
     NativeDef {
@@ -320,7 +320,7 @@ fn buffer(value: &Value, index: usize) -> Result<u64> {
 }
 
 fn tuple(tensors: Vec<Tensor>) -> Value {
-    Value::tuple(tensors.into_iter().map(Value::Tensor).collect())
+    Value::tuple(tensors.into_iter().map(Value::Tensor).collect::<Values>())
 }
 
 /// An argument as a report shows it, without the values of tensors, which would need a wait.

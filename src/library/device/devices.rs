@@ -5,7 +5,7 @@ use crate::base::Result;
 use crate::driver::{DeviceId, error};
 use crate::ops::signature::{Kind, Param, Signature};
 use crate::plan::SyncDebug;
-use crate::vm::{NativeDef, Value, Vm};
+use crate::vm::{NativeDef, Value, Values, Vm};
 
 const ALONE: Signature = Signature { params: &[SELF] };
 const OF_DEVICE: Signature = Signature { params: &[SELF, DEVICE] };
@@ -191,7 +191,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: ALONE,
         doc: "Returns the architectures that kernels can be compiled for, as `sm_90`: those that NVRTC supports (none without NVRTC); on emulated devices, their own.\n\nSource: `torch.cuda.get_arch_list`.",
         example: "assert(len(cuda.get_arch_list()) > 0)",
-        run: |vm, _| arch_list(vm).map(|all| Value::list(all.into_iter().map(Value::str).collect())),
+        run: |vm, _| {
+            arch_list(vm).map(|all| Value::list(all.into_iter().map(Value::str).collect::<Values>()))
+        },
     },
     NativeDef {
         name: "get_gencode_flags",

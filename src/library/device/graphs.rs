@@ -11,7 +11,7 @@ use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::ops::{Arg, Args, Call, apply, gradient, table};
 use crate::plan::{Graph, GraphPool};
 use crate::stream::Stream;
-use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Vm, compare};
+use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Values, Vm, compare};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ fn own_arguments(vm: &mut Vm, value: &Value, id: DeviceId) -> Result<Value> {
 fn graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     let id = cuda_id(vm, &args[0], &Value::None)?;
     let given = match &args[2] {
-        Value::Tensor(_) => vec![args[2].clone()],
+        Value::Tensor(_) => [args[2].clone()].into(),
         sequence => vm.collect(sequence)?,
     };
     let pool = pool_of(vm, &args[4], 4)?;
@@ -225,7 +225,7 @@ fn copy_in(vm: &mut Vm, fixed: &Value, given: &Value, index: usize) -> Result<()
         let error = crate::ops::error::wrong_argument(index, what);
         Err(error.help("pass arguments like the captured ones, or capture again with `cuda.graphed`"))
     };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs) = (Values::new(), Values::new());
     tree::leaves(vm, fixed, &mut ours, 0)?;
     tree::beside(vm, fixed, given, index, &mut theirs, 0)?;
     for (fixed, given) in ours.iter().zip(&theirs) {

@@ -8,7 +8,7 @@ use crate::library::files::open::put;
 use crate::library::io::allowed;
 use crate::memory::{Frame, SegmentInfo};
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::vm::{Dict, Key, NativeDef, Value, Vm};
+use crate::vm::{Dict, Key, NativeDef, Value, Values, Vm};
 use std::sync::Arc;
 
 /// Maximum number of recorded allocator events; an event takes 56 bytes.
@@ -390,10 +390,10 @@ pub(super) fn segment_records(vm: &Vm, segments: Vec<SegmentInfo>) -> Value {
             ("segment_type", Value::str(s.pool.name())),
             ("segment_pool_id", super::pools::pool_id(s.owner.number())),
             ("is_expandable", Value::Bool(s.is_expandable)),
-            ("blocks", Value::list(blocks.collect())),
+            ("blocks", Value::list(blocks.collect::<Values>())),
         ])
     };
-    Value::list(segments.into_iter().map(record).collect())
+    Value::list(segments.into_iter().map(record).collect::<Values>())
 }
 
 /// The source position of an allocation, as `file.rnl:3:7`.

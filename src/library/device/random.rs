@@ -109,8 +109,8 @@ fn forked(vm: &Vm, devices: &Value) -> Result<Vec<Generator>> {
             return Ok(generators);
         }
         Value::List(list) => list.to_vec(),
-        Value::Tuple(tuple) => tuple.items().to_vec(),
-        one => vec![one.clone()],
+        Value::Tuple(tuple) => tuple.items().to_vec().into(),
+        one => [one.clone()].into(),
     };
     for device in &listed {
         generators.push(vm.rt.generator(device_of(vm, device, vm.rt.current_cuda())?)?);
@@ -318,8 +318,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         example: "cuda.set_rng_state_all(cuda.get_rng_state_all())",
         run: |vm, args| {
             let states = match &args[1] {
-                Value::List(list) => list.to_vec(),
-                Value::Tuple(tuple) => tuple.items().to_vec(),
+                Value::List(_) | Value::Tuple(_) => vm.collect(&args[1])?,
                 _ => return Err(crate::ops::error::wrong_argument(1, "a list of RNG states")),
             };
             let generators = all(vm)?;

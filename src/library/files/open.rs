@@ -8,7 +8,7 @@ use super::whole::Whole;
 use crate::base::{Error, Result, this_is};
 use crate::files::error;
 use crate::library::io::{allowed, reason};
-use crate::vm::{Value, Vm, charge};
+use crate::vm::{Value, Values, Vm, charge};
 
 /// Bytes of a text read between two checks of the limits; a quarter of those written.
 const PIECE: u64 = 1 << 20;
@@ -127,7 +127,7 @@ pub(super) fn list(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         names.push(name);
     }
     names.sort_unstable();
-    Ok(Value::list(names.into_iter().map(Value::str).collect()))
+    Ok(Value::list(names.into_iter().map(Value::str).collect::<Values>()))
 }
 
 fn kind_name(kind: std::fs::FileType) -> &'static str {

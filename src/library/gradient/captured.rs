@@ -9,7 +9,7 @@ use super::forms::is_continuous;
 use crate::base::Result;
 use crate::library::tree;
 use crate::ops::gradient;
-use crate::vm::{Closure, Record, Value, Vm, error};
+use crate::vm::{Closure, Record, Value, Values, Vm, error};
 
 /// The field that makes a record a layer.
 const FORWARD: &str = "forward";
@@ -83,7 +83,7 @@ fn layers_of(
 
 /// The storages of the floating-point tensors of a value.
 fn storages(vm: &mut Vm, value: &Value) -> Result<HashSet<usize>> {
-    let mut leaves = Vec::new();
+    let mut leaves = Values::new();
     tree::leaves(vm, value, &mut leaves, 0)?;
     let address = |leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => Some(address(tensor)),

@@ -7,7 +7,7 @@ use crate::library::tree;
 use crate::ops::gradient::{self, Create, Edge, Options, Target, Varies};
 use crate::ops::{Arg, Args, Call, Out, apply, table};
 use crate::tensor::Tensor;
-use crate::vm::{Bound, Object, Value, Vm};
+use crate::vm::{Bound, Object, Value, Values, Vm};
 use std::any::Any;
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ enum Kind {
     /// `jacobian`, `hessian`
     Jacobian { argnum: usize, second: bool },
     /// The second result of `vjp`: the outputs, and the records of the operands.
-    Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Vec<Value>, cut: bool },
+    Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Values, cut: bool },
     /// `custom_gradient`: the rule.
     Custom(Value),
 }
@@ -337,7 +337,7 @@ fn pull_back(
     operands: &[Value],
     cut: bool,
 ) -> Result<Value> {
-    let (mut leaves, mut given) = (Vec::new(), Vec::new());
+    let (mut leaves, mut given) = (Values::new(), Values::new());
     tree::leaves(vm, outputs, &mut leaves, 0)?;
     tree::beside(vm, outputs, cotangents, 0, &mut given, 0)?;
     let mut targets = Vec::new();
@@ -367,7 +367,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let Called { result: outputs, edges: own, cut } = called(vm, &args[0], &operands, &argnums)?;
     let own: Vec<Option<Edge>> = own.into_iter().flatten().collect();
     let edges = &own;
-    let mut leaves = Vec::new();
+    let mut leaves = Values::new();
     tree::leaves(vm, &outputs, &mut leaves, 0)?;
     // The gradient is linear in its cotangents; its gradient with respect to them is the derivative.
     let mut cotangents = Vec::new();
@@ -392,7 +392,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     };
     let mut directions = Vec::new();
     for (operand, tangent) in operands.iter().zip(&tangents) {
-        let (mut own, mut beside) = (Vec::new(), Vec::new());
+        let (mut own, mut beside) = (Values::new(), Values::new());
         tree::leaves(vm, operand, &mut own, 0)?;
         tree::beside(vm, operand, tangent, 2, &mut beside, 0)?;
         directions.extend(own.iter().zip(beside).filter(|(leaf, _)| is_continuous(leaf)).map(|(_, t)| t));
@@ -438,7 +438,7 @@ fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: b
     let Called { result, edges, cut } = called(vm, &f, given, &[argnum])?;
     let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
     let x = given.get(argnum).cloned().unwrap_or_default();
-    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    let (mut inputs, mut outputs) = (Values::new(), Values::new());
     tree::leaves(vm, &x, &mut inputs, 0)?;
     inputs.retain(is_continuous);
     tree::leaves(vm, &result, &mut outputs, 0)?;
@@ -508,12 +508,12 @@ fn rows_of(
 }
 
 /// Calls the forward function of a `custom_gradient`, and records the call if an argument requires gradients.
-fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Vec<Value>) -> Result<Value> {
+fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Values) -> Result<Value> {
     // Recorded, so that second derivatives know how `saved` depends on the arguments.
     let result = vm.callback(forward, &given)?;
     let Value::Tuple(pair) = &result else { return Err(gradient::error::bad_custom()) };
     let [value, saved] = pair.items() else { return Err(gradient::error::bad_custom()) };
-    let mut outputs = Vec::new();
+    let mut outputs = Values::new();
     tree::leaves(vm, value, &mut outputs, 0)?;
     let outputs: Option<Vec<Tensor>> = (outputs.iter())
         .map(|leaf| match leaf {
@@ -534,8 +534,8 @@ fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Vec<Value>) ->
         });
     }
     let applied = Applied { rule: rule.clone(), saved: saved.clone(), count: given.len() };
-    let callback = vm.callbacks.keep(Value::object(applied));
-    let mut marked = gradient::script_node(&mut vm.rt, callback, &operands, &outputs).into_iter();
+    let ticket = vm.callbacks.keep(Value::object(applied));
+    let mut marked = gradient::script_node(&mut vm.rt, ticket, &operands, &outputs).into_iter();
     let mut leaf = |_: &mut Vm, leaf: &Value| Ok(marked.next().map_or_else(|| leaf.clone(), Value::Tensor));
     tree::rebuilt(vm, value, &mut leaf, 0)
 }

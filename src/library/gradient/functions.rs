@@ -10,7 +10,7 @@ use crate::ops::gradient::{self, Create, Options, Target};
 use crate::plan::Selection;
 use crate::stream::Stream;
 use crate::tensor::{GeneratorState, Tensor};
-use crate::vm::{Object, Value, Vm};
+use crate::vm::{Object, Value, Values, Vm};
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 fn given_gradients(vm: &mut Vm, value: &Value, count: usize, index: usize) -> Result<Vec<Option<Tensor>>> {
     let all = match value {
         Value::None => return Ok(vec![None; count]),
-        Value::Tensor(tensor) => vec![Value::Tensor(tensor.clone())],
+        Value::Tensor(tensor) => [Value::Tensor(tensor.clone())].into(),
         list => vm.collect(list)?,
     };
     if all.len() != count {
@@ -72,7 +72,7 @@ pub(super) fn autograd_backward(vm: &mut Vm, args: &mut [Value]) -> Result<Value
 /// A part of a computation that is run again in the backward pass.
 pub(super) struct Checkpoint {
     function: Value,
-    args: Vec<Value>,
+    args: Values,
     /// The records of the first run.
     records: RefCell<Vec<Weak<dyn Any + Send + Sync>>>,
     /// The states of the generators before it.
@@ -142,14 +142,14 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         span,
         versions,
     });
-    let callback = vm.callbacks.keep(value);
-    gradient::release_kept(&made, &callback);
+    let ticket = vm.callbacks.keep(value);
+    gradient::release_kept(&made, &ticket);
     Ok(result)
 }
 
 /// The tensors of arguments.
 fn operands(vm: &mut Vm, args: &[Value]) -> Result<Vec<Tensor>> {
-    let mut found = Vec::new();
+    let mut found = Values::new();
     args.iter().try_for_each(|arg| tree::leaves(vm, arg, &mut found, 0))?;
     let tensor = |value: Value| if let Value::Tensor(tensor) = value { Some(tensor) } else { None };
     Ok(found.into_iter().filter_map(tensor).collect())
@@ -181,8 +181,8 @@ impl Checkpoint {
         if first.len() != second.len() {
             return Err(gradient::error::checkpoint_differs(first.len(), second.len()));
         }
-        for (callback, number, record) in gradient::restore_kept(&first, &second) {
-            let inside = vm.callbacks.get(*callback).unwrap_or_default();
+        for (ticket, number, record) in gradient::restore_kept(&first, &second) {
+            let inside = vm.callbacks.get(*ticket).unwrap_or_default();
             if let Some(inside) = inside.as_object::<Checkpoint>()
                 && let Some(place) = inside.records.borrow_mut().get_mut(number)
             {

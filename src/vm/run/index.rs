@@ -6,6 +6,7 @@ use super::super::function::Bound;
 use super::super::heap::{List, Range};
 use super::super::text::Text;
 use super::super::value::Value;
+use super::super::values::Values;
 use super::super::{Vm, charge_text, charge_values, error};
 use crate::base::{Result, this_is};
 use crate::tensor::Tensor;
@@ -310,13 +311,13 @@ fn every(vm: &mut Vm, text: &Text, start: usize, step: i64, count: usize) -> Res
     Ok(Value::str(taken))
 }
 
-fn pick(vm: &mut Vm, items: &[Value], range: &Range) -> Result<Vec<Value>> {
+fn pick(vm: &mut Vm, items: &[Value], range: &Range) -> Result<Values> {
     let (start, step, count) = range.slice(items.len());
     if step == 1 {
         return vm.copies(&items[start..start + count]);
     }
     charge_values(count)?;
-    let mut picked = Vec::with_capacity(count);
+    let mut picked = Values::with_capacity(count);
     for i in 0..count {
         vm.charge(1)?;
         picked.push(items[(start as i64 + i as i64 * step) as usize].clone());

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::super::account::{charge, charge_values};
 use super::super::value::Value;
+use super::super::values::Values;
 use super::super::{Vm, error};
 use crate::base::Result;
 
@@ -146,14 +147,14 @@ impl Vm {
     /// # Errors
     ///
     /// E0309 for a value that is not iterable; a limit for an endless range.
-    pub fn collect(&mut self, sequence: &Value) -> Result<Vec<Value>> {
+    pub fn collect(&mut self, sequence: &Value) -> Result<Values> {
         match sequence {
             Value::List(list) => self.copies(&list.borrow()),
             Value::Tuple(tuple) => self.copies(tuple.items()),
             Value::Range(range) => {
                 let count = range.count().unwrap_or(usize::MAX);
                 charge_values(count)?;
-                let mut items = Vec::with_capacity(count);
+                let mut items = Values::with_capacity(count);
                 for i in 0..count {
                     self.charge(1)?;
                     match range.get(i) {
@@ -178,8 +179,8 @@ impl Vm {
     }
 
     /// All elements, one by one.
-    fn collect_each(&mut self, sequence: &Value) -> Result<Vec<Value>> {
-        let mut items = Vec::new();
+    fn collect_each(&mut self, sequence: &Value) -> Result<Values> {
+        let mut items = Values::new();
         let mut position = 0;
         while let Some((value, next)) = self.element(sequence, position)? {
             self.charge(1)?;

@@ -7,6 +7,7 @@ use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
 use super::super::limits::STEP;
 use super::super::value::Value;
+use super::super::values::Values;
 use super::super::{Vm, error, habits, tensors};
 use super::calls::MethodCall;
 use super::registers::set;
@@ -316,7 +317,7 @@ impl Vm {
             Op::TupleOfList { dst, src } => {
                 let items = match &self.taken(true, register(src)) {
                     Value::List(list) => list.to_vec(),
-                    _ => Vec::new(),
+                    _ => Values::new(),
                 };
                 self.calls.stack[register(dst)] = Value::tuple(items);
             }

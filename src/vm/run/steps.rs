@@ -11,6 +11,7 @@ use super::super::error::Mismatch;
 use super::super::function::PatternShape;
 use super::super::heap::{Range, Record};
 use super::super::value::Value;
+use super::super::values::Values;
 use super::super::{Vm, charge, error, tensors};
 use super::arith;
 use super::registers::{copy, set};
@@ -259,7 +260,7 @@ impl Vm {
         self.set_attribute(&object, name, &value)
     }
 
-    pub(super) fn take_values(&mut self, base: usize, first: u16, count: u16) -> Result<Vec<Value>> {
+    pub(super) fn take_values(&mut self, base: usize, first: u16, count: u16) -> Result<Values> {
         charge_values(count as usize)?;
         let from = base + first as usize;
         Ok(self.calls.stack[from..from + count as usize].iter_mut().map(std::mem::take).collect())
@@ -366,7 +367,7 @@ impl Vm {
     }
 
     /// The parts that a pattern binds, or the mismatch.
-    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Vec<Value>, Mismatch>> {
+    fn take_apart(&mut self, value: &Value, shape: &PatternShape) -> Result<Result<Values, Mismatch>> {
         if let (Value::Record(record), true) = (value, shape.takes_names()) {
             return Ok(fields(record, shape));
         }
@@ -387,11 +388,11 @@ impl Vm {
             }
             Some((at, _)) => {
                 let mut items = items;
-                let taken: Vec<Value> =
-                    items.drain(at as usize..at as usize + items.len() - wanted).collect();
+                let (at, more) = (at as usize, items.len() - wanted);
+                let taken: Values = items.drain(at..at + more).collect();
                 let is_tuple = matches!(value, Value::Tuple(_) | Value::Record(_));
                 let rest = if is_tuple { Value::tuple(taken) } else { Value::list(taken) };
-                items.insert(at as usize, rest);
+                items.insert(at, rest);
                 Ok(Ok(items))
             }
         }
@@ -484,7 +485,7 @@ pub(super) fn merge(a: &Value, b: &Value) -> Result<Value> {
 
 /// The fields bound by a pattern with names: by position from both ends, then by name. Fields that it does
 /// not mention are dropped, or go to the rest.
-fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch> {
+fn fields(record: &Record, shape: &PatternShape) -> Result<Values, Mismatch> {
     let (values, names) = (record.values(), &shape.names);
     let by_place = shape.count as usize - names.len();
     if values.len() < by_place {
@@ -495,7 +496,7 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch>
     let mut taken = vec![false; values.len()];
     taken[..before].fill(true);
     taken[after..].fill(true);
-    let mut parts: Vec<Value> = values[..before].iter().chain(&values[after..]).cloned().collect();
+    let mut parts: Values = values[..before].iter().chain(&values[after..]).cloned().collect();
     for name in names.iter() {
         let Some(at) = record.position(name) else {
             let fields = record.names().iter().cloned().collect();
@@ -508,7 +509,8 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Vec<Value>, Mismatch>
     }
     if let Some((at, _)) = shape.rest {
         let left = record.fields().zip(taken).filter(|(_, taken)| !taken);
-        let (names, values) = left.map(|((name, value), _)| (Rc::clone(name), value.clone())).unzip();
+        let (names, values): (_, Values) =
+            left.map(|((name, value), _)| (Rc::clone(name), value.clone())).unzip();
         parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(names), values))));
     }
     Ok(parts)

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::heap::ErrorValue;
 use super::super::value::Value;
-use super::super::{Vm, error};
+use super::super::{Vm, account, error};
 use crate::base::{Error, ErrorKind, Result, Span, guard};
 use crate::ops::Arg;
 use crate::ops::signature::Kind;
@@ -36,6 +36,10 @@ impl Vm {
             while let Some(handler) = self.calls.handlers.pop_if(|h| here(h)) {
                 if handler.catch && !error.kind().can_be_caught() {
                     continue;
+                }
+                if !error::is_spent(&error) && error.kind() != ErrorKind::Interrupted {
+                    // The machine goes on, for instance after an error of memory.
+                    account::hurry(false);
                 }
                 error = self.leave_failed(handler.contexts, error);
                 let at = base + handler.dst as usize;

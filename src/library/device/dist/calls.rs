@@ -8,7 +8,7 @@ use crate::ops::dist::{self, FOLDINGS};
 use crate::ops::{collective, gradient};
 use crate::plan::{Folding, Runtime};
 use crate::tensor::Tensor;
-use crate::vm::{Value, Vm};
+use crate::vm::{Value, Values, Vm};
 use std::time::Duration;
 
 /// The longest `timeout`, in seconds: ten years.
@@ -86,7 +86,7 @@ pub(super) fn broadcast_(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 /// `dist.all_gather`
 pub(super) fn all_gather(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let all = dist::all_gather(&mut vm.rt, &tensor(&args[0])?)?;
-    Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect()))
+    Ok(Value::tuple(all.into_iter().map(Value::Tensor).collect::<Values>()))
 }
 
 /// `dist.reduce_scatter`
@@ -196,9 +196,9 @@ fn other(vm: &Vm, name: &str, value: &Value) -> Result<usize> {
 fn extents(vm: &mut Vm, value: &Value) -> Result<Vec<usize>> {
     let extent = |value: &Value| value.as_int().and_then(|extent| usize::try_from(extent).ok());
     let extents = match value {
-        Value::Int(_) => vec![value.clone()],
+        Value::Int(_) => [value.clone()].into(),
         Value::List(_) | Value::Tuple(_) => vm.collect(value)?,
-        _ => Vec::from([Value::None]),
+        _ => [Value::None].into(),
     };
     let extents: Option<Vec<usize>> = extents.iter().map(extent).collect();
     extents.ok_or_else(|| crate::ops::error::wrong_argument(0, "a tensor or a shape"))

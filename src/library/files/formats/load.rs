@@ -4,14 +4,14 @@ use std::io::Seek;
 use std::rc::Rc;
 
 use super::open;
-use super::{FileSource, Watched, options, source, usual};
+use super::{Source, Watched, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::files::{Elements, Head, Options, Sink, error};
 use crate::library::files::open::named;
 use crate::tensor::Tensor;
-use crate::vm::{Dict, Held, Key, Value, Vm, charge};
+use crate::vm::{Dict, Held, Key, Value, Values, Vm, charge};
 
 /// `load(path, device, dtype, only, format, header, delimiter, links)`
 pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
@@ -45,7 +45,7 @@ pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result
     Ok(tensors.single.unwrap_or_else(|| Value::dict(tensors.dict)))
 }
 
-fn read(source: &FileSource, options: &Options, sink: &mut dyn Sink) -> Result<()> {
+fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let mut file = open(&source.path, source.links)?;
     file.rewind().map_err(|e| crate::library::files::open::refused(&source.path, &e))?;
     let mut file = Watched::new(file);
@@ -122,7 +122,7 @@ impl Sink for Tensors<'_> {
     fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()> {
         let lengths = texts.iter().fold(0usize, |all, text| all.saturating_add(text.len()));
         charge(texts.len().saturating_mul(128).saturating_add(lengths))?;
-        self.insert(name, Value::list(texts.into_iter().map(Value::str).collect()))
+        self.insert(name, Value::list(texts.into_iter().map(Value::str).collect::<Values>()))
     }
 
     fn note(&mut self, _: &str, _: &str) -> Result<()> {
@@ -141,7 +141,7 @@ impl Sink for Tensors<'_> {
 pub(in crate::library::files) fn names(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let found = about(vm, args)?;
     charge(found.names.iter().fold(0usize, |all, name| all.saturating_add(name.len() + 128)))?;
-    Ok(Value::list(found.names.into_iter().map(Value::str).collect()))
+    Ok(Value::list(found.names.into_iter().map(Value::str).collect::<Values>()))
 }
 
 /// `files.metadata(path, format, links)`

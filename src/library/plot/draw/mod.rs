@@ -93,7 +93,7 @@ fn scale(value: &Value, index: usize) -> Result<bool> {
 fn name(vm: &mut Vm, all: &mut [Set], labels: &Value) -> Result<()> {
     let labels = match labels {
         Value::None => return Ok(()),
-        Value::Str(_) => vec![labels.clone()],
+        Value::Str(_) => [labels.clone()].into(),
         list => vm.collect(list)?,
     };
     if labels.len() != all.len() {

@@ -1,0 +1,29 @@
+//! Upper and lower case.
+
+/// Appends a character as it begins a word.
+pub(super) fn push_title(out: &mut String, c: char) {
+    // The letters of two letters.
+    if let Some(title) = "ǄǅǆǇǈǉǊǋǌǱǲǳ".chars().position(|letter| letter == c) {
+        out.extend("ǅǈǋǲ".chars().nth(title / 3));
+        return;
+    }
+    let mut upper = c.to_uppercase();
+    out.extend(upper.next());
+    upper.for_each(|rest| out.extend(rest.to_lowercase()));
+}
+
+/// Returns whether a letter has a case: those of many scripts have none.
+pub(super) fn is_cased(c: char) -> bool {
+    c.is_uppercase() || c.is_lowercase()
+}
+
+/// Appends a character in the form that is equal for upper and lower case.
+pub(super) fn push_folded(out: &mut String, c: char) {
+    // The capital of a dotless i is that of i, but the two are different letters.
+    if c == 'ı' {
+        out.push(c);
+        return;
+    }
+    let capitals = c.to_lowercase().flat_map(char::to_uppercase);
+    out.extend(capitals.flat_map(char::to_lowercase));
+}
