@@ -288,7 +288,7 @@ impl Reader<'_> {
             (Unary::Neg | Unary::BitNot, Known::Tensor(_)) => {
                 let symbol = if op == Unary::Neg { "-" } else { "~" };
                 let Some(operation) = table::unary_operator(symbol) else { return Known::Unknown };
-                self.told(known::result(symbol, operation, &[value]), &[Some(inner.span)], span)
+                self.reported(known::result(symbol, operation, &[value]), &[Some(inner.span)], span)
             }
             _ => Known::Unknown,
         }
@@ -316,7 +316,7 @@ impl Reader<'_> {
         let Some((symbol, operation)) = operation(op).filter(|_| is_tensor && !compared_with_none) else {
             return Known::Unknown;
         };
-        self.told(known::result(symbol, operation, &[a.0, b.0]), &[Some(a.1), Some(b.1)], span)
+        self.reported(known::result(symbol, operation, &[a.0, b.0]), &[Some(a.1), Some(b.1)], span)
     }
 
     fn pipe(&mut self, a: &Expr, f: &Expr, span: Span) -> Known {
@@ -368,7 +368,7 @@ impl Reader<'_> {
             true => known::in_place(name, op, &values),
             false => known::result(name, op, &values),
         };
-        let result = self.told(outcome, &spans, span);
+        let result = self.reported(outcome, &spans, span);
         match result {
             // New tensors are on the current device.
             Known::Tensor(facts) if self.elsewhere > 0 && !values.iter().any(is_tensor) => {
@@ -396,7 +396,7 @@ impl Reader<'_> {
             (Known::Tensor(facts), known) => {
                 let spans: Vec<Option<Span>> =
                     std::iter::once(inner.span).chain(indices.iter().map(|e| e.span)).map(Some).collect();
-                self.told(known::index(facts, known), &spans, span)
+                self.reported(known::index(facts, known), &spans, span)
             }
             (Known::Several(items), [Index::At(at)]) => {
                 let at = if *at < 0 { at + items.len() as i64 } else { *at };
@@ -455,8 +455,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The result of an operation; a mismatch is reported if that is useful.
-    fn told(&mut self, outcome: known::Outcome, spans: &[Option<Span>], here: Span) -> Known {
+    /// The result of an operation. Reports a mismatch, unless reports are suppressed.
+    fn reported(&mut self, outcome: known::Outcome, spans: &[Option<Span>], here: Span) -> Known {
         match outcome {
             Ok(value) => value,
             Err(clash) => {

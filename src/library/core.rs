@@ -69,7 +69,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "warn(\"the learning rate is 0\")",
         run: |vm, args| {
             let site = vm.script_span();
-            vm.rt.warn_told(&owned(&args[0]), site);
+            vm.rt.warn_script(&owned(&args[0]), site);
             Ok(Value::None)
         },
     },

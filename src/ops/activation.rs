@@ -184,7 +184,7 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Rule(Keeps::X, |b| {
             b.to(0, || {
                 let scaled = b.x(0) * b.arg(1);
-                b.select(&scaled.gt(b.arg(2)), b.g(), b.g() * scaled.does("sigmoid"))
+                b.select(&scaled.gt(b.arg(2)), b.g(), b.g() * scaled.unary("sigmoid"))
             });
         }),
         ..Op::BASE
@@ -230,7 +230,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Derivative(|x| (-x).does("sigmoid")),
+        gradient: Gradient::Derivative(|x| (-x).unary("sigmoid")),
         ..Op::BASE
     },
     Op {
@@ -265,7 +265,7 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Derivative(|x| {
-            let s = x.does("sigmoid");
+            let s = x.unary("sigmoid");
             &s * ((1.0 - &s) * x + 1.0)
         }),
         ..Op::BASE
@@ -295,8 +295,8 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Derivative(|x| {
-            let t = x.does("softplus").does("tanh");
-            x * (1.0 - t.square()) * x.does("sigmoid") + t
+            let t = x.unary("softplus").unary("tanh");
+            x * (1.0 - t.square()) * x.unary("sigmoid") + t
         }),
         ..Op::BASE
     },
@@ -412,7 +412,7 @@ pub static OPS: &[Op] = &[
         shape: known::SAME,
         gradient: Gradient::Rule(Keeps::RESULT.or_narrower(), |b| {
             let y = || b.y_or(|x| x.call("log_softmax", &[b.arg(1), b.arg(2)]));
-            b.to(0, || b.g() - y().does("exp") * row_sum(b, &b.g()));
+            b.to(0, || b.g() - y().unary("exp") * row_sum(b, &b.g()));
         }),
         ..Op::BASE
     },
@@ -700,7 +700,7 @@ fn inside<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand, g: Var<'a>
 
 /// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its own gradient 0, and never infinite.
 fn power_below_0<'a>(x: &Var<'a>) -> Var<'a> {
-    x.call("clamp_max", &[Arg::Int(0)]).does("exp")
+    x.call("clamp_max", &[Arg::Int(0)]).unary("exp")
 }
 
 /// The sums along the dimension of `softmax`.
@@ -715,11 +715,11 @@ fn row_sum<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
 fn softsign_back(b: &Back<'_>) {
     b.to(0, || {
         let x = b.x(0);
-        let size = x.does("abs") + 1.0;
+        let size = x.unary("abs") + 1.0;
         if !x.dtype().is_complex() {
             return b.g() / size.square();
         }
-        let of_size = (b.g() * x.conj() / size.square()).does("real");
+        let of_size = (b.g() * x.conj() / size.square()).unary("real");
         b.g() / size - complex::unit(b, &x) * of_size
     });
 }
@@ -731,12 +731,12 @@ fn gelu_back(b: &Back<'_>) {
             let scale = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
             let inner = (x.square() * &x * 0.044_715 + &x) * scale;
             let inner_slope = (x.square() * (3.0 * 0.044_715) + 1.0) * scale;
-            let t = inner.does("tanh");
+            let t = inner.unary("tanh");
             (&t + 1.0) * 0.5 + &x * 0.5 * (1.0 - t.square()) * inner_slope
         } else {
-            let below = (&x * -std::f64::consts::FRAC_1_SQRT_2).does("erfc") * 0.5;
+            let below = (&x * -std::f64::consts::FRAC_1_SQRT_2).unary("erfc") * 0.5;
             let density = 0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
-            below + &x * (x.square() * -0.5).does("exp") * density
+            below + &x * (x.square() * -0.5).unary("exp") * density
         };
         b.g().wide() * slope
     });
@@ -756,7 +756,7 @@ fn row_mean<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {
 /// `x` with mean 0 and variance 1 over dimensions, and the factor of its scale.
 fn standardised<'a>(x: &Var<'a>, dims: &[i64], eps: Arg) -> (Var<'a>, Var<'a>) {
     let off = x - row_mean(x, dims);
-    let scale = (row_mean(&off.square(), dims) + eps).does("rsqrt");
+    let scale = (row_mean(&off.square(), dims) + eps).unary("rsqrt");
     (off * &scale, scale)
 }
 
@@ -790,7 +790,7 @@ fn rms_norm_back(b: &Back<'_>) {
     let (dims, wide) = normalised(b);
     let eps = b.args().float(3).unwrap_or(b.result(0).dtype.epsilon());
     let (x, g) = (wide(b.x(0)), wide(b.g()));
-    let scale = (row_mean(&x.square(), &dims) + eps).does("rsqrt");
+    let scale = (row_mean(&x.square(), &dims) + eps).unary("rsqrt");
     b.to(0, || {
         let g = if b.has_x(2) { &g * wide(b.x(2)).conj() } else { g.clone() };
         let along = row_mean(&(&g * x.conj()), &dims);

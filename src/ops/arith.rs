@@ -310,7 +310,7 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            let first = || b.x(0).gt(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            let first = || b.x(0).gt(b.x(1)).call("logical_or", &[b.x(1).unary("isnan").arg()]);
             let tie = || b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, 0.0);
             b.to(0, || b.select(&first(), b.g(), tie()));
             b.to(1, || b.select(&first(), 0.0, halved_on_ties(b, &b.x(0), &b.x(1))));
@@ -343,7 +343,7 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            let first = || b.x(0).lt(b.x(1)).call("logical_or", &[b.x(1).does("isnan").arg()]);
+            let first = || b.x(0).lt(b.x(1)).call("logical_or", &[b.x(1).unary("isnan").arg()]);
             let tie = || b.select(&b.x(0).eq(b.x(1)), b.g() * 0.5, 0.0);
             b.to(0, || b.select(&first(), b.g(), tie()));
             b.to(1, || b.select(&first(), 0.0, halved_on_ties(b, &b.x(0), &b.x(1))));
@@ -485,7 +485,7 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::X.and_result().when(|_, _, param| param == 0), |b| {
-            b.to(0, || b.g() * (b.x(0).does("sign") * b.y().does("sign")));
+            b.to(0, || b.g() * (b.x(0).unary("sign") * b.y().unary("sign")));
             b.to(1, || b.g().zeros_like());
         }),
         ..Op::BASE

@@ -91,8 +91,8 @@ fn lstm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, y, c) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
     let [h, c] = formula::both(rt, |f| {
         let sum = |k| f.var(&gate(x, k, width)) + f.var(&gate(y, k, width));
-        let next = sum(1).does("sigmoid") * f.var(c) + sum(0).does("sigmoid") * sum(2).does("tanh");
-        [sum(3).does("sigmoid") * next.does("tanh"), next]
+        let next = sum(1).unary("sigmoid") * f.var(c) + sum(0).unary("sigmoid") * sum(2).unary("tanh");
+        [sum(3).unary("sigmoid") * next.unary("tanh"), next]
     })?;
     Ok(Out::Record(&["h", "c"], vec![h, c]))
 }
@@ -111,12 +111,12 @@ fn gru(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let next = formula::formula(rt, |f| {
         let part = |t, k| f.var(&gate(t, k, width));
         let sum = |k| part(x, k) + part(y, k);
-        let z = sum(1).does("sigmoid");
+        let z = sum(1).unary("sigmoid");
         let own = match bias {
             Some(bias) => part(y, 2) + f.var(bias),
             None => part(y, 2),
         };
-        let n = (part(x, 2) + sum(0).does("sigmoid") * own).does("tanh");
+        let n = (part(x, 2) + sum(0).unary("sigmoid") * own).unary("tanh");
         (1.0 - &z) * n + z * f.var(h)
     })?;
     Ok(Out::Tensor(next))
@@ -159,9 +159,9 @@ fn state<'a>(b: &'a Back<'_>, gates: &[Var<'a>], state: Var<'a>) {
 
 fn lstm_back(b: &Back<'_>) {
     let width = b.result(1).shape.last().copied().unwrap_or(0);
-    let gate = |k, name| (kept(b, 0, k, width) + kept(b, 1, k, width)).does(name);
+    let gate = |k, name| (kept(b, 0, k, width) + kept(b, 1, k, width)).unary(name);
     let (i, f, g, o) = (gate(0, "sigmoid"), gate(1, "sigmoid"), gate(2, "tanh"), gate(3, "sigmoid"));
-    let wave = b.y_of(1).wide().does("tanh");
+    let wave = b.y_of(1).wide().unary("tanh");
     let of_h = b.has_g(0).then(|| b.g_of(0).wide());
     let through = of_h.as_ref().map(|of_h| of_tanh(of_h * &o, &wave));
     let of_c = match (b.has_g(1).then(|| b.g_of(1).wide()), through) {
@@ -186,14 +186,14 @@ fn lstm_back(b: &Back<'_>) {
 fn gru_back(b: &Back<'_>) {
     let width = b.result(0).shape.last().copied().unwrap_or(0);
     let part = |param, k| kept(b, param, k, width);
-    let sum = |k| (part(0, k) + part(1, k)).does("sigmoid");
+    let sum = |k| (part(0, k) + part(1, k)).unary("sigmoid");
     let (r, z) = (sum(0), sum(1));
     let of = b.g().wide();
     let own = match b.has_x(3) {
         true => part(1, 2) + b.x(3).wide(),
         false => part(1, 2),
     };
-    let n = (part(0, 2) + &r * &own).does("tanh");
+    let n = (part(0, 2) + &r * &own).unary("tanh");
     let of_n = of_tanh(&of * (1.0 - &z), &n);
     let of_z = of_sigmoid(&of * (b.x(2).wide() - &n), &z);
     let of_r = of_sigmoid(&of_n * own, &r);

@@ -32,8 +32,8 @@ pub static OPS: &[Op] = &[
                   assert(equal(z * complex(0, 1), complex([-2.0, 4.0], [1.0, 3.0])))",
         run: Run::Primitive(|rt, args| made(rt, "complex", &COMPLEX, args)),
         gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-            b.to(0, || b.g().does("real"));
-            b.to(1, || b.g().does("imag"));
+            b.to(0, || b.g().unary("real"));
+            b.to(1, || b.g().unary("imag"));
         }),
         ..Op::BASE
     },
@@ -49,7 +49,7 @@ pub static OPS: &[Op] = &[
             Keeps::Y.and_result().when(|_, kept, param| (kept == 1) == (param == 0)),
             |b| {
                 b.to(0, || b.g() * b.op("polar", &[Arg::Float(1.0), b.x(1).arg()]).conj());
-                b.to(1, || (b.g() * b.y().conj()).does("imag"));
+                b.to(1, || (b.g() * b.y().conj()).unary("imag"));
             },
         ),
         ..Op::BASE
@@ -118,7 +118,9 @@ pub static OPS: &[Op] = &[
         form: Form::FUNCTION,
         example: "assert(equal(view_as_real(complex([1.0], [2.0])), [[1.0, 2.0]]))",
         run: Run::Primitive(|_, args| as_real(args.tensor(0)?, "view_as_real").map(Out::Tensor)),
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("clone").does("view_as_complex"))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().unary("clone").unary("view_as_complex"))
+        }),
         ..Op::BASE
     },
     Op {
@@ -131,7 +133,7 @@ pub static OPS: &[Op] = &[
         example: "let z = view_as_complex(tensor([[1.0, 2.0], [3.0, 4.0]]))\n\
                   assert(equal(z, complex([1.0, 3.0], [2.0, 4.0])))",
         run: Run::Primitive(|_, args| as_complex(args.tensor(0)?).map(Out::Tensor)),
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("view_as_real"))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().unary("view_as_real"))),
         ..Op::BASE
     },
 ];
@@ -486,8 +488,8 @@ fn angle_back(b: &Back<'_>) {
         if !x.dtype().is_complex() {
             return b.g().zeros_like();
         }
-        let turned = b.op("complex", &[(-x.does("imag")).arg(), x.does("real").arg()]);
-        let square = x.does("abs").square();
+        let turned = b.op("complex", &[(-x.unary("imag")).arg(), x.unary("real").arg()]);
+        let square = x.unary("abs").square();
         b.g() * (turned / b.select(&square.eq(0.0), 1.0, square))
     });
 }
@@ -495,9 +497,9 @@ fn angle_back(b: &Back<'_>) {
 /// `x / |x|`: the sign of real numbers, and 0 at 0.
 pub(super) fn unit<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
     if !x.dtype().is_complex() {
-        return x.does("sign");
+        return x.unary("sign");
     }
-    let length = x.does("abs");
+    let length = x.unary("abs");
     x / b.select(&length.eq(0.0), 1.0, length)
 }
 

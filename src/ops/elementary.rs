@@ -183,7 +183,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SIN),
             },
         }),
-        gradient: Gradient::Derivative(|x| x.does("cos")),
+        gradient: Gradient::Derivative(|x| x.unary("cos")),
         ..Op::BASE
     },
     Op {
@@ -204,7 +204,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::COS),
             },
         }),
-        gradient: Gradient::Derivative(|x| -x.does("sin")),
+        gradient: Gradient::Derivative(|x| -x.unary("sin")),
         ..Op::BASE
     },
     Op {
@@ -247,7 +247,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ASIN),
             },
         }),
-        gradient: Gradient::Derivative(|x| (1.0 - x.square()).does("rsqrt")),
+        gradient: Gradient::Derivative(|x| (1.0 - x.square()).unary("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -269,7 +269,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ACOS),
             },
         }),
-        gradient: Gradient::Derivative(|x| -(1.0 - x.square()).does("rsqrt")),
+        gradient: Gradient::Derivative(|x| -(1.0 - x.square()).unary("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -312,7 +312,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::SINH),
             },
         }),
-        gradient: Gradient::Derivative(|x| x.does("cosh")),
+        gradient: Gradient::Derivative(|x| x.unary("cosh")),
         ..Op::BASE
     },
     Op {
@@ -333,7 +333,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::COSH),
             },
         }),
-        gradient: Gradient::Derivative(|x| x.does("sinh")),
+        gradient: Gradient::Derivative(|x| x.unary("sinh")),
         ..Op::BASE
     },
     Op {
@@ -376,7 +376,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ASINH),
             },
         }),
-        gradient: Gradient::Derivative(|x| (x.square() + 1.0).does("rsqrt")),
+        gradient: Gradient::Derivative(|x| (x.square() + 1.0).unary("rsqrt")),
         ..Op::BASE
     },
     Op {
@@ -441,7 +441,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Derivative(|x| (-x.square()).does("exp") * std::f64::consts::FRAC_2_SQRT_PI),
+        gradient: Gradient::Derivative(|x| (-x.square()).unary("exp") * std::f64::consts::FRAC_2_SQRT_PI),
         ..Op::BASE
     },
     Op {
@@ -462,7 +462,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Derivative(|x| (-x.square()).does("exp") * -std::f64::consts::FRAC_2_SQRT_PI),
+        gradient: Gradient::Derivative(|x| (-x.square()).unary("exp") * -std::f64::consts::FRAC_2_SQRT_PI),
         ..Op::BASE
     },
     Op {
@@ -602,8 +602,8 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(logaddexp([1000.0], [1000.0]), [1000.6931472]))",
         run: Run::Map(MapOp { rule: Rule::Float, f: &LOG_ADD_EXP }),
         gradient: Gradient::Rule(Keeps::XY, |b| {
-            b.to(0, || b.g() * (b.x(0) - b.x(1)).does("sigmoid").conj());
-            b.to(1, || b.g() * (b.x(1) - b.x(0)).does("sigmoid").conj());
+            b.to(0, || b.g() * (b.x(0) - b.x(1)).unary("sigmoid").conj());
+            b.to(1, || b.g() * (b.x(1) - b.x(0)).unary("sigmoid").conj());
         }),
         ..Op::BASE
     },
@@ -744,8 +744,8 @@ fn logit(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 /// The derivative of `acosh`; of complex numbers with a branch cut where that of `acosh` is.
 fn acosh_slope<'a>(x: &Var<'a>) -> Var<'a> {
     match x.dtype().is_complex() {
-        true => ((x + 1.0).does("sqrt") * (x - 1.0).does("sqrt")).reciprocal(),
-        false => (x.square() - 1.0).does("rsqrt"),
+        true => ((x + 1.0).unary("sqrt") * (x - 1.0).unary("sqrt")).reciprocal(),
+        false => (x.square() - 1.0).unary("rsqrt"),
     }
 }
 

@@ -565,7 +565,7 @@ fn back(b: &Back<'_>, f: &Function, named: &[i64], given: Option<i64>) {
                 // The other half of the spectrum is not part of the result.
                 let whole = given.unwrap_or(shape.get(last as usize).copied().unwrap_or(1));
                 let g = if f.conjugated { g.conj() } else { g };
-                transform("fft.ifftn", resize(b, g, last, whole)).does("real")
+                transform("fft.ifftn", resize(b, g, last, whole)).unary("real")
             }
             Transform::ToReal => {
                 let whole = extent(&g, last);

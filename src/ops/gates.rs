@@ -68,7 +68,7 @@ pub static OPS: &[Op] = &[
             let (x, limit) = (floats(args, "hardshrink")?, args.float(1)?);
             let out = formula(rt, |f| {
                 let x = f.var(x);
-                f.select(&x.does("abs").le(limit), 0.0, &x)
+                f.select(&x.unary("abs").le(limit), 0.0, &x)
             });
             out.map(Out::Tensor)
         }),
@@ -100,7 +100,7 @@ pub static OPS: &[Op] = &[
             let x = args.tensor(0)?;
             let out = formula(rt, |f| {
                 let wide = f.var(x).to(x.dtype().accumulator());
-                let out = &wide - wide.does("tanh");
+                let out = &wide - wide.unary("tanh");
                 if x.dtype().is_half() { out.to(x.dtype()) } else { out }
             });
             out.map(Out::Tensor)
@@ -127,7 +127,7 @@ pub static OPS: &[Op] = &[
                 let x = f.var(x).to(dtype.accumulator());
                 // The branch that is not chosen must not overflow, or its gradient would be nan.
                 let low = f.select(&x.gt(0.0), 0.0, &x);
-                let below = (low / alpha).does("expm1") * alpha;
+                let below = (low / alpha).unary("expm1") * alpha;
                 f.select(&x.gt(0.0), &x, below).to(dtype)
             });
             out.map(Out::Tensor)
@@ -273,7 +273,7 @@ fn glu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (dim, half) = (dim as i64, (whole / 2) as i64);
     let out = formula(rt, |f| {
         let x = f.var(x).to(dtype.accumulator());
-        (x.narrow(dim, 0, half) * x.narrow(dim, half, half).does("sigmoid")).to(dtype)
+        (x.narrow(dim, 0, half) * x.narrow(dim, half, half).unary("sigmoid")).to(dtype)
     });
     out.map(Out::Tensor)
 }
@@ -285,14 +285,14 @@ fn gumbel_softmax(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let noise = call(rt, "empty_like", &like)?;
     call(rt, "exponential_", &[t(&noise), Arg::Float(1.0), args.get(5).clone()])?;
     let out = formula(rt, |f| {
-        let drawn = (f.var(logits) - f.var(&noise).does("log")) / tau;
+        let drawn = (f.var(logits) - f.var(&noise).unary("log")) / tau;
         let soft = drawn.call("softmax", std::slice::from_ref(&dim));
         if !hard {
             return soft.to(dtype);
         }
         let chosen = soft.call("argmax", &[dim.clone(), Arg::Bool(true)]);
         let one_hot = soft.zeros_like().call("scatter", &[dim.clone(), chosen.arg(), Arg::Float(1.0)]);
-        ((one_hot - soft.does("detach")) + soft).to(dtype)
+        ((one_hot - soft.unary("detach")) + soft).to(dtype)
     });
     out.map(Out::Tensor)
 }

@@ -123,7 +123,7 @@ pub static OPS: &[Op] = &[
             X,
             DIM,
             INDEX,
-            Param::new("src", Kind::TensorOrNumber),
+            Param::stored("src", Kind::TensorOrNumber),
             Param::named("reduce", Kind::Str, Default::None),
         ],
         form: Form::ALL,
@@ -152,7 +152,7 @@ pub static OPS: &[Op] = &[
             X,
             Param::new("dim", Kind::Int),
             Param::new("index", Kind::Tensor),
-            Param::new("src", Kind::Tensor),
+            Param::stored("src", Kind::Tensor),
             Param::new("reduce", Kind::Str),
             Param::named("include_self", Kind::Bool, Default::Bool(true)),
         ],
@@ -169,7 +169,7 @@ pub static OPS: &[Op] = &[
         doc: "Adds the elements of `src` to the positions that `index` holds along `dim`, with the same bits in \
               every run. Source: `torch.scatter_add`.",
         search: &["histogram", "accumulate", "segment sum", "index_add"],
-        params: &[X, DIM, INDEX, Param::new("src", Kind::Tensor)],
+        params: &[X, DIM, INDEX, Param::stored("src", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).scatter_add(0, [0, 2, 0], [1.0, 2.0, 3.0]), [4.0, 0.0, 2.0]))",
         run: Run::Written(|rt, name, args, out| {
@@ -187,7 +187,7 @@ pub static OPS: &[Op] = &[
             X,
             DIM,
             INDEX,
-            Param::new("source", Kind::Tensor),
+            Param::stored("source", Kind::Tensor),
             Param::named("alpha", Kind::TensorOrNumber, Default::Int(1)),
         ],
         form: Form::ALL,
@@ -219,7 +219,7 @@ pub static OPS: &[Op] = &[
         name: "index_copy",
         doc: "Writes the slices of `source` to the positions `index` of a dimension. Source: `torch.index_copy`.",
         search: &["assign", "put", "rows"],
-        params: &[X, DIM, INDEX, Param::new("source", Kind::Tensor)],
+        params: &[X, DIM, INDEX, Param::stored("source", Kind::Tensor)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_copy(0, [2, 0], [1.0, 2.0]), [2.0, 0.0, 1.0]))",
         run: Run::Written(|rt, name, args, out| {
@@ -248,7 +248,9 @@ pub static OPS: &[Op] = &[
                 let help = "`index_copy` writes a slice to each position";
                 return Err(error::wrong_rank(name, 3, one, "no dimensions", help));
             }
-            super::map::check_fits(name, one.dtype(), out)?;
+            if one.dtype().is_complex() {
+                super::map::check_fits(name, one.dtype(), out)?;
+            }
             let one = rt.convert(one, out.dtype())?;
             indexed_write(rt, name, args, out, MapArg::Tensor(&one), None)
         }),
@@ -266,7 +268,7 @@ pub static OPS: &[Op] = &[
         params: &[
             X,
             Param::new("indices", Kind::Tensors),
-            Param::new("values", Kind::TensorOrNumber),
+            Param::stored("values", Kind::TensorOrNumber),
             Param::or("accumulate", Kind::Bool, Default::Bool(false)),
         ],
         form: Form::ALL,

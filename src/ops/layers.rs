@@ -389,7 +389,7 @@ fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let unit = |x: &Tensor| {
             let norm = f.op("norm", &[t(x), Arg::Float(2.0), dim.clone(), Arg::Bool(true)]);
             // The bound has no gradient, as in PyTorch.
-            let least = (norm.call("clamp_min", std::slice::from_ref(&eps)) - &norm).does("detach");
+            let least = (norm.call("clamp_min", std::slice::from_ref(&eps)) - &norm).unary("detach");
             f.var(x) / (norm + least)
         };
         (unit(&a) * unit(&b)).call("sum", std::slice::from_ref(&dim))
@@ -601,7 +601,7 @@ fn mirrored(rt: &mut Runtime, x: &Tensor, mode: &str, dim: usize, added: [usize;
     }
     let last = extent as i64 - 1;
     taken(rt, x, dim, added.map(|n| n as i64), |at| match mode {
-        "reflect" => ((at.does("abs") - last).does("abs") - last).does("neg"),
+        "reflect" => ((at.unary("abs") - last).unary("abs") - last).unary("neg"),
         _ => at.call("remainder", &[Arg::Int(last + 1)]),
     })
 }

@@ -124,7 +124,7 @@ fn cross_entropy_back(b: &Back<'_>) {
         let is_class = classes.eq(&target);
         let g = b.select(&target.eq(b.arg(3)), 0.0, g).to(wide);
         let g_of_p = if b.has_g(1) { &g + b.g_of(1).to(wide).unsqueeze(dim) } else { g.clone() };
-        let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).does("exp");
+        let p = (x.to(wide) - b.y_of(1).unsqueeze(dim)).unary("exp");
         p * g_of_p - b.select(&is_class, g, 0.0)
     });
 }

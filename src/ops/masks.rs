@@ -16,7 +16,7 @@ pub static OPS: &[Op] = &[
         doc: "Writes the elements of `source`, one after the other, where `mask` is true; `x` and `mask` broadcast. There must be \
               enough of them. Source: `torch.Tensor.masked_scatter`.",
         search: &["mask", "fill", "expand", "scatter"],
-        params: &[X, Param::new("mask", Kind::Tensor), Param::new("source", Kind::Tensor)],
+        params: &[X, Param::new("mask", Kind::Tensor), Param::stored("source", Kind::Tensor)],
         form: Form::ALL,
         example: "let x = zeros(4).masked_scatter(tensor([false, true, false, true]), [1.0, 2.0])\n\
                   assert(equal(x, [0.0, 1.0, 0.0, 2.0]))",
@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
             X,
             Param::new("dim", Kind::Int),
             Param::new("index", Kind::Tensor),
-            Param::new("source", Kind::Tensor),
+            Param::stored("source", Kind::Tensor),
             Param::new("reduce", Kind::Str),
             Param::named("include_self", Kind::Bool, Default::Bool(true)),
         ],

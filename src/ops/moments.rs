@@ -340,10 +340,10 @@ fn norm_back(b: &Back<'_>) {
         let x = if x.dtype().is_complex() { x } else { x.to(b.g().dtype()) };
         let dims = b.dims(2, rank);
         let (g, norm) = (b.g().restore(&dims, keep, rank), b.y().restore(&dims, keep, rank));
-        let size = x.does("abs");
+        let size = x.unary("abs");
         let sign = || match x.dtype().is_complex() {
             true => b.select(&size.eq(0.0), 0.0, &x / &size),
-            false => x.does("sign"),
+            false => x.unary("sign"),
         };
         if p == 0.0 {
             return x.zeros_like();
@@ -355,7 +355,7 @@ fn norm_back(b: &Back<'_>) {
             return g * b.select(&norm.eq(0.0), 0.0, &x / &norm);
         }
         if p.is_infinite() {
-            let met = size.eq(&norm).call("logical_or", &[size.does("isnan").arg()]);
+            let met = size.eq(&norm).call("logical_or", &[size.unary("isnan").arg()]);
             let count =
                 if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
             return sign() * b.select(&met, g / count, 0.0);

@@ -218,7 +218,7 @@ fn by_running(rt: &mut Runtime, args: &Args<'_>, x: &Tensor, name: &str) -> Resu
     let dtype = x.dtype().accumulator();
     formula(rt, |f| {
         let (mean, variance) = (f.var(mean).reshape(&across), f.var(variance).reshape(&across));
-        (f.var(x).to(dtype) - mean) * (variance.to(dtype) + args.get(7).clone()).does("rsqrt")
+        (f.var(x).to(dtype) - mean) * (variance.to(dtype) + args.get(7).clone()).unary("rsqrt")
     })
 }
 

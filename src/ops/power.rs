@@ -115,7 +115,7 @@ pub(super) fn back(b: &Back<'_>) {
     b.to(1, || {
         // Also right for a negative base with a complex exponent.
         let base = if b.y().dtype().is_complex() { b.x(0).to(b.y().dtype()) } else { b.x(0) };
-        let slope = b.y() * base.does("log");
+        let slope = b.y() * base.unary("log");
         let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).call("real", &[]).ge(0.0).arg()]);
         b.g() * b.select(&still, 0.0, slope).conj()
     });

@@ -279,7 +279,7 @@ pub static OPS: &[Op] = &[
             b.to(0, || {
                 let rank = b.x(0).rank();
                 let g = b.g().restore(&b.dims(1, rank), b.args().flag(2), rank);
-                b.select(&b.x(0).does("isnan"), 0.0, g)
+                b.select(&b.x(0).unary("isnan"), 0.0, g)
             });
         }),
         ..Op::BASE
@@ -298,7 +298,7 @@ pub static OPS: &[Op] = &[
                 let (x, keep) = (b.x(0), b.args().flag(2));
                 let dims = b.dims(1, x.rank());
                 let y = b.y().restore(&dims, keep, x.rank());
-                b.g().restore(&dims, keep, x.rank()) * (&x - y).does("exp").conj()
+                b.g().restore(&dims, keep, x.rank()) * (&x - y).unary("exp").conj()
             });
         }),
         ..Op::BASE

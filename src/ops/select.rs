@@ -111,7 +111,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(nan_to_num([nan, inf, 1.0], posinf=9.0), [0.0, 9.0, 1.0]))",
         run: Run::Primitive(nan_to_num),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.select(&b.x(0).does("isfinite"), b.g(), 0.0))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.select(&b.x(0).unary("isfinite"), b.g(), 0.0))),
         ..Op::BASE
     },
     Op {

@@ -142,7 +142,7 @@ pub static OPS: &[Op] = &[
             }
         }),
         shape: known::T,
-        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().does("t"))),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().unary("t"))),
         ..Op::BASE
     },
     Op {

@@ -76,6 +76,8 @@ pub struct Param {
     pub rest: bool,
     /// True for a parameter that must be given by name.
     pub named_only: bool,
+    /// True if its elements are written to a tensor like the first argument: a list takes that dtype.
+    pub stored: bool,
 }
 
 /// The parameters of a function; for a method, the receiver comes first.
@@ -88,17 +90,22 @@ pub struct Signature {
 impl Param {
     /// A required parameter.
     pub const fn new(name: &'static str, kind: Kind) -> Param {
-        Param { name, kind, default: Default::Required, rest: false, named_only: false }
+        Param { name, kind, default: Default::Required, rest: false, named_only: false, stored: false }
+    }
+
+    /// A required parameter whose elements are written to a tensor like the first argument.
+    pub const fn stored(name: &'static str, kind: Kind) -> Param {
+        Param { stored: true, ..Param::new(name, kind) }
     }
 
     /// An optional parameter.
     pub const fn or(name: &'static str, kind: Kind, default: Default) -> Param {
-        Param { name, kind, default, rest: false, named_only: false }
+        Param { name, kind, default, rest: false, named_only: false, stored: false }
     }
 
     /// An optional parameter that can only be given by name.
     pub const fn named(name: &'static str, kind: Kind, default: Default) -> Param {
-        Param { name, kind, default, rest: false, named_only: true }
+        Param { name, kind, default, rest: false, named_only: true, stored: false }
     }
 
     /// True for a rest parameter that can also be given by name, as one list: `flip(x, dims=[0])`.
@@ -108,7 +115,7 @@ impl Param {
 
     /// A parameter that takes all further positional arguments.
     pub const fn rest(name: &'static str, kind: Kind) -> Param {
-        Param { name, kind, default: Default::None, rest: true, named_only: false }
+        Param { name, kind, default: Default::None, rest: true, named_only: false, stored: false }
     }
 }
 

@@ -46,7 +46,7 @@ pub static OPS: &[Op] = &[
             }
             let found = formula(rt, |f| {
                 let x = f.var(x);
-                let length = x.does("abs");
+                let length = x.unary("abs");
                 let zero = length.eq(0.0);
                 f.select(&zero, 0.0, &x / f.select(&zero, 1.0, &length))
             });
@@ -66,7 +66,7 @@ pub static OPS: &[Op] = &[
             of_floats(rt, args, |f, x| {
                 let zero = x.eq(0.0);
                 let angle = f.select(&zero, 1.0, x * PI);
-                f.select(&zero, 1.0, angle.does("sin") / &angle)
+                f.select(&zero, 1.0, angle.unary("sin") / &angle)
             })
         }),
         gradient: Gradient::Composed,
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(digamma([1.0, 0.5]), [-0.5772157, -1.9635100]))",
         run: Run::Composed(|rt, args| {
             of_floats(rt, args, |f, x| {
-                let pole = x.lt(0.0).call("logical_and", &[x.eq(x.does("floor")).arg()]);
+                let pole = x.lt(0.0).call("logical_and", &[x.eq(x.unary("floor")).arg()]);
                 let there = f.select(&pole, f64::NAN, digamma(x));
                 f.select(&x.eq(0.0), x.reciprocal() * -1.0, &there)
             })
@@ -97,7 +97,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(allclose(erfinv([0.0, 0.5]), [0.0, 0.4769363]))",
         run: Run::Composed(|rt, args| of_floats(rt, args, inverse_erf)),
-        gradient: Gradient::OfResult(|y| y.square().does("exp") * (PI.sqrt() / 2.0)),
+        gradient: Gradient::OfResult(|y| y.square().unary("exp") * (PI.sqrt() / 2.0)),
         ..Op::BASE
     },
     Op {
@@ -232,9 +232,9 @@ pub(super) fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
     let terms =
         [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
     let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
-    let value = far.does("log") - 0.5 / far + series - steps;
-    let near = select(&low, x - x.does("round"), Arg::Float(0.25)) * PI;
-    select(&low, &value - PI / near.does("tan"), value.arg())
+    let value = far.unary("log") - 0.5 / far + series - steps;
+    let near = select(&low, x - x.unary("round"), Arg::Float(0.25)) * PI;
+    select(&low, &value - PI / near.unary("tan"), value.arg())
 }
 
 /// Rational approximations, near 0 and far from it, and two steps of Newton's method.
@@ -248,22 +248,22 @@ fn inverse_erf<'f>(f: &'f Formula<'_>, x: &Var<'f>) -> Var<'f> {
     let horner = |z: &Var<'f>, terms: &[f64]| {
         terms[2..].iter().fold(z * terms[0] + terms[1], |sum, term| sum * z + *term)
     };
-    let size = x.does("abs");
+    let size = x.unary("abs");
     let near = size.le(0.7);
     // The branch that is not taken must not produce nan.
     let square = f.select(&near, x.square(), 0.0);
     let center = x * (horner(&square, NEAR[0]) / horner(&square, NEAR[1]));
     let inside = size.lt(1.0);
-    let rest = f.select(&inside.call("logical_and", &[near.does("logical_not").arg()]), 1.0 - &size, 0.25);
-    let depth = (rest / 2.0).does("log") * -1.0;
-    let depth = depth.does("sqrt");
+    let rest = f.select(&inside.call("logical_and", &[near.unary("logical_not").arg()]), 1.0 - &size, 0.25);
+    let depth = (rest / 2.0).unary("log") * -1.0;
+    let depth = depth.unary("sqrt");
     let tail = (horner(&depth, FAR[0]) / horner(&depth, FAR[1])).call("copysign", &[x.arg()]);
     let mut y = f.select(&near, &center, &tail);
     for _ in 0..2 {
         // `erf(y) - x`; of numbers near 1 by `erfc`, which loses no digits.
-        let far = (1.0 - &size - y.does("abs").does("erfc")) * x.does("sign");
-        let off = f.select(&near, y.does("erf") - x, &far);
-        y = &y - off / ((y.square() * -1.0).does("exp") * (2.0 / PI.sqrt()));
+        let far = (1.0 - &size - y.unary("abs").unary("erfc")) * x.unary("sign");
+        let off = f.select(&near, y.unary("erf") - x, &far);
+        y = &y - off / ((y.square() * -1.0).unary("exp") * (2.0 / PI.sqrt()));
     }
     let edge = f.select(&size.eq(1.0), x * f64::INFINITY, f64::NAN);
     f.select(&inside, &y, &edge)

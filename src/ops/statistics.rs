@@ -519,14 +519,20 @@ fn correlation(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 /// The areas of the trapezoids between neighbouring points, and their dimension.
 fn trapezoids(rt: &mut Runtime, name: &'static str, args: &Args<'_>) -> Result<(Tensor, i64)> {
-    let y = args.tensor(0)?;
-    error::refuse_bool(name, 0, y)?;
+    error::refuse_bool(name, 0, args.tensor(0)?)?;
+    // Sums and differences of narrow integers would wrap.
+    let mut widened = |x: &Tensor| match x.dtype().is_int() {
+        true => rt.convert(x, Dtype::I64),
+        false => Ok(x.clone()),
+    };
+    let y = &widened(args.tensor(0)?)?;
+    let x = args.opt_tensor(1).map(&mut widened).transpose()?;
     let dim = needs_dim(name, y, 3, args.int(3)?)?;
     let between = y.shape()[dim].saturating_sub(1);
     let start = y.shape()[dim].min(1);
     let (before, after) = (narrow(rt, y, dim, 0, between)?, narrow(rt, y, dim, start, between)?);
     let both = call(rt, "add", &[t(&before), t(&after)])?;
-    let steps = match args.opt_tensor(1) {
+    let steps = match &x {
         None => args.get(2).clone(),
         Some(x) => {
             let mut shape: Dims = Dims::from_elem(1, y.rank());

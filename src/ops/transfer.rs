@@ -84,7 +84,7 @@ pub static OPS: &[Op] = &[
         doc: "Writes the elements of `src`, which may be on any device and of any dtype and broadcasts, into the \
               tensor. Source: `torch.Tensor.copy_`.",
         search: &["assign", "write", "transfer", "in place"],
-        params: &[X, Param::new("src", Kind::TensorOrNumber), NON_BLOCKING],
+        params: &[X, Param::stored("src", Kind::TensorOrNumber), NON_BLOCKING],
         form: Form::METHOD,
         example: "let x = zeros(2)\nx.copy_(tensor([1.0, 2.0]) on cpu)\nassert(equal(x, [1.0, 2.0]))",
         run: Run::Primitive(|rt, args| {

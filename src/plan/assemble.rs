@@ -26,13 +26,13 @@ pub(super) struct Programs {
     last: Option<Arc<Program>>,
     /// The program that does nothing.
     empty: Option<Arc<Program>>,
-    groups: Known<Arc<Assembled>>,
+    groups: GroupCache<Arc<Assembled>>,
     /// `None` for chains that are launched group by group.
-    pub chains: Known<Option<Arc<Whole>>>,
+    pub chains: GroupCache<Option<Arc<Whole>>>,
 }
 
 /// A cache keyed by words that describe groups.
-pub(super) struct Known<T> {
+pub(super) struct GroupCache<T> {
     all: HashMap<Box<[u64]>, T>,
     /// The words of the last request.
     words: Words,
@@ -57,13 +57,13 @@ pub(super) struct Live<'a> {
     pub reduce: Option<&'a PendingReduce>,
 }
 
-impl<T> Default for Known<T> {
-    fn default() -> Known<T> {
-        Known { all: HashMap::default(), words: Words::default() }
+impl<T> Default for GroupCache<T> {
+    fn default() -> GroupCache<T> {
+        GroupCache { all: HashMap::default(), words: Words::default() }
     }
 }
 
-impl<T: Clone> Known<T> {
+impl<T: Clone> GroupCache<T> {
     /// Describes a group and looks up its entry.
     pub fn get(&mut self, describe: impl FnOnce(&mut Words)) -> Option<T> {
         self.words.0.clear();

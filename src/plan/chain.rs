@@ -114,7 +114,7 @@ impl Runtime {
         if open.reduce.is_none() && queue.rows().is_empty() {
             return Ok(reducing.is_none() && queue.may_wait());
         }
-        if queue.chain.len() + 1 >= MAX_GROUPS || open.uses_position() || !queue.holds(views) {
+        if queue.chain.len() + 1 >= MAX_GROUPS || open.uses_position() || !queue.has_room_with_chain(views) {
             return Ok(false);
         }
         if !queue.chain.is_empty() {

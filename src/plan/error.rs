@@ -14,7 +14,7 @@ pub static CODES: &[&Code] = &[
     &WRITES_OVERLAP,
     &BAD_RACE_MODE,
     &DEPRECATED,
-    &TOLD,
+    &SCRIPT_WARNING,
     &IMAGINARY_DROPPED,
     &SYNCHRONIZES,
     &BAD_DEBUG_MODE,
@@ -140,7 +140,7 @@ static DEPRECATED: Code = Code {
     example: "",
 };
 
-static TOLD: Code = Code {
+static SCRIPT_WARNING: Code = Code {
     id: "E0708",
     kind: ErrorKind::Value,
     title: "a warning of a script or a module",
@@ -456,8 +456,8 @@ pub fn imaginary_dropped() -> Error {
 }
 
 /// A warning by a script's `warn`.
-pub fn told(text: &str) -> Error {
-    Error::new(&TOLD, text)
+pub fn script_warning(text: &str) -> Error {
+    Error::new(&SCRIPT_WARNING, text)
 }
 
 /// A deprecated name.

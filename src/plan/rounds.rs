@@ -1,5 +1,5 @@
-//! How large groups become, and where they are cut: between the iterations of a loop, so that each launch of a
-//! loop has the same program.
+//! The size limits of groups, and where groups are cut: between the iterations of a loop, so that a loop launches
+//! the same program each time.
 
 use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
@@ -81,9 +81,10 @@ impl Queue {
             && self.has_size(Size { instrs, views, nodes: 0 })
     }
 
-    /// True when the open group and the chain before it together have that room.
-    pub(super) fn holds(&self, extra: usize) -> bool {
-        self.has_size(Size { instrs: 8, views: extra, nodes: 0 })
+    /// True when the open group and the chain before it together have room for `extra` more views and a few
+    /// instructions.
+    pub(super) fn has_room_with_chain(&self, extra: usize) -> bool {
+        self.has_size(Size { instrs: FEW, views: extra, nodes: 0 })
     }
 
     /// True when the program has room for this much more.

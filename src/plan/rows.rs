@@ -48,7 +48,7 @@ struct Written<'a> {
     layout: Layout,
     strides: Strides,
     reg: u16,
-    at: Place,
+    at: PartIndex,
 }
 
 /// An operand in memory.
@@ -57,7 +57,7 @@ struct Read<'a> {
     layout: Layout,
     strides: Strides,
     dtype: Dtype,
-    at: Place,
+    at: PartIndex,
 }
 
 struct Combined {
@@ -91,18 +91,18 @@ pub(super) enum Outcome {
 /// The launch of a chain, without memory.
 pub(super) struct Whole {
     launch: Launch,
-    reads: SmallVec<[Place; 8]>,
+    reads: SmallVec<[PartIndex; 8]>,
     /// In the order of their last writes; empty if no result is needed.
-    writes: SmallVec<[Place; 8]>,
+    writes: SmallVec<[PartIndex; 8]>,
 }
 
 /// A group of a chain, and a load or node of it; of results, [`REDUCED`] stands for the reduction.
-type Place = (u16, u16);
+type PartIndex = (u16, u16);
 
 /// A result of a chain: its storage, its layout unless it is a reduction's, its operation.
 fn result_at(
     groups: &[FusedGroup],
-    (part, number): Place,
+    (part, number): PartIndex,
 ) -> Option<(&StorageRef, Option<&Layout>, &'static str, Span)> {
     let group = &groups[usize::from(part)];
     if usize::from(number) == REDUCED {
@@ -182,7 +182,7 @@ impl Runtime {
             whole
         });
         let Some(whole) = whole else { return Ok(Outcome::Apart) };
-        let read = |&(part, load): &Place| &groups[usize::from(part)].loads[usize::from(load)];
+        let read = |&(part, load): &PartIndex| &groups[usize::from(part)].loads[usize::from(load)];
         let written = || whole.writes.iter().filter_map(|&place| result_at(groups, place));
         let Some((.., name, span)) = written().next_back() else { return Ok(Outcome::Whole) };
         // Launching group by group reports lost operands.

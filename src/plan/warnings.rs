@@ -65,9 +65,9 @@ impl Runtime {
     }
 
     /// Reports a script's warning; each text once per session.
-    pub fn warn_told(&mut self, text: &str, at: Span) {
+    pub fn warn_script(&mut self, text: &str, at: Span) {
         let here = std::mem::replace(&mut self.span, at);
-        self.warn_once(text, || error::told(text));
+        self.warn_once(text, || error::script_warning(text));
         self.span = here;
     }
 

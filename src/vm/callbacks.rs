@@ -1,51 +1,48 @@
 //! Script values that records of gradients refer to: hooks, rules, checkpoints.
 //!
-//! A record may be dropped on any thread, so it holds a ticket and not the value. A value is released after its
-//! ticket: at the end of a backward pass or of an input, or when many values are kept.
+//! A record may be dropped on any thread, so it holds an identifier and not the value. A value is released after its
+//! identifier: at the end of a backward pass or of an input, or when many values are kept.
 
 use super::value::Value;
 use foldhash::HashMap;
 use std::sync::{Arc, Weak};
 
 /// A number that represents a value while it is alive.
-pub type Ticket = Arc<u64>;
+pub type CallbackId = Arc<u64>;
 
-/// The values, by ticket.
+/// The values, by identifier.
 #[derive(Default)]
 pub struct Callbacks {
     next: u64,
     entries: HashMap<u64, (Weak<u64>, Value)>,
-    /// The number of entries that triggers the next search for released tickets.
+    /// The number of entries that triggers the next search for released identifiers.
     search_at: usize,
 }
 
 impl Callbacks {
-    /// Keeps a value for as long as its ticket is alive.
-    pub fn keep(&mut self, value: Value) -> Ticket {
+    /// Keeps a value for as long as its identifier is alive.
+    pub fn keep(&mut self, value: Value) -> CallbackId {
         if self.entries.len() >= self.search_at {
             drop(self.released());
             self.search_at = 16.max(2 * self.entries.len());
         }
         self.next += 1;
-        let ticket = Arc::new(self.next);
-        self.entries.insert(self.next, (Arc::downgrade(&ticket), value));
-        ticket
+        let id = Arc::new(self.next);
+        self.entries.insert(self.next, (Arc::downgrade(&id), value));
+        id
     }
 
-    /// Removes the values whose tickets are gone.
+    /// Removes the values whose identifiers are gone.
     pub fn released(&mut self) -> Vec<Value> {
-        self.entries
-            .extract_if(|_, (ticket, _)| ticket.strong_count() == 0)
-            .map(|(_, (_, value))| value)
-            .collect()
+        self.entries.extract_if(|_, (id, _)| id.strong_count() == 0).map(|(_, (_, value))| value).collect()
     }
 
-    /// The value of a ticket.
+    /// The value of an identifier.
     pub fn get(&self, number: u64) -> Option<Value> {
         self.entries.get(&number).map(|(_, value)| value.clone())
     }
 
-    /// Replaces the value of a ticket.
+    /// Replaces the value of an identifier.
     pub fn set(&mut self, number: u64, value: Value) {
         if let Some((_, place)) = self.entries.get_mut(&number) {
             *place = value;

@@ -23,6 +23,7 @@ mod habits;
 mod heap;
 mod key;
 mod limits;
+mod literals;
 mod modules;
 mod natives;
 mod object;
@@ -50,7 +51,7 @@ use foldhash::HashSet;
 
 pub use access::FileAccess;
 pub use account::{Held, charge, charge_text, charge_values};
-pub use callbacks::{Callbacks, Ticket};
+pub use callbacks::{CallbackId, Callbacks};
 pub use catalog::NativeCatalog;
 pub use colors::Colors;
 pub use compile::Mode;

@@ -25,7 +25,7 @@ impl Vm {
         let indices = self.tensor_indices(tensor, index)?;
         let source = match value.as_scalar() {
             Some(number) => scalar_arg(number),
-            None => match self.as_tensor(&value, Some(tensor.device()))? {
+            None => match self.stored(&value, tensor, 1 + indices.len())? {
                 Some(source) => Arg::Tensor(source),
                 None => {
                     let (at, found) = (1 + indices.len(), value.type_name());

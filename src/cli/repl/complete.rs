@@ -2,7 +2,7 @@
 
 use super::commands::{self, Takes};
 use super::known::{self, Callable, Resolved};
-use super::place::{self, Call, Place, Spot};
+use super::place::{self, Call, CursorContext, Spot};
 use crate::array::Dtype;
 use crate::ops::signature::Kind;
 use crate::vm::{Value, Vm};
@@ -35,7 +35,7 @@ pub fn complete(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
 }
 
 fn expression(vm: &mut Vm, line: &str) -> (usize, Vec<String>) {
-    let Place { spot, start, call } = place::at_end(line);
+    let CursorContext { spot, start, call } = place::at_end(line);
     let word = &line[start..];
     let words = match spot {
         Spot::Nothing | Spot::Fresh => Vec::new(),

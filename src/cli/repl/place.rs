@@ -5,7 +5,7 @@
 
 /// The unfinished code at the end of a text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place<'t> {
+pub struct CursorContext<'t> {
     /// The kind of code expected there.
     pub spot: Spot<'t>,
     /// The start of the current word; for a string, of its text.
@@ -66,7 +66,7 @@ enum Open {
 const NAMING: [&str; 4] = ["let", "fn", "for", "as"];
 
 /// The unfinished code at the end of `text`.
-pub fn at_end(text: &str) -> Place<'_> {
+pub fn at_end(text: &str) -> CursorContext<'_> {
     let mut open: Vec<Open> = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -91,7 +91,7 @@ pub fn at_end(text: &str) -> Place<'_> {
         match c {
             '#' => match text[at..].find('\n') {
                 Some(end) => at += end,
-                None => return Place { spot: Spot::Nothing, start: text.len(), call: None },
+                None => return CursorContext { spot: Spot::Nothing, start: text.len(), call: None },
             },
             '"' => {
                 let triple = text[at..].starts_with("\"\"");
@@ -117,7 +117,7 @@ pub fn at_end(text: &str) -> Place<'_> {
         _ => None,
     };
     let start = text_start.unwrap_or_else(|| word_start(text));
-    Place { spot: spot(text, start, text_start.is_some()), start, call: call(text, start, &open) }
+    CursorContext { spot: spot(text, start, text_start.is_some()), start, call: call(text, start, &open) }
 }
 
 fn spot(text: &str, start: usize, in_string: bool) -> Spot<'_> {

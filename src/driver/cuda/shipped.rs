@@ -11,7 +11,7 @@ use lzma_rust2::LzmaReader;
 use std::io::Read;
 
 /// A group of images: the hashes of their sources, their lengths, and the concatenated images, compressed.
-pub(super) struct Group<'a> {
+pub(super) struct ImageGroup<'a> {
     pub entries: Vec<([u8; HEAD], usize)>,
     pub packed: &'a [u8],
 }
@@ -23,7 +23,7 @@ const PLACE_BITS: u32 = 4;
 /// Bytes of LZMA's window.
 const WINDOW: u32 = 2 << 20;
 
-impl Group<'_> {
+impl ImageGroup<'_> {
     /// The concatenated images up to this length.
     fn unpack(&self, length: usize) -> Option<Vec<u8>> {
         let bits = (CONTEXT_BITS, PLACE_BITS, PLACE_BITS);
@@ -58,7 +58,7 @@ fn number(bytes: &mut &[u8]) -> Option<usize> {
 }
 
 /// The groups of a file; `None` if it is damaged.
-pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<Group<'_>>> {
+pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<ImageGroup<'_>>> {
     let mut groups = Vec::new();
     while !bytes.is_empty() {
         let mut entries = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn groups(mut bytes: &[u8]) -> Option<Vec<Group<'_>>> {
         let length = number(&mut bytes)?;
         let (packed, rest) = bytes.split_at_checked(length)?;
         bytes = rest;
-        groups.push(Group { entries, packed });
+        groups.push(ImageGroup { entries, packed });
     }
     Some(groups)
 }

@@ -160,7 +160,8 @@ fn shipped_kernels_are_up_to_date() {
         let mut bytes = Vec::new();
         for (texts, hashes) in texts.iter().zip(&hashes) {
             // An unchanged group is not compressed again.
-            let same = |group: &&shipped::Group<'_>| group.entries.iter().map(|(hash, _)| hash).eq(hashes);
+            let same =
+                |group: &&shipped::ImageGroup<'_>| group.entries.iter().map(|(hash, _)| hash).eq(hashes);
             if let Some(group) = groups.iter().find(same) {
                 bytes.extend(shipped::group(&group.entries, group.packed));
                 continue;

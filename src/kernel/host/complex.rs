@@ -35,6 +35,18 @@ pub trait Part:
     const HUGE: Self;
     /// Above it the hyperbolic tangent is 1.
     const FLAT: Self;
+    /// Above it e to the power of a number overflows.
+    const FAR: Self;
+    /// Above it the magnitude of a pair may overflow.
+    const TOP: Self;
+    /// Below it the magnitude of a pair may have few digits.
+    const LOW: Self;
+    /// 2^64, its logarithm, and its inverse root.
+    const UP: Self;
+    const UP_LN: Self;
+    const UP_ROOT: Self;
+    /// Near 1, an imaginary part below it has a square that may underflow.
+    const NEAR_POLE: Self;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
     fn with_sign(self, sign: Self) -> Self;
@@ -43,12 +55,19 @@ pub trait Part:
 }
 
 macro_rules! parts {
-    ($($t:ident, $huge:literal, $flat:literal);*) => {
+    ($($t:ident, $huge:literal, $flat:literal, $far:literal, $top:literal, $low:literal);*) => {
         $(impl Part for $t {
             const LN_2: $t = std::$t::consts::LN_2;
             const LN_10: $t = std::$t::consts::LN_10;
             const HUGE: $t = $huge;
             const FLAT: $t = $flat;
+            const FAR: $t = $far;
+            const TOP: $t = $top;
+            const LOW: $t = $low;
+            const UP: $t = 18446744073709551616.0;
+            const UP_LN: $t = 64.0 * std::$t::consts::LN_2;
+            const UP_ROOT: $t = 1.0 / 4294967296.0;
+            const NEAR_POLE: $t = 1e-10;
             const ZERO: $t = 0.0;
             const HALF: $t = 0.5;
             const ONE: $t = 1.0;
@@ -77,7 +96,7 @@ macro_rules! parts {
     };
 }
 
-parts!(f32, 1e5, 12.0; f64, 1e9, 24.0);
+parts!(f32, 1e5, 12.0, 88.72, 8e37, 1e-30; f64, 1e9, 24.0, 709.78, 4e307, 1e-290);
 
 /// A complex number from its parts.
 #[inline(always)]
@@ -169,11 +188,73 @@ pub fn polar<T: Part>(abs: T, angle: T) -> Complex<T> {
     pair(abs * math::cos(angle), abs * math::sin(angle))
 }
 
+/// e^x t, also where e^x alone overflows; 0 where t is 0.
+#[inline(always)]
+fn grown<T: Part>(x: T, t: T) -> T {
+    if t == T::ZERO {
+        return t;
+    }
+    let far = x > T::FAR;
+    let size = math::exp(if far { T::HALF * x } else { x });
+    if far { size * t * size } else { size * t }
+}
+
+/// cosh(x) t, in the same way: far from 0, cosh(x) is 2 cosh(x / 2)^2.
+#[inline(always)]
+fn cosh_of<T: Part>(x: T, t: T) -> T {
+    if t == T::ZERO {
+        return t;
+    }
+    if x.magnitude() > T::FAR {
+        let size = math::cosh(T::HALF * x);
+        return T::TWO * (size * t * size);
+    }
+    t * math::cosh(x)
+}
+
+/// sinh(x) t, in the same way; also 0 where x is 0.
+#[inline(always)]
+fn sinh_of<T: Part>(x: T, t: T) -> T {
+    if t == T::ZERO {
+        return T::ONE.with_sign(x) * t;
+    }
+    if x == T::ZERO {
+        return if t < T::ZERO { -x } else { x };
+    }
+    if x.magnitude() > T::FAR {
+        let size = math::sinh(T::HALF * x);
+        return T::TWO * (size * t * size.magnitude());
+    }
+    t * math::sinh(x)
+}
+
+/// The cosine of an angle that turns e^x: of no angle 1 where x is infinite.
+#[inline(always)]
+fn turned<T: Part>(x: T, angle: T) -> T {
+    if x.infinite() && !angle.finite() { T::ONE } else { math::cos(angle) }
+}
+
 /// e^a
 #[inline(always)]
 pub fn exp<T: Part>(a: Complex<T>) -> Complex<T> {
-    let size = math::exp(a.re);
-    if a.im == T::ZERO { pair(size, a.im) } else { polar(size, a.im) }
+    let re = grown(a.re, turned(a.re, a.im));
+    if a.re.infinite() && a.re < T::ZERO && !a.im.finite() {
+        return pair(re, T::ZERO);
+    }
+    pair(re, grown(a.re, math::sin(a.im)))
+}
+
+/// A factor that keeps the magnitude of a pair from overflowing, and from having few digits; its logarithm; and the
+/// inverse of its root. `most` is the greater magnitude of the two.
+#[inline(always)]
+fn scaled<T: Part>(most: T) -> (T, T, T) {
+    if most > T::TOP {
+        (T::HALF * T::HALF, -(T::TWO * T::LN_2), T::TWO)
+    } else if most < T::LOW {
+        (T::UP, T::UP_LN, T::UP_ROOT)
+    } else {
+        (T::ONE, T::ZERO, T::ONE)
+    }
 }
 
 /// The natural logarithm; also accurate near |a| = 1.
@@ -185,7 +266,8 @@ pub fn ln<T: Part>(a: Complex<T>) -> Complex<T> {
     let size = if near {
         T::HALF * math::log1p((most - T::ONE) * (most + T::ONE) + least * least)
     } else {
-        math::ln(math::hypot(a.re, a.im))
+        let (by, off, _) = scaled(most);
+        math::ln(math::hypot(by * a.re, by * a.im)) - off
     };
     pair(size, angle(a))
 }
@@ -199,21 +281,29 @@ pub fn sqrt<T: Part>(a: Complex<T>) -> Complex<T> {
     if a.im.infinite() {
         return pair(a.im.magnitude(), a.im);
     }
-    let size = (T::HALF * a.re.magnitude() + T::HALF * math::hypot(a.re, a.im)).root();
+    let (re, im) = (a.re.magnitude(), a.im.magnitude());
+    let (by, _, scale) = scaled(if re < im { im } else { re });
+    let (x, y) = (by * a.re, by * a.im);
+    let size = (T::HALF * x.magnitude() + T::HALF * math::hypot(x, y)).root();
     if a.re >= T::ZERO {
-        pair(size, a.im / (T::TWO * size))
+        pair(scale * size, scale * (y / (T::TWO * size)))
     } else {
-        pair(a.im.magnitude() / (T::TWO * size), size.with_sign(a.im))
+        pair(scale * (y.magnitude() / (T::TWO * size)), scale * size.with_sign(y))
     }
 }
 
-/// a to the power of b: e^(b ln a); 1 where b is 0, 0 where a is 0 and b has a positive real part.
+/// a to the power of b: e^(b ln a). It is 1 where b is 0 or a is 1, a where b is 1, and 0 where a is 0 and b has a
+/// positive real part.
 #[inline(always)]
 pub fn pow<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
-    if b.re == T::ZERO && b.im == T::ZERO {
+    let real = |a: Complex<T>, number: T| a.re == number && a.im == T::ZERO;
+    if real(b, T::ZERO) || real(a, T::ONE) {
         return pair(T::ONE, T::ZERO);
     }
-    if a.re == T::ZERO && a.im == T::ZERO && b.re > T::ZERO {
+    if real(b, T::ONE) {
+        return a;
+    }
+    if real(a, T::ZERO) && b.re > T::ZERO {
         return pair(T::ZERO, T::ZERO);
     }
     exp(mul(b, ln(a)))
@@ -222,25 +312,25 @@ pub fn pow<T: Part>(a: Complex<T>, b: Complex<T>) -> Complex<T> {
 /// The sine.
 #[inline(always)]
 pub fn sin<T: Part>(a: Complex<T>) -> Complex<T> {
-    pair(math::sin(a.re) * math::cosh(a.im), math::cos(a.re) * math::sinh(a.im))
+    pair(cosh_of(a.im, math::sin(a.re)), sinh_of(a.im, turned(a.im, a.re)))
 }
 
 /// The cosine.
 #[inline(always)]
 pub fn cos<T: Part>(a: Complex<T>) -> Complex<T> {
-    pair(math::cos(a.re) * math::cosh(a.im), -(math::sin(a.re) * math::sinh(a.im)))
+    pair(cosh_of(a.im, turned(a.im, a.re)), -sinh_of(a.im, math::sin(a.re)))
 }
 
 /// The hyperbolic sine.
 #[inline(always)]
 pub fn sinh<T: Part>(a: Complex<T>) -> Complex<T> {
-    pair(math::sinh(a.re) * math::cos(a.im), math::cosh(a.re) * math::sin(a.im))
+    pair(sinh_of(a.re, turned(a.re, a.im)), cosh_of(a.re, math::sin(a.im)))
 }
 
 /// The hyperbolic cosine.
 #[inline(always)]
 pub fn cosh<T: Part>(a: Complex<T>) -> Complex<T> {
-    pair(math::cosh(a.re) * math::cos(a.im), math::sinh(a.re) * math::sin(a.im))
+    pair(cosh_of(a.re, turned(a.re, a.im)), sinh_of(a.re, math::sin(a.im)))
 }
 
 /// The tangent.
@@ -253,31 +343,46 @@ pub fn tan<T: Part>(a: Complex<T>) -> Complex<T> {
 /// The hyperbolic tangent. Source: W. Kahan, "Branch cuts for complex elementary functions".
 #[inline(always)]
 pub fn tanh<T: Part>(a: Complex<T>) -> Complex<T> {
+    if a.re.finite() && !a.im.finite() {
+        let none = a.im * T::ZERO;
+        return pair(if a.re == T::ZERO { a.re } else { none }, none);
+    }
+    let real = |im: T| if a.im == T::ZERO { a.im } else { im };
     if a.re.magnitude() > T::FLAT {
         let four = T::TWO * T::TWO;
         let small = four * math::exp(-T::TWO * a.re.magnitude());
         let im = if a.im.finite() { math::sin(a.im) * math::cos(a.im) * small } else { T::ZERO };
-        return pair(T::ONE.with_sign(a.re), im);
+        return pair(T::ONE.with_sign(a.re), real(im));
     }
     let (t, s) = (math::tan(a.im), math::sinh(a.re));
     let (beta, rho) = (T::ONE + t * t, (T::ONE + s * s).root());
     let scale = T::ONE / (T::ONE + beta * s * s);
     match t.infinite() {
         true => pair(rho / s, T::ONE / t),
-        false => pair(beta * rho * s * scale, t * scale),
+        false => pair(beta * rho * s * scale, real(t * scale)),
     }
 }
 
-/// 1 / (1 + e^-a)
+/// 1 / (1 + e^-a): by e^a on the left and e^-a on the right, so that neither overflows.
 #[inline(always)]
 pub fn sigmoid<T: Part>(a: Complex<T>) -> Complex<T> {
-    reciprocal(add(pair(T::ONE, T::ZERO), exp(neg(a))))
+    let one = pair(T::ONE, T::ZERO);
+    if a.re < T::ZERO {
+        let size = exp(a);
+        return div(size, add(one, size));
+    }
+    div(one, add(one, exp(neg(a))))
 }
 
-/// a / (1 + e^-a)
+/// a / (1 + e^-a), in the same way.
 #[inline(always)]
 pub fn silu<T: Part>(a: Complex<T>) -> Complex<T> {
-    div(a, add(pair(T::ONE, T::ZERO), exp(neg(a))))
+    let one = pair(T::ONE, T::ZERO);
+    if a.re < T::ZERO {
+        let size = exp(a);
+        return div(mul(a, size), add(one, size));
+    }
+    div(a, add(one, exp(neg(a))))
 }
 
 /// a / (1 + |a|)
@@ -290,10 +395,12 @@ pub fn softsign<T: Part>(a: Complex<T>) -> Complex<T> {
 /// e^a - 1, accurate near 0.
 #[inline(always)]
 pub fn expm1<T: Part>(a: Complex<T>) -> Complex<T> {
+    let whole = exp(a);
+    if a.re.magnitude() > T::FAR {
+        return pair(whole.re - T::ONE, whole.im);
+    }
     let half = math::sin(T::HALF * a.im);
-    let re = math::expm1(a.re) * math::cos(a.im) - T::TWO * half * half;
-    let im = if a.im == T::ZERO { a.im } else { math::exp(a.re) * math::sin(a.im) };
-    pair(re, im)
+    pair(math::expm1(a.re) * math::cos(a.im) - T::TWO * half * half, whole.im)
 }
 
 /// 2^a
@@ -349,26 +456,35 @@ fn is_huge<T: Part>(a: Complex<T>) -> bool {
     a.re.magnitude() > T::HUGE || a.im.magnitude() > T::HUGE
 }
 
+/// pi / 2
+#[inline(always)]
+fn quarter_turn<T: Part>() -> T {
+    math::atan2(T::ONE, T::ZERO)
+}
+
 /// The arc sine. Source, also for the other inverses: W. Kahan, "Branch cuts for complex elementary
 /// functions".
 #[inline(always)]
 pub fn asin<T: Part>(a: Complex<T>) -> Complex<T> {
+    let real = |re: T| if a.re == T::ZERO { a.re } else { re };
     if is_huge(a) {
-        return pair(math::atan2(a.re, a.im.magnitude()), ln_of_twice(a).with_sign(a.im));
+        return pair(real(math::atan2(a.re, a.im.magnitude())), ln_of_twice(a).with_sign(a.im));
     }
     let (less, more) = (sqrt(pair(T::ONE - a.re, -a.im)), sqrt(pair(T::ONE + a.re, a.im)));
     let re = math::atan2(a.re, less.re * more.re - less.im * more.im);
-    pair(re, math::asinh(less.re * more.im - less.im * more.re))
+    pair(real(re), math::asinh(less.re * more.im - less.im * more.re))
 }
 
 /// The arc cosine.
 #[inline(always)]
 pub fn acos<T: Part>(a: Complex<T>) -> Complex<T> {
+    let real = |re: T| if a.re == T::ZERO { quarter_turn() } else { re };
     if is_huge(a) {
-        return pair(math::atan2(a.im.magnitude(), a.re), ln_of_twice(a).with_sign(-a.im));
+        return pair(real(math::atan2(a.im.magnitude(), a.re)), ln_of_twice(a).with_sign(-a.im));
     }
     let (less, more) = (sqrt(pair(T::ONE - a.re, -a.im)), sqrt(pair(T::ONE + a.re, a.im)));
-    pair(T::TWO * math::atan2(less.re, more.re), math::asinh(more.re * less.im - more.im * less.re))
+    let re = T::TWO * math::atan2(less.re, more.re);
+    pair(real(re), math::asinh(more.re * less.im - more.im * less.re))
 }
 
 /// The inverse hyperbolic sine.
@@ -381,28 +497,37 @@ pub fn asinh<T: Part>(a: Complex<T>) -> Complex<T> {
 /// The inverse hyperbolic cosine.
 #[inline(always)]
 pub fn acosh<T: Part>(a: Complex<T>) -> Complex<T> {
+    let turn = |im: T| if a.re == T::ZERO { quarter_turn::<T>().with_sign(a.im) } else { im };
     if is_huge(a) {
-        return pair(ln_of_twice(a), math::atan2(a.im, a.re));
+        return pair(ln_of_twice(a), turn(math::atan2(a.im, a.re)));
     }
     let (less, more) = (sqrt(pair(a.re - T::ONE, a.im)), sqrt(pair(a.re + T::ONE, a.im)));
-    pair(math::asinh(less.re * more.re + less.im * more.im), T::TWO * math::atan2(less.im, more.re))
+    let im = turn(T::TWO * math::atan2(less.im, more.re));
+    pair(math::asinh(less.re * more.re + less.im * more.im), im)
 }
 
 /// The inverse hyperbolic tangent.
 #[inline(always)]
 pub fn atanh<T: Part>(a: Complex<T>) -> Complex<T> {
     let four = T::TWO * T::TWO;
+    let lost = define::is_nan(a.im) || define::is_nan(a.re) && !a.im.infinite();
+    let parts =
+        |re: T, im: T| pair(if a.re == T::ZERO { a.re } else { re }, if lost { a.re + a.im } else { im });
     if is_huge(a) {
         // 1 / a, whose parts may be below the smallest number.
         let size = math::hypot(a.re, a.im);
         let re = if size.infinite() { T::ZERO } else { a.re / size / size };
-        return pair(re.with_sign(a.re), math::atan2(T::ONE, T::ZERO).with_sign(a.im));
+        return parts(re.with_sign(a.re), quarter_turn::<T>().with_sign(a.im));
     }
     // From the magnitude: near -1 the logarithm would cancel.
-    let (size, square) = (a.re.magnitude(), a.im * a.im);
+    let (size, square, angle) = (a.re.magnitude(), a.im * a.im, a.im.magnitude());
     let less = T::ONE - size;
-    let re = math::log1p(four * size / (less * less + square)) / four;
-    pair(re.with_sign(a.re), T::HALF * math::atan2(T::TWO * a.im, less * (T::ONE + size) - square))
+    let re = if less == T::ZERO && angle < T::NEAR_POLE {
+        T::HALF * (T::LN_2 - math::ln(angle))
+    } else {
+        math::log1p(four * size / (less * less + square)) / four
+    };
+    parts(re.with_sign(a.re), T::HALF * math::atan2(T::TWO * a.im, less * (T::ONE + size) - square))
 }
 
 /// The arc tangent.
@@ -460,9 +585,9 @@ pub fn is_nan<T: Part>(a: Complex<T>) -> bool {
 /// Returns whether a equals b, or |a - b| <= absolute + relative * |b|.
 #[inline(always)]
 pub fn is_close<T: Part>(a: Complex<T>, b: Complex<T>, relative: T, absolute: T) -> bool {
-    let apart = sub(a, b);
-    a.re == b.re && a.im == b.im
-        || is_finite(apart) && abs(apart) <= absolute + (relative * abs(b)).magnitude()
+    let apart = abs(sub(a, b));
+    let most = absolute + abs(pair(relative * b.re, relative * b.im));
+    a.re == b.re && a.im == b.im || apart.finite() && apart <= most
 }
 
 #[cfg(test)]
@@ -501,6 +626,87 @@ mod tests {
             assert!((power - want).norm() <= 1e-12 * (1.0 + want.norm()), "{a} {b}");
             assert!(close(polar(abs(a), angle(a)), a));
         }
+    }
+
+    #[test]
+    fn logarithms_and_roots_hold_where_the_magnitude_overflows() {
+        for (re, im) in [(3e38f32, 3e38f32), (-3e38, 3e38), (3.4e38, -1e38), (-1e30, 3.4e38), (1e38, 0.0)] {
+            let wide = pair(f64::from(re), f64::from(im));
+            let near = |a: Complex<f32>, b: C128| {
+                let a = pair(f64::from(a.re), f64::from(a.im));
+                (a - b).norm() <= 1e-6 * b.norm()
+            };
+            assert!(near(ln(pair(re, im)), wide.ln()) && near(sqrt(pair(re, im)), wide.sqrt()), "{re} {im}");
+        }
+        let a = pair(1.7e308, -1.7e308);
+        assert!(close(ln(a), (a / 4.0).ln() + 4f64.ln()));
+        assert!((sqrt(a) / 2.0 - (a / 4.0).sqrt()).norm() <= 1e-14 * sqrt(a).norm());
+        for endless in [pair(f64::INFINITY, 1.0), pair(f64::NEG_INFINITY, -1.0), pair(1.0, f64::INFINITY)] {
+            assert!(ln(endless).re == f64::INFINITY && abs(sqrt(endless)) == f64::INFINITY, "{endless}");
+        }
+    }
+
+    #[test]
+    fn functions_hold_where_a_factor_overflows() {
+        // The functions of c64, in f64 and rounded.
+        type Functions<T> = [(&'static str, fn(Complex<T>) -> Complex<T>); 9];
+        fn functions<T: Part>() -> Functions<T> {
+            [
+                ("exp", exp),
+                ("expm1", expm1),
+                ("sin", sin),
+                ("cos", cos),
+                ("sinh", sinh),
+                ("cosh", cosh),
+                ("sqrt", sqrt),
+                ("ln", ln),
+                ("atanh", atanh),
+            ]
+        }
+        for re in [0.0, 1e-45, -1e-38, 1.0, -1.0, 89.0, 100.0, -100.0, 1e30] {
+            for im in [0.0, 1e-45, -1e-38, 1.0, std::f32::consts::PI, 89.5, 100.0, -100.0] {
+                for ((name, f), (_, g)) in functions().into_iter().zip(functions()) {
+                    let (found, want) = (f(pair(re, im)), g(wide(pair(re, im))));
+                    let near = |f: f32, w: f64| {
+                        let size = if want.norm().is_finite() { want.norm() } else { 0.0 };
+                        let rounded = w as f32;
+                        f == rounded || (f64::from(f) - w).abs() <= 4e-7 * w.abs().max(size) + 3e-45
+                    };
+                    assert!(
+                        near(found.re, want.re) && near(found.im, want.im),
+                        "{name}({re}, {im}): {found}, {want}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn infinities_and_nans_are_those_of_the_standard() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let same = |found: Complex<f32>, re: f32, im: f32| {
+            let part = |a: f32, b: f32| a == b || a.is_nan() && b.is_nan();
+            assert!(part(found.re, re) && part(found.im, im), "{found} for {re} {im}");
+        };
+        same(exp(pair(-inf, inf)), 0.0, 0.0);
+        same(exp(pair(inf, nan)), inf, nan);
+        same(exp(pair(inf, 0.0)), inf, 0.0);
+        same(expm1(pair(-inf, nan)), -1.0, 0.0);
+        same(cos(pair(0.0, 1e4)), inf, 0.0);
+        same(cos(pair(inf, 0.0)), nan, 0.0);
+        same(cosh(pair(-inf, inf)), inf, nan);
+        same(tanh(pair(20.0, inf)), nan, nan);
+        same(tanh(pair(nan, 0.0)), nan, 0.0);
+        same(tanh(pair(inf, inf)), 1.0, 0.0);
+        same(asin(pair(0.0, nan)), 0.0, nan);
+        same(atanh(pair(nan, inf)), 0.0, std::f32::consts::FRAC_PI_2);
+        same(atanh(pair(1e30, nan)), nan, nan);
+        assert!(is_finite(sigmoid(pair(-200.0f32, 1.0))) && is_finite(silu(pair(-200.0f32, 1.0))));
+        same(pow(pair(1.0, inf), pair(1.0, 0.0)), 1.0, inf);
+        same(pow(pair(1.0, 0.0), pair(inf, 2.0)), 1.0, 0.0);
+        same(pow(pair(-2.5, 1.5), pair(-inf, 0.0)), 0.0, 0.0);
+        let big = f64::MAX;
+        assert!(!is_close(pair(0.0, 0.0), pair(big, big), 1e-5, 1e-8));
     }
 
     #[test]

@@ -534,8 +534,8 @@ fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Values) -> Res
         });
     }
     let applied = Applied { rule: rule.clone(), saved: saved.clone(), count: given.len() };
-    let ticket = vm.callbacks.keep(Value::object(applied));
-    let mut marked = gradient::script_node(&mut vm.rt, ticket, &operands, &outputs).into_iter();
+    let callback = vm.callbacks.keep(Value::object(applied));
+    let mut marked = gradient::script_node(&mut vm.rt, callback, &operands, &outputs).into_iter();
     let mut leaf = |_: &mut Vm, leaf: &Value| Ok(marked.next().map_or_else(|| leaf.clone(), Value::Tensor));
     tree::rebuilt(vm, value, &mut leaf, 0)
 }

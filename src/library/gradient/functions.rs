@@ -142,8 +142,8 @@ pub(super) fn checkpoint(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         span,
         versions,
     });
-    let ticket = vm.callbacks.keep(value);
-    gradient::release_kept(&made, &ticket);
+    let callback = vm.callbacks.keep(value);
+    gradient::release_kept(&made, &callback);
     Ok(result)
 }
 
@@ -181,8 +181,8 @@ impl Checkpoint {
         if first.len() != second.len() {
             return Err(gradient::error::checkpoint_differs(first.len(), second.len()));
         }
-        for (ticket, number, record) in gradient::restore_kept(&first, &second) {
-            let inside = vm.callbacks.get(*ticket).unwrap_or_default();
+        for (callback, number, record) in gradient::restore_kept(&first, &second) {
+            let inside = vm.callbacks.get(*callback).unwrap_or_default();
             if let Some(inside) = inside.as_object::<Checkpoint>()
                 && let Some(place) = inside.records.borrow_mut().get_mut(number)
             {

@@ -150,9 +150,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "let x = ones(2, requires_grad=true)\nlet handle = x.register_hook(|g| g * 2)\nx.sum().backward()\nassert(equal(x.grad, [2.0, 2.0]))\nhandle.remove()",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
-            let ticket = vm.callbacks.keep(args[1].clone());
-            let edge = gradient::add_hook(&mut vm.rt, tensor, ticket.clone())?;
-            Ok(Value::object(forms::Hook { edge, number: *ticket }))
+            let callback = vm.callbacks.keep(args[1].clone());
+            let edge = gradient::add_hook(&mut vm.rt, tensor, callback.clone())?;
+            Ok(Value::object(forms::Hook { edge, number: *callback }))
         },
     },
     NativeDef {
@@ -165,9 +165,9 @@ pub static TABLE: &[NativeDef] = &[
         example: "let w = tensor([1.0, 2.0], requires_grad=true)\nw.register_post_accumulate_grad_hook(|w| {\n    with no_grad() { w.sub_(0.5 * w.grad) }\n    w.grad = none\n})\n(w * w).sum().backward()\nassert(equal(w, [0.0, 0.0]) and w.grad == none)",
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
-            let ticket = vm.callbacks.keep(args[1].clone());
-            let edge = gradient::add_follower(&mut vm.rt, tensor, ticket.clone())?;
-            Ok(Value::object(forms::Hook { edge, number: *ticket }))
+            let callback = vm.callbacks.keep(args[1].clone());
+            let edge = gradient::add_follower(&mut vm.rt, tensor, callback.clone())?;
+            Ok(Value::object(forms::Hook { edge, number: *callback }))
         },
     },
     NativeDef {

@@ -542,8 +542,8 @@ impl<'a> Var<'a> {
         self.next(self.back.compute(&mut |rt| composed::call(rt, name, args)))
     }
 
-    /// Calls an operation without further arguments: `x.does("exp")`.
-    pub fn does(&self, name: &str) -> Var<'a> {
+    /// Calls an operation without further arguments: `x.unary("exp")`.
+    pub fn unary(&self, name: &str) -> Var<'a> {
         let args = || Some(smallvec![self.given()?]);
         let waits = if self.number.is_none() { Work::of(self.back, name, args()) } else { None };
         self.waiting(waits).unwrap_or_else(|| self.call(name, &[]))
@@ -588,19 +588,19 @@ impl<'a> Var<'a> {
     /// Complex conjugate; of real tensors the tensor itself.
     pub fn conj(&self) -> Var<'a> {
         match self.form() {
-            Some((_, dtype)) if dtype.is_complex() => self.does("conj"),
+            Some((_, dtype)) if dtype.is_complex() => self.unary("conj"),
             _ => self.clone(),
         }
     }
 
     /// `1 / x`
     pub fn reciprocal(&self) -> Var<'a> {
-        self.does("reciprocal")
+        self.unary("reciprocal")
     }
 
     /// `x * x`
     pub fn square(&self) -> Var<'a> {
-        self.does("square")
+        self.unary("square")
     }
 
     /// `x ** exponent`
@@ -710,7 +710,7 @@ impl<'a> Var<'a> {
 
     /// Zeros of the same form.
     pub fn zeros_like(&self) -> Var<'a> {
-        self.does("zeros_like")
+        self.unary("zeros_like")
     }
 
     /// Dimensions that a reduction without `keepdim` removed come back with extent 1: `dims` of an operand of
@@ -747,14 +747,14 @@ operators!(Add add "add", Sub sub "sub", Mul mul "mul", Div div "div");
 impl<'a> std::ops::Neg for Var<'a> {
     type Output = Var<'a>;
     fn neg(self) -> Var<'a> {
-        self.does("neg")
+        self.unary("neg")
     }
 }
 
 impl<'a> std::ops::Neg for &Var<'a> {
     type Output = Var<'a>;
     fn neg(self) -> Var<'a> {
-        self.does("neg")
+        self.unary("neg")
     }
 }
 

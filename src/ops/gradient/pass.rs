@@ -294,8 +294,7 @@ impl Pass {
                 self.current = None;
                 continue;
             };
-            let hook =
-                node.state.lock().hooks.get(current.next_hook).map(|(output, ticket)| (*output, **ticket));
+            let hook = node.state.lock().hooks.get(current.next_hook).map(|(output, id)| (*output, **id));
             if let (Some((output, number)), false) = (hook, current.is_stored) {
                 current.next_hook += 1;
                 current.hooked = output as usize;
@@ -327,7 +326,7 @@ impl Pass {
             }
             let again = {
                 let state = node.state.lock();
-                state.again.as_ref().filter(|_| state.saved.is_none()).map(|(ticket, _)| **ticket)
+                state.again.as_ref().filter(|_| state.saved.is_none()).map(|(id, _)| **id)
             };
             if let Some(checkpoint) = again {
                 if self.again.replace((node.id, checkpoint)) == Some((node.id, checkpoint)) {
@@ -640,10 +639,10 @@ impl Pass {
     fn follow(&mut self, node: &Node, reference: &NodeRef) -> Option<Event> {
         let current = self.current.as_mut().filter(|_| self.options.accumulate)?;
         loop {
-            let (ticket, leaf) = node.state.lock().followers.get(current.next_hook).cloned()?;
+            let (id, leaf) = node.state.lock().followers.get(current.next_hook).cloned()?;
             current.next_hook += 1;
             if let Some(leaf) = leaf.tensor(reference) {
-                return Some(Event::Stored(*ticket, leaf));
+                return Some(Event::Stored(*id, leaf));
             }
         }
     }

@@ -144,7 +144,7 @@ fn multiplied(b: &Back<'_>) {
     let (x, ids) = (b.x(0), b.x(2));
     b.to(0, || {
         // The products of the sources alone.
-        let g = b.g() * product(b, &x.does("ones_like"), &source(b, &ids)).conj();
+        let g = b.g() * product(b, &x.unary("ones_like"), &source(b, &ids)).conj();
         if own { g } else { without_written(b, g) }
     });
     b.to(3, || {
@@ -154,7 +154,7 @@ fn multiplied(b: &Back<'_>) {
             let rest = b.select(&is_zero, 1.0, &src);
             let at = |x: Var<'_>| b.op("gather", &[x.arg(), b.arg(1), ids.arg()]);
             let zeros = {
-                let none = b.g().does("zeros_like");
+                let none = b.g().unary("zeros_like");
                 let is = is_zero.to(none.dtype());
                 at(none.call("scatter_add", &[b.arg(1), ids.arg(), is.arg()]))
             };

@@ -50,7 +50,7 @@ fn before<'a>(x: &Var<'a>) -> Var<'a> {
     if length == 0 {
         return x.clone();
     }
-    let (one, rest) = (x.narrow(-1, 0, 1).does("ones_like"), x.narrow(-1, 0, length - 1));
+    let (one, rest) = (x.narrow(-1, 0, 1).unary("ones_like"), x.narrow(-1, 0, length - 1));
     match (one.get(), rest.get()) {
         (Some(one), Some(rest)) => {
             let both = Arg::Tensors(vec![one.clone(), rest.clone()]);
@@ -97,7 +97,7 @@ fn of_others_running<'a>(b: &'a Back<'_>, x: &Var<'a>, g: &Var<'a>, dim: i64) ->
     shape.insert(shape.len() - 1, length);
     // Row j, column i: the product of the elements after j up to i.
     let wide = x.unsqueeze(-2).expand(&shape);
-    let ones = wide.does("ones_like");
+    let ones = wide.unary("ones_like");
     let after = ones.call("triu", &[Arg::Int(1)]).ne(0.0);
     let ranges = b.select(&after, &wide, 1.0).call("cumprod", &[Arg::Int(-1)]).call("triu", &[]);
     let sums = (ranges.conj() * g.unsqueeze(-2)).sum(&[shape.len() as i64 - 1], false);
@@ -117,14 +117,14 @@ pub fn log_running(b: &Back<'_>) {
         let least = -0.5 * y.dtype().real().greatest();
         let from_end = |logs: Var<'_>| {
             let sums = (logs - &y).call("flip", &flip).call("logcumsumexp", &[Arg::Int(dim)]);
-            (sums.call("flip", &flip) + &x).does("exp").arg()
+            (sums.call("flip", &flip) + &x).unary("exp").arg()
         };
         if g.dtype().is_complex() {
-            let logs = b.select(&g.ne(0.0), b.select(&g.ne(0.0), &g, 1.0).conj().does("log"), least);
+            let logs = b.select(&g.ne(0.0), b.select(&g.ne(0.0), &g, 1.0).conj().unary("log"), least);
             return b.op("conj", &[from_end(logs)]);
         }
         let part = |is: Var<'_>, size: &Var<'_>| {
-            from_end(b.select(&is, b.select(&is, size, 1.0).does("log"), least))
+            from_end(b.select(&is, b.select(&is, size, 1.0).unary("log"), least))
         };
         b.op("sub", &[part(g.gt(0.0), &g), part(g.lt(0.0), &-&g)])
     });

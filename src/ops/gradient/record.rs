@@ -306,10 +306,8 @@ fn view_in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<O
 fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     let target = args.tensor(0)?;
     let name = table::in_place_name(op);
-    let records = rt.recording.enabled && {
-        let edge = family::edge(rt, target);
-        edge.is_some() || !inputs(rt, args).is_empty()
-    };
+    let inputs = if rt.recording.enabled { inputs(rt, args) } else { SmallVec::new() };
+    let records = !inputs.is_empty();
     let is_view = matches!(op.run, Run::View(_));
     if !records {
         // A record belongs to a layout, so a change of layout is recorded even inside `no_grad`.
@@ -333,7 +331,6 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     }
     // The rule may need the old elements.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
-    let inputs = inputs(rt, args);
     if op.gradient.keeps().keeps_operand(args, 0, &inputs) || matches!(op.gradient, Gradient::Composed) {
         let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
         moved[0] = Arg::Tensor(before);
@@ -691,14 +688,14 @@ pub fn retain(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
 }
 
 /// Adds a hook: the caller of the pass is asked to run it with the tensor's gradient. Gives the record and the
-/// ticket, for [`remove_hook`].
+/// callback, for [`remove_hook`].
 ///
 /// # Errors
 /// E0380 if the tensor requires no gradients.
-pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<Edge> {
+pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, callback: Arc<u64>) -> Result<Edge> {
     let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
     if let Some(node) = Node::of(&edge) {
-        node.state.lock().hooks.push((edge.output, ticket));
+        node.state.lock().hooks.push((edge.output, callback));
     }
     Ok(edge)
 }
@@ -708,11 +705,11 @@ pub fn add_hook(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<E
 ///
 /// # Errors
 /// E0380 if the tensor is not a leaf that requires gradients.
-pub fn add_follower(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Result<Edge> {
+pub fn add_follower(rt: &mut Runtime, tensor: &Tensor, callback: Arc<u64>) -> Result<Edge> {
     let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
     match Node::of(&edge) {
         Some(node) if matches!(node.step, Step::Leaf) => {
-            node.state.lock().followers.push((ticket, LeafRef::of(tensor)));
+            node.state.lock().followers.push((callback, LeafRef::of(tensor)));
         }
         _ => return Err(error::not_stored(tensor)),
     }
@@ -724,8 +721,8 @@ pub fn add_follower(rt: &mut Runtime, tensor: &Tensor, ticket: Arc<u64>) -> Resu
 pub fn remove_hook(edge: &Edge, number: u64) {
     if let Some(node) = Node::of(edge) {
         let mut state = node.state.lock();
-        state.hooks.retain(|(_, ticket)| **ticket != number);
-        state.followers.retain(|(ticket, _)| **ticket != number);
+        state.hooks.retain(|(_, callback)| **callback != number);
+        state.followers.retain(|(callback, _)| **callback != number);
     }
 }
 
@@ -746,13 +743,13 @@ pub fn end_log(rt: &mut Runtime, outer: Option<Log>) -> Log {
     made
 }
 
-/// Releases the kept tensors of records; a pass computes them again under this ticket.
-pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
+/// Releases the kept tensors of records; a pass computes them again under this callback.
+pub fn release_kept(records: &Log, callback: &Arc<u64>) {
     for (number, node) in records.iter().enumerate() {
         if let Some(node) = node.downcast_ref::<Node>() {
             let freed = {
                 let mut state = node.state.lock();
-                state.again = Some((ticket.clone(), number));
+                state.again = Some((callback.clone(), number));
                 state.saved.take()
             };
             drop(freed);
@@ -760,7 +757,7 @@ pub fn release_kept(records: &Log, ticket: &Arc<u64>) {
     }
 }
 
-/// A record that is computed again under the ticket of a checkpoint, as its record of this number.
+/// A record that is computed again under the callback of a checkpoint, as its record of this number.
 pub type Again = (Arc<u64>, usize, Weak<dyn Any + Send + Sync>);
 
 /// Moves the kept tensors of a second run's records to those of the first run. Returns the records that belong to
@@ -778,8 +775,8 @@ pub fn restore_kept(first: &[Weak<dyn Any + Send + Sync>], second: &Log) -> Vec<
             let _ = new.moved.set(place.clone());
             let mut state = old.state.lock();
             if state.saved.is_none() && state.consumed.is_none() {
-                if let Some((ticket, number)) = &again {
-                    inside.push((ticket.clone(), *number, place.clone()));
+                if let Some((callback, number)) = &again {
+                    inside.push((callback.clone(), *number, place.clone()));
                 }
                 state.saved = saved;
                 state.again = again;

@@ -27,7 +27,7 @@ pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep:
     let (y, g) = (y.restore(dims, keep, rank), g.restore(dims, keep, rank));
     let mut met = x.eq(&y);
     if nan {
-        let both = x.does("isnan").call("logical_and", &[y.does("isnan").arg()]);
+        let both = x.unary("isnan").call("logical_and", &[y.unary("isnan").arg()]);
         met = met.call("logical_or", &[both.arg()]);
     }
     let count = met.sum(dims, true);

@@ -42,7 +42,7 @@ pub(super) fn view_back<'a>(b: &'a Back<'_>, view: Arg, from: &Layout) -> Var<'a
         return g;
     }
     let flat = encoded(&Layout::contiguous(&[from.extent().end]));
-    let ones = b.call(&MOVE, &[g.does("ones_like").arg(), own.clone(), flat.clone()]);
+    let ones = b.call(&MOVE, &[g.unary("ones_like").arg(), own.clone(), flat.clone()]);
     g / b.call(&MOVE, &[ones.arg(), flat, own])
 }
 
@@ -74,8 +74,10 @@ pub fn relaid<'a>(b: &'a Back<'_>, from: &Layout, to: &Layout) -> Var<'a> {
         |g: Var<'_>, to: &Layout, from: &Layout| b.call(&MOVE, &[g.arg(), encoded(to), encoded(from)]);
     match own.is_complex() {
         _ if own == seen => moved(b.g(), to, from),
-        true if own.real() == seen => moved(b.g(), to, &in_parts(from)).does("clone").does("view_as_complex"),
-        false if own == seen.real() => moved(b.g().does("view_as_real"), &in_parts(to), from),
+        true if own.real() == seen => {
+            moved(b.g(), to, &in_parts(from)).unary("clone").unary("view_as_complex")
+        }
+        false if own == seen.real() => moved(b.g().unary("view_as_real"), &in_parts(to), from),
         _ => {
             b.fail(super::error::no_rule(b.name(), b.span(), ""));
             b.g()

@@ -59,7 +59,7 @@ struct Pending {
 }
 
 /// The index, start and end of an action whose times have become known.
-pub(super) type Known = (usize, u64, u64);
+pub(super) type TimedAction = (usize, u64, u64);
 
 impl Clock {
     pub(super) fn new(is_virtual: bool) -> Clock {
@@ -176,7 +176,7 @@ impl Real {
         action: usize,
         device: DeviceId,
         (start, end): (EventHandle, EventHandle),
-    ) -> Vec<Known> {
+    ) -> Vec<TimedAction> {
         self.pending.push_back(Pending { action, device, start, end });
         match self.pending.len() >= MOST_PENDING {
             true => self.resolve(MOST_PENDING / 2),
@@ -186,7 +186,7 @@ impl Real {
 
     /// Waits for the oldest work until `left` items remain, and returns their times. Items of a failed device
     /// are omitted.
-    pub(super) fn resolve(&mut self, left: usize) -> Vec<Known> {
+    pub(super) fn resolve(&mut self, left: usize) -> Vec<TimedAction> {
         let mut known = Vec::new();
         while self.pending.len() > left {
             let Some(mut work) = self.pending.pop_front() else { break };

@@ -1,6 +1,6 @@
 //! The hooks where a session records its work.
 
-use super::clock::{Clock, Known, Real};
+use super::clock::{Clock, Real, TimedAction};
 use super::{Action, ActionKind, Recording, Row, Trace};
 use crate::array::Dims;
 use crate::base::{Result, Span};
@@ -336,7 +336,7 @@ impl Trace {
     }
 
     /// Fills in times that became known.
-    fn learn(&mut self, known: Vec<Known>) {
+    fn learn(&mut self, known: Vec<TimedAction>) {
         for (index, start, end) in known {
             if let Some(action) = self.actions.get_mut(index) {
                 (action.start, action.end) = (start, end);

@@ -4,7 +4,7 @@ use std::io::Seek;
 use std::rc::Rc;
 
 use super::open;
-use super::{Source, Watched, options, source, usual};
+use super::{FileSource, Watched, options, source, usual};
 use crate::array::{Dtype, Layout, contiguous_strides};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -45,7 +45,7 @@ pub(in crate::library::files) fn load(vm: &mut Vm, args: &mut [Value]) -> Result
     Ok(tensors.single.unwrap_or_else(|| Value::dict(tensors.dict)))
 }
 
-fn read(source: &Source, options: &Options, sink: &mut dyn Sink) -> Result<()> {
+fn read(source: &FileSource, options: &Options, sink: &mut dyn Sink) -> Result<()> {
     let mut file = open(&source.path, source.links)?;
     file.rewind().map_err(|e| crate::library::files::open::refused(&source.path, &e))?;
     let mut file = Watched::new(file);

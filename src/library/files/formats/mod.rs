@@ -29,7 +29,7 @@ pub(super) fn all(_: &mut Vm, _: &mut [Value]) -> Result<Value> {
 }
 
 /// A path with the options of the call.
-struct Source {
+struct FileSource {
     path: String,
     format: &'static Format,
     links: bool,
@@ -37,7 +37,7 @@ struct Source {
 
 /// Resolves the path in the first argument and its format, given by the argument at index `format` or by the
 /// file extension.
-fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source> {
+fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<FileSource> {
     let path = owned(&args[0]);
     let ending = std::path::Path::new(&path).extension().and_then(|e| e.to_str()).unwrap_or("");
     let format = match args[format].as_str() {
@@ -47,17 +47,17 @@ fn source(vm: &Vm, args: &[Value], [format, links]: [usize; 2]) -> Result<Source
             _ => e.operand(0, format!("this ends in `.{ending}`")),
         })?,
     };
-    Ok(Source { path: allowed(vm, &args[0])?, format, links: matches!(args[links], Value::Bool(true)) })
+    Ok(FileSource { path: allowed(vm, &args[0])?, format, links: matches!(args[links], Value::Bool(true)) })
 }
 
 /// Default options of reading or writing a file.
-fn usual(source: &Source) -> Options {
+fn usual(source: &FileSource) -> Options {
     let has_tabs = source.format.name == "csv" && source.path.to_ascii_lowercase().ends_with(".tsv");
     Options { header: None, delimiter: if has_tabs { b'\t' } else { b',' }, dtype: None }
 }
 
 /// The same, with the options in these arguments.
-fn options(source: &Source, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
+fn options(source: &FileSource, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
     let mut options = usual(source);
     if let Value::Bool(header) = args[header] {
         options.header = Some(header);

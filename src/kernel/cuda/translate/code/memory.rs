@@ -6,7 +6,7 @@ use crate::array::Dtype;
 use smallvec::smallvec;
 
 /// The location of a view's elements.
-enum Place {
+enum Addressing {
     /// All at one address.
     Same(Reg),
     /// `size` bytes apart; four of them may be moved at once if the flag is set.
@@ -15,7 +15,7 @@ enum Place {
 }
 
 impl Code<'_> {
-    fn place(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Place> {
+    fn place(&mut self, moved: &Moved, phase: &Phase, unit: &Unit) -> Option<Addressing> {
         let (shift, mode) = (moved.shift, self.encoded.words[moved.at + 1]);
         let base = self.param(moved.at);
         match mode & 3 {
@@ -23,9 +23,9 @@ impl Code<'_> {
                 let at = self.long();
                 self.line(&format!("shl.b64 {at}, {}, {shift};", unit.first?));
                 self.line(&format!("add.s64 {at}, {at}, {base};"));
-                Some(Place::Adjacent(at, mode & 4 != 0))
+                Some(Addressing::Adjacent(at, mode & 4 != 0))
             }
-            1 => Some(Place::Same(base)),
+            1 => Some(Addressing::Same(base)),
             _ => {
                 let units = mode & 8 != 0 && !unit.apart;
                 let computed = if units { 1 } else { unit.most };
@@ -34,10 +34,10 @@ impl Code<'_> {
                     *at = self.address(base, moved, phase, unit, j)?;
                 }
                 if !units {
-                    return Some(Place::Each(each));
+                    return Some(Addressing::Each(each));
                 }
                 if mode & 4 != 0 {
-                    return Some(Place::Adjacent(each[0], true));
+                    return Some(Addressing::Adjacent(each[0], true));
                 }
                 let step = self.param(moved.at + 1 + phase.rank);
                 self.line(&format!("shl.b64 {step}, {step}, {shift};"));
@@ -46,7 +46,7 @@ impl Code<'_> {
                     self.line(&format!("add.s64 {at}, {before}, {step};"));
                     each[j] = at;
                 }
-                Some(Place::Each(each))
+                Some(Addressing::Each(each))
             }
         }
     }
@@ -122,16 +122,16 @@ impl Code<'_> {
         let place = self.place(moved, phase, unit)?;
         let form = form(size, parts.len());
         let raw: Value = parts.iter().map(|_| self.lanes(wide)).collect();
-        if let Place::Same(at) = place {
+        if let Addressing::Same(at) = place {
             self.line(&format!("ld.global.{form} {}, [{at}];", element(&raw, 0)));
             let raw: Value = raw.iter().map(|lanes| [lanes[0]; 4]).collect();
             return self.open(moved, raw, 1);
         }
         let address = |j: usize| match &place {
-            Place::Each(each) => format!("[{}]", each[j]),
-            Place::Adjacent(at, _) | Place::Same(at) => format!("[{at}+{}]", j * size),
+            Addressing::Each(each) => format!("[{}]", each[j]),
+            Addressing::Adjacent(at, _) | Addressing::Same(at) => format!("[{at}+{}]", j * size),
         };
-        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
+        let vector = unit.whole.filter(|_| matches!(place, Addressing::Adjacent(_, true)));
         let label = self.label();
         if let Some(whole) = vector {
             self.line(&format!("@{whole} bra V{label};"));
@@ -150,7 +150,7 @@ impl Code<'_> {
         if vector.is_some() {
             self.line(&format!("bra.uni W{label};"));
             self.line(&format!("V{label}:"));
-            let Place::Adjacent(at, _) = place else { return None };
+            let Addressing::Adjacent(at, _) = place else { return None };
             match raw[..] {
                 [lanes] => self.load_four(lanes, at, size),
                 _ => {
@@ -196,11 +196,11 @@ impl Code<'_> {
         let raw = self.close(moved, value, unit.most)?;
         let place = self.place(moved, phase, unit)?;
         let address = |j: usize| match &place {
-            Place::Each(each) => format!("[{}]", each[j]),
-            Place::Adjacent(at, _) => format!("[{at}+{}]", j * size),
-            Place::Same(at) => format!("[{at}]"),
+            Addressing::Each(each) => format!("[{}]", each[j]),
+            Addressing::Adjacent(at, _) => format!("[{at}+{}]", j * size),
+            Addressing::Same(at) => format!("[{at}]"),
         };
-        let vector = unit.whole.filter(|_| matches!(place, Place::Adjacent(_, true)));
+        let vector = unit.whole.filter(|_| matches!(place, Addressing::Adjacent(_, true)));
         let label = self.label();
         if let Some(whole) = vector {
             self.line(&format!("@{whole} bra V{label};"));
@@ -212,7 +212,7 @@ impl Code<'_> {
         if vector.is_some() {
             self.line(&format!("bra.uni W{label};"));
             self.line(&format!("V{label}:"));
-            let Place::Adjacent(at, _) = place else { return None };
+            let Addressing::Adjacent(at, _) = place else { return None };
             match raw[..] {
                 [lanes] => self.store_four(lanes, at, size),
                 _ => {
