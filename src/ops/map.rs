@@ -127,23 +127,29 @@ impl MapOp {
     /// The operands with numbers rounded to the dtype of halves, if the operation compares or divides elements:
     /// `f16[0.3] == 0.3`, as in PyTorch. Sums and products take numbers unrounded. Numbers beyond the dtype stay
     /// as they are, so that comparisons with them are exact. `None` if nothing changes.
+    #[inline(always)]
     pub(super) fn elements<'a>(
         &self,
         operands: &[MapArg<'a>],
         compute: Dtype,
     ) -> Option<SmallVec<[MapArg<'a>; 4]>> {
-        if !compute.is_half() || !matches!(self.rule, Rule::Compare | Rule::Elements) {
-            return None;
+        match self.rule {
+            Rule::Compare | Rule::Elements if compute.is_half() => Some(rounded(operands, compute)),
+            _ => None,
         }
-        let element = |operand: &MapArg<'a>| match *operand {
-            MapArg::Number(number) => match number.rounded(compute) {
-                Scalar::Float(rounded) if rounded.is_finite() => MapArg::Number(Scalar::Float(rounded)),
-                _ => *operand,
-            },
-            _ => *operand,
-        };
-        Some(operands.iter().map(element).collect())
     }
+}
+
+/// The operands with numbers rounded to a dtype, unless that makes them infinite.
+fn rounded<'a>(operands: &[MapArg<'a>], compute: Dtype) -> SmallVec<[MapArg<'a>; 4]> {
+    let element = |operand: &MapArg<'a>| match *operand {
+        MapArg::Number(number) => match number.rounded(compute) {
+            Scalar::Float(rounded) if rounded.is_finite() => MapArg::Number(Scalar::Float(rounded)),
+            _ => *operand,
+        },
+        _ => *operand,
+    };
+    operands.iter().map(element).collect()
 }
 
 /// Checks that a bound may be a result in a dtype. An integer bound may be outside the dtype's range on the side
@@ -165,10 +171,10 @@ pub(super) fn check_bound(index: usize, bound: Scalar, dtype: Dtype, is_lower: b
 /// Runs an elementwise operation; operands broadcast.
 pub fn map(rt: &mut Runtime, name: &'static str, op: &MapOp, operands: &[MapArg<'_>]) -> Result<Tensor> {
     let (f, compute, dtype) = op.resolve(name, operands)?;
-    match op.elements(operands, compute) {
-        None => rt.map_ordered(name, f, operands, compute, dtype),
-        Some(operands) => rt.map_ordered(name, f, &operands, compute, dtype),
+    if let Some(operands) = op.elements(operands, compute) {
+        return rt.map_ordered(name, f, &operands, compute, dtype);
     }
+    rt.map_ordered(name, f, operands, compute, dtype)
 }
 
 /// Runs an elementwise operation and writes the result into `target`, which keeps its shape and dtype. A

@@ -241,6 +241,12 @@ impl Queue {
             && !group.loads.iter().any(|load| load.storage.is(storage))
     }
 
+    /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].
+    #[inline(always)]
+    fn begins_with_reduction(&self) -> bool {
+        self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
+    }
+
     /// True when a chain of rows writes another part of the memory of an operand or of the target: with this work it
     /// could not be one launch, and would be one for each group.
     fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
@@ -336,6 +342,7 @@ impl FusedGroup {
     }
 
     /// The register, converted for an instruction that computes in `compute`.
+    #[inline]
     pub(super) fn converted(&mut self, reg: u16, compute: Dtype) -> u16 {
         if holds_exactly(self.dtype(reg), compute) { reg } else { self.cast(reg, compute) }
     }
@@ -523,6 +530,7 @@ impl Runtime {
 
     /// Resolves everything that keeps a group of queue `at` from reading `operands` and writing `target`; see
     /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
+    #[inline(always)]
     pub(super) fn make_room(
         &mut self,
         at: usize,
@@ -531,7 +539,8 @@ impl Runtime {
         room: Room,
     ) -> Result<usize> {
         self.begin_round(at)?;
-        if self.queues[at].rows_write_elsewhere(at, operands, target) {
+        let queue = &self.queues[at];
+        if queue.begins_with_reduction() && queue.rows_write_elsewhere(at, operands, target) {
             self.flush_queue(at)?;
         }
         let queue = &self.queues[at];
@@ -732,7 +741,7 @@ pub(super) fn apply_function(
 }
 
 /// The register of operand `i` of `f`, in the dtype to compute in.
-#[inline]
+#[inline(always)]
 pub(super) fn operand_register(
     group: &mut FusedGroup,
     part: usize,

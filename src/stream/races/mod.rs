@@ -142,6 +142,14 @@ struct Held<'a> {
     of: usize,
 }
 
+/// For each touch, the number of the first one of the same history.
+#[cold]
+fn first_touches(touches: &[Touch<'_>]) -> Vec<usize> {
+    let mut first = BTreeMap::new();
+    let numbered = touches.iter().enumerate();
+    numbered.map(|(i, touch)| *first.entry(std::ptr::from_ref(touch.history).addr()).or_insert(i)).collect()
+}
+
 /// The clocks of one session. A session runs on one thread at a time, so they need no lock.
 #[derive(Default)]
 pub struct Checker {
@@ -181,46 +189,56 @@ impl Checker {
     pub fn admit(&mut self, stream: Option<&Stream>, touches: &[Touch<'_>], site: Site) -> Vec<Conflict> {
         let (view, now) = self.now(stream, site);
         let by_host = stream.is_none();
-        if let [touch] = touches {
-            let mut history = touch.history.lock();
-            if by_host && history.is_untouched() {
-                return Vec::new();
-            }
-            if history.is_free(touch.region, touch.access, &view) {
-                history.note_free(touch.region, touch.access, now, &view);
-                return Vec::new();
-            }
-            drop(history);
-            return self.least(stream, touches);
-        }
-        let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
-        let mut places = (touches.len() > MANY).then(BTreeMap::<usize, usize>::new);
-        for touch in touches {
-            // Each history is locked once; an operation may touch one several times.
-            let of = match &mut places {
-                Some(places) => *places.entry(std::ptr::from_ref(touch.history).addr()).or_insert(held.len()),
-                None => {
-                    let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
-                    (0..held.len()).find(same).unwrap_or(held.len())
-                }
-            };
-            let guard = (of == held.len()).then(|| touch.history.lock());
-            held.push(Held { guard, of });
-            let Some(history) = &mut held[of].guard else { continue };
-            if by_host && history.is_untouched() || history.is_free(touch.region, touch.access, &view) {
-                continue;
-            }
-            drop(held);
-            return self.least(stream, touches);
-        }
-        for (i, touch) in touches.iter().enumerate() {
-            let of = held[i].of;
-            let Some(history) = &mut held[of].guard else { continue };
+        let is_clear = |history: &mut History, touch: &Touch<'_>| {
+            by_host && history.is_untouched() || history.is_free(touch.region, touch.access, &view)
+        };
+        let note = |history: &mut History, touch: &Touch<'_>| {
             if !(by_host && history.is_untouched()) {
                 history.note_free(touch.region, touch.access, now, &view);
             }
+        };
+        match touches {
+            [touch] => {
+                let mut history = touch.history.lock();
+                if is_clear(&mut history, touch) {
+                    note(&mut history, touch);
+                    return Vec::new();
+                }
+            }
+            [one, two] if !std::ptr::eq(one.history, two.history) => {
+                let (mut first, mut second) = (one.history.lock(), two.history.lock());
+                if is_clear(&mut first, one) && is_clear(&mut second, two) {
+                    note(&mut first, one);
+                    note(&mut second, two);
+                    return Vec::new();
+                }
+            }
+            _ => {
+                let earlier = (touches.len() > MANY).then(|| first_touches(touches));
+                let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
+                let all_clear = touches.iter().enumerate().all(|(i, touch)| {
+                    // Each history is locked once; an operation may touch one several times.
+                    let same = |&at: &usize| std::ptr::eq(touches[at].history, touch.history);
+                    let of = match &earlier {
+                        Some(earlier) => earlier[i],
+                        None => (0..i).find(same).unwrap_or(i),
+                    };
+                    let guard = (of == i).then(|| touch.history.lock());
+                    held.push(Held { guard, of });
+                    held[of].guard.as_mut().is_none_or(|history| is_clear(history, touch))
+                });
+                if all_clear {
+                    for (i, touch) in touches.iter().enumerate() {
+                        let of = held[i].of;
+                        if let Some(history) = &mut held[of].guard {
+                            note(history, touch);
+                        }
+                    }
+                    return Vec::new();
+                }
+            }
         }
-        Vec::new()
+        self.least(stream, touches)
     }
 
     /// The history of a new storage of `bytes`, at least one, that a stream writes completely; this races
