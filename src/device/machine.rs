@@ -1,8 +1,8 @@
 //! The devices visible to a process, and how they are found and opened.
 
 use crate::base::{Result, Span};
-use crate::device::backend::{Backend, Found};
-use crate::device::{Device, backend};
+use crate::device::Device;
+use crate::driver::backend::{self, Backend, Found, Request};
 use crate::driver::default_poison;
 use crate::driver::host::HostDriver;
 use crate::driver::{DeviceId, Driver, Failure, Schedule, error};
@@ -49,6 +49,19 @@ impl Config {
         let failure = std::env::var("RUNNEL_FAULT").ok().map(|text| Failure::parse(&text)).transpose()?;
         Ok(Config { visible, failure, alloc: AllocConf::from_env()?, ..Config::default() })
     }
+
+    /// The part that backends read.
+    fn request(&self) -> Request {
+        Request {
+            devices: self.devices,
+            device_memory: self.device_memory,
+            schedule: self.schedule.clone(),
+            failure: self.failure.clone(),
+            visible: self.visible.clone(),
+            poison: self.poison,
+            interrupt: self.interrupt.clone(),
+        }
+    }
 }
 
 /// The devices visible to a process.
@@ -92,10 +105,10 @@ impl Machine {
         let found = match config.backend {
             // Detection waits until a script needs a device.
             Backend::Auto => {
-                backend::check(config)?;
+                backend::check(&config.request())?;
                 OnceLock::new()
             }
-            _ => OnceLock::from(Visible::new(backend::find(config)?)),
+            _ => OnceLock::from(Visible::new(backend::find(config.backend, &config.request())?)),
         };
         Ok(Machine::with(
             config.clone(),
@@ -120,7 +133,7 @@ impl Machine {
 
     /// The visible devices; detects them on the first call.
     fn visible(&self) -> &Visible {
-        self.found.get_or_init(|| match backend::find(&self.config) {
+        self.found.get_or_init(|| match backend::find(self.config.backend, &self.config.request()) {
             Ok(found) => Visible::new(found),
             Err(why) => Visible {
                 name: "none",

@@ -7,17 +7,17 @@
 //! Lock order, outermost first: a machine's opening lock, pinned memory or a device's allocator, streams and
 //! spare events, drivers. The race checker's lock is taken alone.
 
-mod backend;
 mod context;
 mod machine;
 mod plans;
 mod pool;
 
-pub use backend::{Backend, expect_products, expect_transforms, prepare_exit};
 pub use context::{Block, Device};
 pub use machine::{Config, Machine};
 pub use plans::PlanCache;
 pub use pool::{MemoryPool, PoolScope};
+
+pub use crate::driver::backend::{Backend, expect_products, expect_transforms, prepare_exit};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Rows DEV, STR, EVT, PIN and XDV of the conformance cases, as far as they concern devices only.
 
 use crate::base::{ErrorKind, Span};
-use crate::device::backend::Found;
 use crate::device::*;
+use crate::driver::backend::Found;
 use crate::driver::mock::MockDriver;
 use crate::driver::*;
 use crate::kernel::Fault;

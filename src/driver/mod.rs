@@ -4,6 +4,7 @@
 //! PyTorch's semantics live in the modules above (`stream`, `memory`, `device`), with the same code for every
 //! backend. Independent of script-level streams, the allocator or tensors.
 
+pub mod backend;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod emu;

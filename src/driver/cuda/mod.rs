@@ -17,6 +17,7 @@ mod dynamic;
 pub mod error;
 mod fault;
 mod fft;
+mod find;
 mod graph;
 mod library;
 mod link;
@@ -85,6 +86,7 @@ fn skip(need: &str, why: impl std::fmt::Display) {
 
 pub use driver::open;
 pub use dynamic::{LibraryInfo, libraries};
+pub use find::find;
 pub use nvrtc::arch_list;
 pub use probe::{Probe, probe};
 pub use stream::set_interrupt;

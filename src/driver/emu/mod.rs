@@ -6,12 +6,14 @@
 //! meaning of a command.
 
 mod cost;
+mod find;
 mod memory;
 mod order;
 mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use find::{count, find};
 pub use order::{Orders, Schedule};
 
 use crate::base::Result;
