@@ -13,6 +13,7 @@
 pub mod back;
 pub mod error;
 mod family;
+mod hooks;
 pub mod joined;
 pub mod node;
 mod pass;
@@ -27,13 +28,13 @@ pub mod strided;
 
 pub use crate::tensor::Edge;
 pub use back::{Back, Var};
+pub use hooks::{Log, add_follower, add_hook, begin_log, end_log, release_kept, remove_hook, restore_kept};
 pub use node::{Input, Node, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
 pub use reach::{depends_outside, end_arguments};
 pub use record::{
-    Log, add_follower, add_hook, argument, begin_log, detach, edge_of, end_log, end_session, gradient_of,
-    is_leaf, is_parameter, mark_unrecorded, recording, refuse, release_kept, remove_hook, replaced, require,
-    requires_gradient, restore_kept, retain, script_node, set_gradient,
+    argument, detach, edge_of, end_session, gradient_of, is_leaf, is_parameter, mark_unrecorded, recording,
+    refuse, replaced, require, requires_gradient, retain, script_node, set_gradient,
 };
 
 /// The way gradients propagate through an operation.
