@@ -75,30 +75,15 @@ INLINE float round_bf16(float a) {
 // --- Dtypes ----------------------------------------------------------------------------------
 
 INLINE i64 load_bool(u8 b) { return b != 0; }
-INLINE i64 load_u8(u8 b) { return b; }
-INLINE i64 load_i8(u8 b) { return (i8)b; }
-INLINE i64 load_i16(u16 b) { return (i16)b; }
-INLINE i64 load_i32(u32 b) { return (i32)b; }
-INLINE i64 load_i64(u64 b) { return (i64)b; }
-INLINE float load_f32(u32 b) { return __uint_as_float(b); }
+@INTEGER_LOADS@INLINE float load_f32(u32 b) { return __uint_as_float(b); }
 INLINE double load_f64(u64 b) { return __longlong_as_double((i64)b); }
 
 INLINE u8 store_bool(i64 a) { return a != 0; }
-INLINE u8 store_u8(i64 a) { return (u8)a; }
-INLINE u8 store_i8(i64 a) { return (u8)a; }
-INLINE u16 store_i16(i64 a) { return (u16)a; }
-INLINE u32 store_i32(i64 a) { return (u32)a; }
-INLINE u64 store_i64(i64 a) { return (u64)a; }
-INLINE u32 store_f32(float a) { return __float_as_uint(a); }
+@INTEGER_STORES@INLINE u32 store_f32(float a) { return __float_as_uint(a); }
 INLINE u64 store_f64(double a) { return (u64)__double_as_longlong(a); }
 
 INLINE i64 round_bool(i64 a) { return a != 0; }
-INLINE i64 round_u8(i64 a) { return (u8)a; }
-INLINE i64 round_i8(i64 a) { return (i8)a; }
-INLINE i64 round_i16(i64 a) { return (i16)a; }
-INLINE i64 round_i32(i64 a) { return (i32)a; }
-INLINE i64 round_i64(i64 a) { return a; }
-INLINE float round_f16(float a) {
+@INTEGER_ROUNDS@INLINE float round_f16(float a) {
     u16 b;
     float rounded;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(a));

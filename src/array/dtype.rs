@@ -42,12 +42,13 @@ enum Kind {
     Complex(Dtype),
 }
 
-/// Declares [`Dtype`], its table, the Rust type of each dtype and `dispatch`, from one row per dtype. A `whole` dtype
-/// computes in `i64` and wraps, a `half` computes in `f32` and is rounded, a `native` one computes in its own type.
-/// The order of the rows is the order of promotion.
+/// Declares [`Dtype`], its table, the Rust type of each dtype, `dispatch` and `for_integers`, from one row per dtype. `bool`
+/// and a `whole` dtype compute in `i64`, which wraps; a `half` computes in `f32` and is rounded, a `native` one computes in
+/// its own type. The order of the rows is the order of promotion.
 macro_rules! dtypes {
     (
         $d:tt
+        bool { $bool:ident: $bool_type:ty = $bool_row:expr; }
         whole { $($whole:ident: $whole_type:ty = $whole_row:expr;)* }
         half { $($half:ident: $half_type:ty = $half_row:expr;)* }
         native { $($native:ident: $native_type:ty = $native_row:expr;)* }
@@ -55,20 +56,22 @@ macro_rules! dtypes {
         /// The element type of a tensor. `name` gives the name that users write.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum Dtype { $($whole,)* $($half,)* $($native,)* }
+        pub enum Dtype { $bool, $($whole,)* $($half,)* $($native,)* }
 
         impl Dtype {
             /// All dtypes, narrow to wide within a kind.
             pub const ALL: [Dtype; ROWS.len()] =
-                [$(Dtype::$whole,)* $(Dtype::$half,)* $(Dtype::$native,)*];
+                [Dtype::$bool, $(Dtype::$whole,)* $(Dtype::$half,)* $(Dtype::$native,)*];
         }
 
         const ROWS: &[Row] = &[
+            $bool_row.of::<$bool_type>(),
             $($whole_row.of::<$whole_type>(),)*
             $($half_row.of::<$half_type>(),)*
             $($native_row.of::<$native_type>(),)*
         ];
 
+        impl super::Element for $bool_type { const DTYPE: Dtype = Dtype::$bool; }
         $(impl super::Element for $whole_type { const DTYPE: Dtype = Dtype::$whole; })*
         $(impl super::Element for $half_type { const DTYPE: Dtype = Dtype::$half; })*
         $(impl super::Element for $native_type { const DTYPE: Dtype = Dtype::$native; })*
@@ -88,11 +91,17 @@ macro_rules! dtypes {
                 native $d Native:ident => $d native:expr
             ) => {
                 match $d dtype {
+                    $crate::array::Dtype::$bool => { type $d Whole = $bool_type; $d whole }
                     $($crate::array::Dtype::$whole => { type $d Whole = $whole_type; $d whole })*
                     $($crate::array::Dtype::$half => { type $d Half = $half_type; $d half })*
                     $($crate::array::Dtype::$native => { type $d Native = $native_type; $d native })*
                 }
             };
+        }
+
+        /// Invokes a macro with the variant and the Rust type of each integer dtype.
+        macro_rules! for_integers {
+            ($d callback:ident) => { $d callback! { $($whole $whole_type,)* } };
         }
     };
 }
@@ -114,11 +123,13 @@ const HALF: Row = Row { class: Class::F32, dlpack: 2, ..WHOLE };
 const NATIVE: Row = Row { dlpack: 2, ..WHOLE };
 
 dtypes! { $
-    whole {
+    bool {
         Bool: crate::array::Bool = Row {
             name: "bool", kind: Kind::Bool,
             npy: Some("b1"), safetensors: Some("BOOL"), dlpack: 6, nccl: Some(1), ..WHOLE
         };
+    }
+    whole {
         U8: u8 = Row {
             name: "u8", kind: Kind::Int(0, u8::MAX as i64),
             npy: Some("u1"), safetensors: Some("U8"), dlpack: 1, nccl: Some(1), ..WHOLE
@@ -170,7 +181,7 @@ dtypes! { $
     }
 }
 
-pub(crate) use dispatch;
+pub(crate) use {dispatch, for_integers};
 
 /// The type in which a kernel register holds a value. Halves compute in `f32` and are rounded to their own
 /// type after every instruction; `bool` and all integers compute in `i64` and wrap. Complex numbers are

@@ -1,6 +1,6 @@
 //! Elements of tensors as Rust values.
 
-use super::{Dtype, Scalar};
+use super::{Dtype, Scalar, for_integers};
 use half::{bf16, f16};
 use num_complex::Complex;
 
@@ -51,16 +51,19 @@ macro_rules! numbers {
 }
 
 numbers! {
-    u8: |s: Scalar| s.as_i64() as u8, |x| Scalar::Int(i64::from(x));
-    i8: |s: Scalar| s.as_i64() as i8, |x| Scalar::Int(i64::from(x));
-    i16: |s: Scalar| s.as_i64() as i16, |x| Scalar::Int(i64::from(x));
-    i32: |s: Scalar| s.as_i64() as i32, |x| Scalar::Int(i64::from(x));
-    i64: |s: Scalar| s.as_i64(), Scalar::Int;
     f16: |s: Scalar| f16::from_f64(s.as_f64()), |x: f16| Scalar::Float(x.to_f64());
     bf16: |s: Scalar| bf16::from_f64(s.as_f64()), |x: bf16| Scalar::Float(x.to_f64());
     f32: |s: Scalar| s.as_f64() as f32, |x| Scalar::Float(f64::from(x));
     f64: |s: Scalar| s.as_f64(), Scalar::Float;
 }
+
+macro_rules! integers {
+    ($($name:ident $type:ty,)*) => {
+        numbers! { $($type: |s: Scalar| s.as_i64() as $type, |x| Scalar::Int(i64::from(x));)* }
+    };
+}
+
+for_integers!(integers);
 
 impl<T: Convert> Convert for Complex<T> {
     fn put(self, out: &mut Vec<u8>) {

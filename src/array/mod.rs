@@ -9,8 +9,8 @@ mod order;
 mod promote;
 mod scalar;
 
-pub(crate) use dtype::dispatch;
 pub use dtype::{Class, Dtype};
+pub(crate) use dtype::{dispatch, for_integers};
 pub(crate) use element::Convert;
 pub use element::{Bool, Element};
 pub use layout::{

@@ -255,9 +255,10 @@ pub(super) fn unknown_name(span: Span, name: &str, suggestion: Option<&str>, lib
     let is_dtype =
         width.len() + 2 >= name.len() && width.len() == 2 && width.bytes().all(|b| b.is_ascii_digit());
     match suggestion {
-        _ if is_dtype && width.len() < name.len() => error.help(
-            "dtypes are `bool`, `u8`, `i8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64`, `c64`, `c128`",
-        ),
+        _ if is_dtype && width.len() < name.len() => error.help(format!(
+            "dtypes are `{}`",
+            crate::array::Dtype::ALL.map(|dtype| dtype.name()).join("`, `")
+        )),
         Some(_) => did_you_mean(error, suggestion),
         None => match misspelt() {
             Some(help) => error.help(help),

@@ -2,7 +2,7 @@
 
 use super::host::complex::{C64, C128, pair};
 use super::host::define::host_map;
-use crate::array::{Bool, Class};
+use crate::array::{Bool, Class, for_integers};
 use foldhash::HashMap;
 use num_complex::Complex;
 use parking_lot::Mutex;
@@ -80,42 +80,54 @@ impl CudaText {
 /// writes nothing, if the function has no loop for these registers.
 pub type HostMap = &'static (dyn Fn(&[Reg<'_>], RegMut<'_>) -> bool + Send + Sync);
 
-/// A chunk of a register: values of a class, or integers as in memory. Every function has loops for classes; some also
-/// have loops for narrow integers.
-#[derive(Clone, Copy, Debug)]
-pub enum Reg<'a> {
-    Bool(&'a [Bool]),
-    U8(&'a [u8]),
-    I8(&'a [i8]),
-    I16(&'a [i16]),
-    I32(&'a [i32]),
-    F32(&'a [f32]),
-    F64(&'a [f64]),
-    I64(&'a [i64]),
-    C64(&'a [Complex<f32>]),
-    C128(&'a [Complex<f64>]),
+macro_rules! registers {
+    ($($integer:ident $type:ty,)*) => {
+        /// A chunk of a register: values of a class, or integers as in memory. Every function has loops for classes; some
+        /// also have loops for narrow integers.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Reg<'a> {
+            Bool(&'a [Bool]),
+            $($integer(&'a [$type]),)*
+            F32(&'a [f32]),
+            F64(&'a [f64]),
+            C64(&'a [Complex<f32>]),
+            C128(&'a [Complex<f64>]),
+        }
+
+        /// A chunk of a register to write.
+        #[derive(Debug)]
+        pub enum RegMut<'a> {
+            Bool(&'a mut [Bool]),
+            $($integer(&'a mut [$type]),)*
+            F32(&'a mut [f32]),
+            F64(&'a mut [f64]),
+            C64(&'a mut [Complex<f32>]),
+            C128(&'a mut [Complex<f64>]),
+        }
+
+        impl RegMut<'_> {
+            /// Writes a launch's number to all elements.
+            pub(super) fn fill(self, bits: u64) {
+                match self {
+                    RegMut::Bool(x) => x.fill(Bool(u8::from(bits != 0))),
+                    $(RegMut::$integer(x) => x.fill(bits as $type),)*
+                    RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
+                    RegMut::F64(x) => x.fill(f64::from_bits(bits)),
+                    RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
+                    RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
+                }
+            }
+        }
+    };
 }
 
-/// A chunk of a register to write.
-#[derive(Debug)]
-pub enum RegMut<'a> {
-    Bool(&'a mut [Bool]),
-    U8(&'a mut [u8]),
-    I8(&'a mut [i8]),
-    I16(&'a mut [i16]),
-    I32(&'a mut [i32]),
-    F32(&'a mut [f32]),
-    F64(&'a mut [f64]),
-    I64(&'a mut [i64]),
-    C64(&'a mut [Complex<f32>]),
-    C128(&'a mut [Complex<f64>]),
-}
+for_integers!(registers);
 
 impl Reg<'_> {
     /// True unless the register holds narrow integers.
     fn is_class(&self) -> bool {
         use Reg::*;
-        !matches!(self, Bool(_) | U8(_) | I8(_) | I16(_) | I32(_))
+        matches!(self, I64(_) | F32(_) | F64(_) | C64(_) | C128(_))
     }
 }
 
@@ -123,23 +135,7 @@ impl RegMut<'_> {
     /// As [`Reg::is_class`].
     fn is_class(&self) -> bool {
         use RegMut::*;
-        !matches!(self, Bool(_) | U8(_) | I8(_) | I16(_) | I32(_))
-    }
-
-    /// Writes a launch's number to all elements.
-    pub(super) fn fill(self, bits: u64) {
-        match self {
-            RegMut::Bool(x) => x.fill(Bool(u8::from(bits != 0))),
-            RegMut::U8(x) => x.fill(bits as u8),
-            RegMut::I8(x) => x.fill(bits as i8),
-            RegMut::I16(x) => x.fill(bits as i16),
-            RegMut::I32(x) => x.fill(bits as i32),
-            RegMut::I64(x) => x.fill(bits as i64),
-            RegMut::F32(x) => x.fill(f32::from_bits(bits as u32)),
-            RegMut::F64(x) => x.fill(f64::from_bits(bits)),
-            RegMut::C64(x) => x.fill(Complex::from(f32::from_bits(bits as u32))),
-            RegMut::C128(x) => x.fill(Complex::from(f64::from_bits(bits))),
-        }
+        matches!(self, I64(_) | F32(_) | F64(_) | C64(_) | C128(_))
     }
 }
 

@@ -43,6 +43,9 @@ pub fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     let starts = chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c));
     let reserved = || {
+        if tokens::is_dtype(text) {
+            return true;
+        }
         let mut lexer = tokens::T::lexer(text);
         lexer.next().is_some_and(|t| t.is_ok_and(tokens::T::is_reserved)) && lexer.next().is_none()
     };

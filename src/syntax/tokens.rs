@@ -73,18 +73,7 @@ pub enum T {
     /// `cuda` or `cuda:1`.
     #[token("cuda")]
     Cuda,
-    #[token("bool")]
-    #[token("u8")]
-    #[token("i8")]
-    #[token("i16")]
-    #[token("i32")]
-    #[token("i64")]
-    #[token("f16")]
-    #[token("bf16")]
-    #[token("f32")]
-    #[token("f64")]
-    #[token("c64")]
-    #[token("c128")]
+    /// The name of a dtype; `scan` finds it among names.
     Dtype,
     #[regex("[A-Za-z_][A-Za-z0-9_]*")]
     Name,
@@ -290,6 +279,11 @@ pub const KEYWORDS: [(&str, T); 25] = [
 /// The other words that cannot be names.
 pub const VALUE_WORDS: [&str; 4] = ["inf", "nan", "cpu", "cuda"];
 
+/// True for the name of a dtype.
+pub fn is_dtype(word: &str) -> bool {
+    crate::array::Dtype::from_name(word).is_some()
+}
+
 impl T {
     /// True for the keywords.
     pub fn is_keyword(self) -> bool {
@@ -386,7 +380,8 @@ mod tests {
             assert!(kind.is_reserved());
         }
         for dtype in crate::array::Dtype::ALL {
-            assert_eq!(T::lexer(dtype.name()).next(), Some(Ok(T::Dtype)), "{dtype}");
+            assert_eq!(T::lexer(dtype.name()).next(), Some(Ok(T::Name)), "{dtype}");
+            assert!(is_dtype(dtype.name()));
         }
         for text in VALUE_WORDS {
             assert!(T::lexer(text).next().is_some_and(|t| t.is_ok_and(T::is_reserved)), "{text}");

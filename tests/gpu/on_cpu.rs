@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
-use crate::kernel::cuda::{CudaSource, PRELUDE, Planned, Product, Queue};
+use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, prelude};
 use crate::kernel::fft::OwnPlan;
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
@@ -95,7 +95,7 @@ impl Translated {
     }
 
     fn translate(source: &CudaSource) -> Translated {
-        let own = source.text.strip_prefix(PRELUDE).expect("sources begin with the prelude");
+        let own = source.text.strip_prefix(prelude()).expect("sources begin with the prelude");
         // Shared memory whose size the launch determines.
         let own = &own.replace("extern __shared__ uint4 slots[];", "static uint4 slots[4096];");
         let mut text = format!("#include \"prelude.h\"\n{}\n", without_assembly(own));
@@ -138,7 +138,7 @@ impl Translated {
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let text = [include_str!("fibers.h"), &without_assembly(PRELUDE)].join("\n");
+        let text = [include_str!("fibers.h"), &without_assembly(prelude())].join("\n");
         let name = format!("runnel-kernels-{:x}", FixedState::default().hash_one(&text));
         let folder = std::env::temp_dir().join(&name);
         if !folder.exists() {

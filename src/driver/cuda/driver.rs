@@ -18,7 +18,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use crate::driver::graph::{GraphHandle, Step};
 use crate::driver::{Compiled, CopyKind, Driver, EventHandle, KernelStats, Properties, StreamHandle};
-use crate::kernel::cuda::Queue as _;
+use crate::kernel::cuda::{Queue as _, basics};
 use crate::kernel::fft::{FftPlan, FftSpec};
 use crate::kernel::{self, Fault, Launch, Ptr};
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
@@ -223,12 +223,8 @@ impl CudaDriver {
         if let Some(ready) = self.library.ready() {
             return Ok(self.own.get_or_init(|| ready));
         }
-        let text = concat!(
-            include_str!("../../../kernels/prelude.cuh"),
-            "\n",
-            include_str!("../../../kernels/device.cu")
-        );
-        let own = self.library.compile(text, &ready::ENTRIES[..2], "device")?;
+        let text = format!("{}\n{}", basics(), include_str!("../../../kernels/device.cu"));
+        let own = self.library.compile(&text, &ready::ENTRIES[..2], "device")?;
         Ok(self.own.get_or_init(|| own))
     }
 

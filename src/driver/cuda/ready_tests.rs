@@ -8,9 +8,9 @@ use super::nvrtc;
 use super::ready;
 use super::sources::nvrtc_is_here;
 use crate::array::Class;
-use crate::kernel::cuda::PRELUDE;
 use crate::kernel::cuda::interpret::table::{self, COMPLEX_FUNCTIONS, FUNCTIONS};
 use crate::kernel::cuda::interpret::{self, Form, Function};
+use crate::kernel::cuda::prelude;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -123,7 +123,8 @@ fn lines() -> [String; 2] {
     functions.extend([3, 4].map(|class| (Form::Plain, class, "to_bool(a)".to_string())));
     functions.sort();
     functions.dedup();
-    let mut source = format!("{PRELUDE}\ntemplate <class T> struct Kind {{ static const u8 value = 2; }};\n");
+    let mut source =
+        format!("{}\ntemplate <class T> struct Kind {{ static const u8 value = 2; }};\n", prelude());
     for (kind, name) in NAMES.iter().enumerate().filter(|(kind, _)| *kind != 2) {
         let _ = writeln!(source, "template <> struct Kind<{name}> {{ static const u8 value = {kind}; }};");
     }

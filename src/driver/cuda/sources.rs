@@ -8,7 +8,7 @@ use super::nvrtc;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::cuda::interpret::Encoded;
-use crate::kernel::cuda::{PRELUDE, Planned, Product, Queue, Signature, copy_program, fill};
+use crate::kernel::cuda::{Planned, Product, Queue, Signature, copy_program, fill, prelude};
 use crate::kernel::fft::OwnFft;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
@@ -623,7 +623,7 @@ fn the_device_kernels_and_random_functions_compile() {
         out[0] = random_normal(at, seed, 4); out[1] = random_exponential(at, seed, 4);\n\
         wide[0] = random_normal_wide(at, seed, 4); wide[1] = random_exponential_wide(at, seed, 4); }";
     for text in [device, random] {
-        let text = format!("{PRELUDE}\n{text}");
+        let text = format!("{}\n{text}", prelude());
         for arch in ARCHS.iter().filter(|arch| supports(arch)) {
             nvrtc::compile_now(&text, arch, "device").unwrap();
         }

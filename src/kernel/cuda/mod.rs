@@ -26,7 +26,7 @@ use crate::kernel::fft::FftPlan;
 use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use interpret::Encoded;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The source's dependencies besides its program: vector width, index width, kinds of views.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -245,19 +245,45 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// The beginning of every source.
-pub(crate) const PRELUDE: &str = concat!(
-    include_str!("../../../kernels/prelude.cuh"),
-    "\n",
-    include_str!("../../../kernels/complex.cuh"),
-    "\n",
-    include_str!("../../../kernels/functions.cuh"),
-    "\n",
-    include_str!("../../../kernels/random.cuh")
-);
+pub(crate) fn prelude() -> &'static str {
+    static PRELUDE: LazyLock<String> = LazyLock::new(|| {
+        let rest = [
+            include_str!("../../../kernels/complex.cuh"),
+            include_str!("../../../kernels/functions.cuh"),
+            include_str!("../../../kernels/random.cuh"),
+        ];
+        format!("{}\n{}", basics(), rest.join("\n"))
+    });
+    &PRELUDE
+}
+
+/// `kernels/prelude.cuh`, with the conversions of the integer dtypes.
+pub(crate) fn basics() -> String {
+    let integers = || Dtype::ALL.into_iter().filter(|dtype| dtype.is_int());
+    let line = |text: &dyn Fn(Dtype, &str) -> String| -> String {
+        integers().map(|dtype| text(dtype, bits_type(dtype))).collect()
+    };
+    // Bits are unsigned.
+    let loads = line(&|dtype, bits| {
+        let cast = if dtype.name() == bits { String::new() } else { format!("({dtype})") };
+        format!("INLINE i64 load_{dtype}({bits} b) {{ return {cast}b; }}\n")
+    });
+    let stores = line(&|dtype, bits| format!("INLINE {bits} store_{dtype}(i64 a) {{ return ({bits})a; }}\n"));
+    let rounds = line(&|dtype, _| {
+        let cast = if dtype.is_native() { String::new() } else { format!("({dtype})") };
+        format!("INLINE i64 round_{dtype}(i64 a) {{ return {cast}a; }}\n")
+    });
+    let values = [
+        ("INTEGER_LOADS", loads.as_str()),
+        ("INTEGER_STORES", stores.as_str()),
+        ("INTEGER_ROUNDS", rounds.as_str()),
+    ];
+    fill(include_str!("../../../kernels/prelude.cuh"), &values)
+}
 
 /// The prelude, then a filled template.
 pub(super) fn assemble(template: &str, values: &[(&str, &str)]) -> String {
-    format!("{PRELUDE}\n{}", fill(template, values))
+    format!("{}\n{}", prelude(), fill(template, values))
 }
 
 /// The unsigned type of a dtype's bits in memory.

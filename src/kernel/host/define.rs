@@ -32,7 +32,7 @@
 //! Helper functions called by a body should be `#[inline(always)]`, or the loop stays scalar.
 
 use super::complex::{C64, C128};
-use crate::array::Bool;
+use crate::array::{Bool, for_integers};
 use crate::kernel::{Reg, RegMut};
 
 /// Returns whether a value differs from itself, as only nan does.
@@ -55,7 +55,7 @@ pub trait Lane: Copy + Send + Sync + Default + 'static {
 }
 
 macro_rules! lanes {
-    ($($t:ident $class:ident),*) => {$(
+    ($($class:ident $t:ty,)*) => {$(
         impl Lane for $t {
             #[inline(always)]
             fn register(slice: &[$t]) -> Reg<'_> {
@@ -77,7 +77,8 @@ macro_rules! lanes {
     )*};
 }
 
-lanes!(Bool Bool, u8 U8, i8 I8, i16 I16, i32 I32, i64 I64, f32 F32, f64 F64, C64 C64, C128 C128);
+lanes!(Bool Bool, F32 f32, F64 f64, C64 C64, C128 C128,);
+for_integers!(lanes);
 
 /// The general form: one or more signatures (argument classes, result class), each with a body.
 macro_rules! host_map {

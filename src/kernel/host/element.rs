@@ -4,7 +4,7 @@
 use super::complex::{C64, C128};
 use super::define::Lane;
 use super::isa::multiversion;
-use crate::array::{Bool, Class, Dtype, dispatch};
+use crate::array::{Bool, Class, Dtype, dispatch, for_integers};
 use crate::kernel::RegMut;
 use half::{bf16, f16};
 
@@ -243,7 +243,7 @@ impl Element for Bool {
 }
 
 macro_rules! integers {
-    ($($t:ident),*) => {
+    ($($name:ident $t:ty,)*) => {
         $(impl Element for $t {
             type Lane = i64;
             type Held = $t;
@@ -267,7 +267,7 @@ macro_rules! integers {
     };
 }
 
-integers!(u8, i8, i16, i32, i64);
+for_integers!(integers);
 
 impl Element for f32 {
     type Lane = f32;

@@ -49,7 +49,8 @@ pub unsafe fn run(launch: &Launch, faults: &FaultSlot) {
     unsafe { launch.program.kind.run(launch, faults) }
 }
 
-/// [`CAST`](super::CAST): any register to any other, rounded to narrow integers and `bool`.
+/// [`CAST`](super::CAST): any register to any other, rounded to narrow integers and `bool`. Other
+/// integers are converted through `i64` registers.
 pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
     /// Converts to every register type from one whose element `a` converts to each class.
     macro_rules! from {
@@ -66,13 +67,18 @@ pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
             from!($t, |a| a != 0, a, a as f32, a as f64, C64::from(a as f32), C128::from(a as f64))
         };
     }
+    let whole = |reg: Reg<'_>| -> Option<HostMap> {
+        match reg {
+            Reg::Bool(_) => Some(from_whole!(Bool)),
+            Reg::U8(_) => Some(from_whole!(u8)),
+            Reg::I8(_) => Some(from_whole!(i8)),
+            Reg::I16(_) => Some(from_whole!(i16)),
+            Reg::I32(_) => Some(from_whole!(i32)),
+            Reg::I64(_) => Some(from_whole!(i64)),
+            _ => None,
+        }
+    };
     let cast: HostMap = match args[0] {
-        Reg::Bool(_) => from_whole!(Bool),
-        Reg::U8(_) => from_whole!(u8),
-        Reg::I8(_) => from_whole!(i8),
-        Reg::I16(_) => from_whole!(i16),
-        Reg::I32(_) => from_whole!(i32),
-        Reg::I64(_) => from_whole!(i64),
         Reg::F32(_) => {
             from!(f32, |a| a != 0.0, a as i64, a, f64::from(a), C64::from(a), C128::from(f64::from(a)))
         }
@@ -95,6 +101,10 @@ pub fn cast(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
             C64::new(a.re as f32, a.im as f32),
             a
         ),
+        reg => match whole(reg) {
+            Some(cast) => cast,
+            None => return false,
+        },
     };
     cast(args, out)
 }

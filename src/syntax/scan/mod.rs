@@ -11,7 +11,7 @@ mod words;
 
 use super::consequences::{Finding, Role};
 use super::error;
-use super::tokens::{Comment, T, Token};
+use super::tokens::{Comment, T, Token, is_dtype};
 use crate::base::{Span, stop};
 use logos::Logos;
 

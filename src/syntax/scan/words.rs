@@ -27,6 +27,10 @@ impl Scanner<'_> {
                     return;
                 }
             }
+            T::Name if is_dtype(&self.text[lo..hi]) => {
+                self.push(T::Dtype, lo, hi);
+                return;
+            }
             T::Name if &self.text[lo..hi] == "by" => {
                 let after_operand = last.is_some_and(T::can_end) && self.line_goes_on();
                 if after_operand {

@@ -35,7 +35,7 @@ fn costly_functions_are_not_copied_without_bound() {
                 let kind = &launch.program.kind;
                 let text = kind.source(kind.signature(&launch)).text;
                 // Only the function's definition contains its name.
-                let own = &text[PRELUDE.len()..];
+                let own = &text[prelude().len()..];
                 assert_eq!(own.matches("sinf(").count() + own.matches("sin(").count(), 1, "{own}");
                 assert_eq!(own.matches("__noinline__").count(), 1);
             }

@@ -5,7 +5,7 @@
 use crate::array::{Class, Dtype};
 use crate::kernel::cuda::interpret::table::{self, Function};
 use crate::kernel::cuda::interpret::{op, part_class};
-use crate::kernel::cuda::{PRELUDE, bits_type, class_type};
+use crate::kernel::cuda::{bits_type, class_type, prelude};
 use foldhash::{HashMap, HashMapExt};
 use std::fmt::Write;
 
@@ -13,8 +13,9 @@ use std::fmt::Write;
 /// dtype. Bits in memory are passed in 32 or 64 bits.
 pub(crate) fn source(functions: &str) -> String {
     let mut text = format!(
-        "{PRELUDE}\nINLINE i64 wins(bool x_nan, bool y_nan, bool better, bool equal, bool earlier) {{\n\
-         const bool wins = better | (equal & earlier);\nreturn y_nan ? !x_nan | earlier : !x_nan & wins;\n}}\n"
+        "{}\nINLINE i64 wins(bool x_nan, bool y_nan, bool better, bool equal, bool earlier) {{\n\
+         const bool wins = better | (equal & earlier);\nreturn y_nan ? !x_nan | earlier : !x_nan & wins;\n}}\n",
+        prelude()
     );
     for (line, code) in functions.lines().zip(op::FUNCTION..) {
         let Some(function) = Function::read(line) else { continue };
@@ -44,7 +45,7 @@ pub(crate) fn source(functions: &str) -> String {
 /// The same for functions of complex numbers. Their arguments are the parts; one with a complex result is two functions,
 /// `fn_4096_re` and `fn_4096_im`.
 pub(crate) fn complex_source(functions: &str) -> String {
-    let mut text = format!("{PRELUDE}\n");
+    let mut text = format!("{}\n", prelude());
     for (line, code) in functions.lines().zip(op::COMPLEX..) {
         let Some(function) = Function::read(line) else { continue };
         let (mut params, mut values) = (Vec::new(), String::new());

@@ -12,7 +12,7 @@ use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::{
-    CudaSource, PRELUDE, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal,
+    CudaSource, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal, prelude,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Map, ReduceFn, View};
@@ -303,7 +303,7 @@ impl Kind for Reduce {
 
     fn source(&self, signature: Signature) -> CudaSource {
         let plan = Plan::read(signature);
-        let mut text = format!("{PRELUDE}\n{}", self.first(&plan));
+        let mut text = format!("{}\n{}", prelude(), self.first(&plan));
         if plan.partial {
             text.push_str(&self.second(&plan));
             return CudaSource { text, entries: &["reduce_kernel", "combine_kernel"] };

@@ -19,8 +19,8 @@ use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
 use crate::kernel::cuda::{
-    CudaSource, PRELUDE, Queue, Signature, any_bits, bits_type, blocks, class_name, class_type, dtype_number,
-    fill,
+    CudaSource, Queue, Signature, any_bits, bits_type, blocks, class_name, class_type, dtype_number, fill,
+    prelude,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
@@ -475,10 +475,10 @@ impl Kind for Scatter {
         let unsorted = |parts: &[&str], entries| CudaSource { text: parts.join("\n"), entries };
         let sums = include_str!("../../../../kernels/sums.cuh");
         match mode {
-            Mode::Last => return unsorted(&[PRELUDE, &body], &["claim", "settle"]),
-            Mode::Add => return unsorted(&[PRELUDE, &body], &["add"]),
-            Mode::Sum => return unsorted(&[PRELUDE, sums, &body], &["tops", "begin", "add", "finish"]),
-            Mode::Extreme => return unsorted(&[PRELUDE, &body], &["extremes", "finish"]),
+            Mode::Last => return unsorted(&[prelude(), &body], &["claim", "settle"]),
+            Mode::Add => return unsorted(&[prelude(), &body], &["add"]),
+            Mode::Sum => return unsorted(&[prelude(), sums, &body], &["tops", "begin", "add", "finish"]),
+            Mode::Extreme => return unsorted(&[prelude(), &body], &["extremes", "finish"]),
             Mode::SumRuns | Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
@@ -499,7 +499,7 @@ impl Kind for Scatter {
                 },
             ),
         };
-        CudaSource { text: [PRELUDE, sums, &sort, &body].join("\n"), entries }
+        CudaSource { text: [prelude(), sums, &sort, &body].join("\n"), entries }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::kernel::cuda::index::is_linear;
 use crate::kernel::cuda::operand::{copy, packed, row_stride};
 use crate::kernel::cuda::order::{SORTABLE_ANY, order, sortable};
 use crate::kernel::cuda::radix::{self, Job, Pairs};
-use crate::kernel::cuda::{CudaSource, PRELUDE, Queue, Signature, bits_type, fill};
+use crate::kernel::cuda::{CudaSource, Queue, Signature, bits_type, fill, prelude};
 use crate::kernel::host::{FaultSlot, tasks};
 use crate::kernel::{Kind, Launch};
 
@@ -101,7 +101,7 @@ impl Kind for Sort {
             _ => sortable(self.dtype, self.descending),
         };
         if short == 0 {
-            let text = format!("{PRELUDE}\n{}", radix::text(key, wide == 1, &sortable));
+            let text = format!("{}\n{}", prelude(), radix::text(key, wide == 1, &sortable));
             return CudaSource { text, entries: &radix::ENTRIES };
         }
         let size = if any == 1 { SHORT } else { 1 << size };
@@ -118,7 +118,8 @@ impl Kind for Sort {
         ];
         let body = fill(include_str!("../../../../kernels/sort.cu"), &values);
         let text = format!(
-            "{PRELUDE}\ntypedef {key} Key;\nINLINE Key sortable(Key k, u64 order) {{\n{sortable}\n}}\n{body}"
+            "{}\ntypedef {key} Key;\nINLINE Key sortable(Key k, u64 order) {{\n{sortable}\n}}\n{body}",
+            prelude()
         );
         CudaSource { text, entries: &["sort_rows"] }
     }
