@@ -5,6 +5,7 @@
 
 mod error;
 pub mod guard;
+mod json;
 mod names;
 pub mod reclaim;
 pub mod room;
@@ -13,5 +14,6 @@ pub mod stack;
 pub mod stop;
 
 pub use error::{Code, Error, ErrorKind, Label, Piece, Place, Remark, Result, Site, this_is};
+pub use json::quoted;
 pub use names::{bytes_from, bytes_text, counted, suggest};
 pub use span::{Source, SourceId, SourceMap, Span};

@@ -139,12 +139,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amax(dim=0), [7, 5]))",
         run: Run::Primitive(amax),
         shape: known::REDUCE,
-        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
-            b.to(0, || {
-                let dims = b.dims(1, b.x(0).rank());
-                rules::shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), false)
-            });
-        }),
+        gradient: rules::OF_DIMS,
         ..Op::BASE
     },
     Op {
@@ -157,12 +152,7 @@ pub static OPS: &[Op] = &[
         example: "assert(equal(tensor([[1, 5], [7, 2]]).amin(dim=0), [1, 2]))",
         run: Run::Primitive(amin),
         shape: known::REDUCE,
-        gradient: Gradient::Rule(Keeps::X.and_result(), |b| {
-            b.to(0, || {
-                let dims = b.dims(1, b.x(0).rank());
-                rules::shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), false)
-            });
-        }),
+        gradient: rules::OF_DIMS,
         ..Op::BASE
     },
     Op {

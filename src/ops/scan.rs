@@ -19,6 +19,11 @@ use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
+/// A running extreme: gradients go to the positions where the extremes occurred.
+const TO_POSITIONS: Gradient = Gradient::Rule(Keeps::INDICES, |b| {
+    b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
+});
+
 const PARAMS: &[Param] = &[X, Param::new("dim", Kind::Int), DTYPE];
 const EXTREME: &[Param] = &[X, Param::new("dim", Kind::Int)];
 const VALUES_INDICES: &[&str] = &["values", "indices"];
@@ -62,9 +67,7 @@ pub static OPS: &[Op] = &[
         example: "let best = tensor([1, 3, 2, 3]).cummax(0)\nassert(equal(best.values, [1, 3, 3, 3]))\n\
                   assert(equal(best.indices, [0, 1, 1, 3]))",
         run: Run::Primitive(|rt, args| extreme(rt, "cummax", &MAX, args)),
-        gradient: Gradient::Rule(Keeps::INDICES, |b| {
-            b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
-        }),
+        gradient: TO_POSITIONS,
         ..Op::BASE
     },
     Op {
@@ -76,9 +79,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(tensor([3, 1, 2]).cummin(0).values, [3, 1, 1]))",
         run: Run::Primitive(|rt, args| extreme(rt, "cummin", &MIN, args)),
-        gradient: Gradient::Rule(Keeps::INDICES, |b| {
-            b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
-        }),
+        gradient: TO_POSITIONS,
         ..Op::BASE
     },
     Op {

@@ -2,7 +2,7 @@
 
 use super::text::clipped;
 use super::{Severity, flatten};
-use crate::base::{Error, Label, Place, SourceMap, Span};
+use crate::base::{Error, Label, Place, SourceMap, Span, quoted};
 
 /// An array of one object per error: `code kind severity message labels help calls`. A position has `file
 /// line column end_line end_column`, all counted from 1, columns in characters.
@@ -47,21 +47,4 @@ fn place(sources: &SourceMap, span: Span) -> Option<String> {
     Some(format!(
         "\"file\":{file},\"line\":{line},\"column\":{column},\"end_line\":{end_line},\"end_column\":{end_column}"
     ))
-}
-
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

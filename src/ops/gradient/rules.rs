@@ -42,7 +42,15 @@ pub const OF_ALL: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
     });
 });
 
-/// The same along a dimension, for parameters `dim, keepdim`: gradients go to the second result's positions.
+/// The same over dimensions, for parameters `dim, keepdim`.
+pub const OF_DIMS: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
+    b.to(0, || {
+        let dims = b.dims(1, b.x(0).rank());
+        shared(b, &b.y(), &b.g(), &dims, b.args().flag(2), false)
+    });
+});
+
+/// The same along one dimension, for parameters `dim, keepdim`: gradients go to the second result's positions.
 pub const ALONG: Gradient = Gradient::Rule(Keeps::INDICES, |b| chosen(b, 1, Some(2)));
 
 /// The greater (the less) of two operands: equal ones share the gradient.

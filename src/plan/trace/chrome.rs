@@ -5,9 +5,8 @@
 //! Source: "Trace Event Format" of the Chromium project.
 
 use super::{Action, ActionKind, Recording, Row};
-use crate::base::Span;
+use crate::base::{Span, quoted};
 use crate::driver::DeviceId;
-use std::fmt::Write;
 
 /// The trace file; `place` gives `file.rnl:3:7` for a span.
 pub fn json(recording: &Recording, place: impl Fn(Span) -> String) -> String {
@@ -139,22 +138,4 @@ fn args(action: &Action, place: &impl Fn(Span) -> String) -> String {
 /// Nanoseconds as microseconds with all decimals.
 fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
-}
-
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

@@ -29,6 +29,14 @@ impl Vm {
         if reg >= dead_from { std::mem::take(register) } else { register.clone() }
     }
 
+    /// The values of two operands, which may be one register.
+    #[inline(always)]
+    fn operands(&mut self, base: usize, a: u16, b: u16, dead_from: u16) -> (Value, Value) {
+        let left = self.operand(base, a, dead_from);
+        let right = if a == b { left.clone() } else { self.operand(base, b, dead_from) };
+        (left, right)
+    }
+
     pub(super) fn dead_from(&self, base: usize, at: usize) -> u16 {
         match &self.calls.stack[base] {
             Value::Fn(closure) => closure.proto.places.dead_from.get(at).copied().unwrap_or(u16::MAX),
@@ -57,12 +65,7 @@ impl Vm {
             self.calls.stack[base + dst as usize] = value;
             return Ok(());
         }
-        let (left, right) = if a == b {
-            let left = self.operand(base, a, dead);
-            (left.clone(), left)
-        } else {
-            (self.operand(base, a, dead), self.operand(base, b, dead))
-        };
+        let (left, right) = self.operands(base, a, b, dead);
         self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.calls.stack[base + dst as usize] = value;
@@ -139,12 +142,7 @@ impl Vm {
             }
         }
         let dead = self.dead_from(base, at);
-        let (left, right) = if a == b {
-            let left = self.operand(base, a, dead);
-            (left.clone(), left)
-        } else {
-            (self.operand(base, a, dead), self.operand(base, b, dead))
-        };
+        let (left, right) = self.operands(base, a, b, dead);
         self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.truth(&value)
@@ -176,8 +174,7 @@ impl Vm {
             return Ok(());
         }
         let dead = self.dead_from(base, at);
-        let container = self.operand(base, a, dead);
-        let index = if a == b { container.clone() } else { self.operand(base, b, dead) };
+        let (container, index) = self.operands(base, a, b, dead);
         self.note_span(base, at, &container, &index);
         let value = self.index(&container, &index)?;
         self.calls.stack[base + dst as usize] = value;
