@@ -23,7 +23,7 @@ pub(super) mod positions;
 pub mod scratch;
 pub(super) mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_moves;
 

@@ -125,19 +125,25 @@ impl Memory {
     }
 }
 
+/// The value of an integer in memory.
+pub(crate) fn whole(dtype: Dtype, bits: u64) -> i64 {
+    let shift = 64 - 8 * dtype.size() as u32;
+    match dtype.range() {
+        Some((least, _)) if least < 0 => ((bits << shift) as i64) >> shift,
+        Some(_) => (bits << shift >> shift) as i64,
+        None => unreachable!("these tests are of real numbers"),
+    }
+}
+
 /// One value as registers hold it.
 pub(super) fn lane(dtype: Dtype, bits: u64) -> u64 {
     match dtype {
         Dtype::Bool => u64::from(bits & 0xff != 0),
-        Dtype::U8 => bits & 0xff,
-        Dtype::I8 => bits as i8 as i64 as u64,
-        Dtype::I16 => bits as i16 as i64 as u64,
-        Dtype::I32 => bits as i32 as i64 as u64,
-        Dtype::I64 | Dtype::F64 => bits,
+        Dtype::F64 => bits,
         Dtype::F16 => u64::from(half::f16::from_bits(bits as u16).to_f32_const().to_bits()),
         Dtype::BF16 => u64::from(half::bf16::from_bits(bits as u16).to_f32_const().to_bits()),
         Dtype::F32 => bits & 0xffff_ffff,
-        Dtype::C64 | Dtype::C128 => unreachable!("these tests are of real numbers"),
+        integer => whole(integer, bits) as u64,
     }
 }
 
