@@ -23,6 +23,7 @@ use crate::tensor::Tensor;
 
 pub(super) mod bounds;
 mod draws;
+pub(super) mod laws;
 
 use bounds::Whole;
 use draws::{BELOW, EXPONENTIAL, EXPONENTIAL_WIDE, NORMAL, NORMAL_WIDE, UNIFORM, UNIFORM_WIDE};

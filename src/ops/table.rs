@@ -47,6 +47,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("creation", super::factory::OPS),
     ("creation", super::ranges::OPS),
     ("random", super::random::OPS),
+    ("random", super::random::laws::OPS),
     ("fft", super::fft::OPS),
 ];
 

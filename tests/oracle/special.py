@@ -36,6 +36,7 @@ WITH_NUMBER = """fmod(x, {v}) | remainder(x, {v}) | pow(x, {v}) | float_power(x,
 WIDER = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.complex64: torch.complex128}
 # Form, dtype, and why.
 KNOWN = [(re.compile(form), dtypes, why) for form, dtypes, why in [
+    (r"sigmoid|silu", "c", "PyTorch divides infinities"),
     (r"digamma|gelu|logaddexp2|tanhshrink|sigmoid|erf", "", "digits where PyTorch cancels or underflows, or the other way around"),
     (r"addcmul|addcdiv|lerp|alpha", "", "PyTorch contracts, or multiplies first"),
     (r"0(\.0)?\)? / x", "", "PyTorch multiplies by a reciprocal, which overflows"),

@@ -110,6 +110,36 @@ fn exponential_numbers_and_whole_numbers_have_their_laws() {
     lab.call("exponential_", &[(&x).into(), Arg::Float(2.0)]);
     let values = lab.values(&x);
     assert!(kolmogorov(values, |x| 1.0 - (-2.0 * x).exp()) < 1.95);
+    lab.call("log_normal_", &[(&x).into(), 0.5.into(), 2.0.into()]);
+    let values = lab.values(&x);
+    assert!(kolmogorov(values, |x| normal_law((x.ln() - 0.5) / 2.0)) < 1.95);
+    lab.call("cauchy_", &[(&x).into(), Arg::Float(-1.0), 2.0.into()]);
+    let values = lab.values(&x);
+    assert!(kolmogorov(values, |x| 0.5 + ((x + 1.0) / 2.0).atan() / std::f64::consts::PI) < 1.95);
+    for (p, dtype) in [(0.5, Dtype::U8), (0.1, Dtype::F16), (0.3, Dtype::I64), (0.01, Dtype::F32)] {
+        let x = lab.call_with("zeros", &[Arg::Ints(vec![COUNT as i64])], &[("dtype", dtype.into())]);
+        lab.call("geometric_", &[(&x).into(), p.into()]);
+        let values = lab.values(&x);
+        // Buckets of nearly equal probability, by the distribution function.
+        let mut counts = vec![0.0; 1 + (3.0 / p) as usize];
+        let last = counts.len() - 1;
+        values.iter().for_each(|&n| counts[(n as usize - 1).min(last)] += 1.0);
+        let off: f64 = counts
+            .iter()
+            .enumerate()
+            .map(|(k, &n)| {
+                let rest = (1.0 - p).powi(k as i32);
+                let expected = COUNT as f64 * if k == last { rest } else { p * rest };
+                (n - expected).powi(2) / expected
+            })
+            .sum();
+        let off = (off - last as f64) / (2.0 * last as f64).sqrt();
+        assert!(off.abs() < 4.0 && values.iter().all(|n| n.fract() == 0.0), "{p} {dtype}: {off}");
+    }
+    // The greatest number of the dtype stands for all above.
+    let x = lab.call_with("zeros", &[Arg::Ints(vec![1000])], &[("dtype", Dtype::I8.into())]);
+    lab.call("geometric_", &[(&x).into(), 0.001.into()]);
+    assert!(lab.values(&x).iter().all(|&n| n >= 1.0) && lab.values(&x).contains(&127.0));
     for sides in [2i64, 7, 100] {
         let dice = lab.call("randint", &[sides.into(), Arg::Ints(vec![COUNT as i64])]);
         let mut counts = vec![0; sides as usize];
