@@ -299,14 +299,16 @@ impl Vm {
                 default_arg(param)
             } else {
                 let given = std::mem::take(&mut args[usize::from(at)]);
-                match values.first() {
+                let stored = match values.first() {
                     Some(Arg::Tensor(target)) if param.stored && matches!(given, Value::List(_)) => {
-                        match self.stored(&given, target, i)? {
-                            Some(tensor) => Arg::Tensor(tensor),
-                            None => self.op_arg(&native.name, i, param, given, near)?,
-                        }
+                        self.stored(&given, target, i)?
                     }
-                    _ => self.op_arg(&native.name, i, param, given, near)?,
+                    _ => None,
+                };
+                // One call, so that it is inlined.
+                match stored {
+                    Some(tensor) => Arg::Tensor(tensor),
+                    None => self.op_arg(&native.name, i, param, given, near)?,
                 }
             };
             values.push(value);

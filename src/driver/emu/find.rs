@@ -13,7 +13,7 @@ const MOST_MEMORY: u64 = 1 << 45;
 /// The requested number of devices.
 ///
 /// # Errors
-/// More than [`MOST_DEVICES`].
+/// Too many devices.
 pub fn count(request: &Request) -> Result<usize> {
     match request.devices.unwrap_or_else(|| Config::default().devices) {
         count if count > MOST_DEVICES => Err(error::too_many_devices(count, MOST_DEVICES)),
