@@ -339,7 +339,12 @@ pub(super) fn write_parts(rt: &mut Runtime, name: &'static str, parts: &[(Tensor
     if rt.copy_parts(name, parts)? {
         return Ok(());
     }
-    parts.iter().try_for_each(|(target, source)| rt.assign(name, target, source))
+    // A value that is not yet computed is stored where it belongs; work over another shape would end its group first.
+    let goes_first = |(target, source): &&(Tensor, &Tensor)| {
+        rt.is_open(source) && parts.iter().any(|(other, _)| other.shape() != target.shape())
+    };
+    let (first, then): (Vec<_>, Vec<_>) = parts.iter().partition(goes_first);
+    first.into_iter().chain(then).try_for_each(|(target, source)| rt.assign(name, target, source))
 }
 
 /// The tensors with at least `rank` dimensions; new ones are added in front.

@@ -1,27 +1,33 @@
 //! Work over another shape that does not end the open group.
 //!
 //! Note [Aside]. An operation over another shape than the open group's, which writes a new tensor and reads nothing
-//! that the group computes, may run before the group. If that is large, or cannot wait in a batch (Note [Batches]),
-//! such work is collected in a closed group before it, and the open group stays open. So
+//! that the group computes, may run before the group. If that is large, or cannot wait in a batch (Note [Batches]), or
+//! the work is over few elements, so that the group may compute them again (Note [Computed again]), such work is
+//! collected in a closed group before it, and the open group stays open. So
 //! `v = u.clone(); v[1..-1] = next` stores `next` directly to the slice, although the copy has another shape. When
 //! the queue is flushed, the group aside leaves out what a later group overwrites before anything reads it
 //! ([`FusedGroup::overwritten`]).
 //!
-//! There is one group aside, and it holds at most one iteration of a loop, so that a loop requests the same programs
-//! each time.
+//! There are few groups aside, and they hold at most one iteration of a loop, so that a loop requests the same programs
+//! each time. A group whose results nothing refers to any more is removed.
 
+use super::again::LEAST_RATIO;
 use super::batch::Waiting;
 use super::chain::part_and_node;
+use super::flush::is_wanted;
 use super::queue::{FusedGroup, Queue};
 use super::rounds::{Called, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Dims, Layout, same};
 use crate::kernel::Launch;
-use crate::tensor::Tensor;
+use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 
 /// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
 const LEAST_SAVED: usize = 32 << 20;
+
+/// The most groups aside.
+const MOST_ASIDE: usize = 3;
 
 /// Groups that move at least this many bytes gain more from fusing further work than from waiting in a batch.
 const LARGE: u64 = 16 << 20;
@@ -36,7 +42,7 @@ pub(super) struct Hole {
 }
 
 impl Queue {
-    /// The group aside; the open group follows it.
+    /// The newest group aside; the open group follows it.
     pub(super) fn aside(&self) -> Option<&FusedGroup> {
         self.chain.last().filter(|group| group.is_aside)
     }
@@ -44,14 +50,19 @@ impl Queue {
     /// True when an operation over another shape may run before the open group.
     pub(super) fn may_run_before(&self, operands: &[MapArg<'_>], target: &Tensor, called: Called) -> bool {
         let Some(open) = &self.group else { return false };
+        let is_less = || is_less(target.shape(), &open.shape);
+        let joins = self.joins_aside(operands.len(), target);
+        let is_room =
+            self.asides().count() < MOST_ASIDE && !self.asides().any(|group| group.has_seen(called));
         let has_place = match self.aside() {
-            Some(aside) => {
-                let Size { instrs, views, nodes } = aside.size();
-                let has_room =
-                    instrs + 8 <= MAX_INSTRS && views + operands.len() + 1 < MAX_VIEWS && nodes < MAX_INSTRS;
-                has_room && same(&aside.shape, target.shape()) && !aside.has_seen(called)
+            Some(aside) if joins => !aside.has_seen(called),
+            Some(_) => is_room && is_less(),
+            None => {
+                // Repeated work of a loop over tensors waits in a batch.
+                let gains =
+                    || open.bytes() >= LARGE || !self.may_wait() || is_less() && !open.has_seen(called);
+                self.rows().is_empty() && gains()
             }
-            None => self.rows().is_empty() && (open.bytes() >= LARGE || !self.may_wait()),
         };
         let storage = target.storage();
         let is_new = target.is_first() && target.storage_holders() == 1;
@@ -61,29 +72,71 @@ impl Queue {
             && open.reduce.is_none()
             && !open.nodes.is_empty()
             && operands.iter().all(|operand| match operand {
-                MapArg::Tensor(tensor) => self.is_ready_aside(tensor),
+                MapArg::Tensor(tensor) => self.is_ready_aside(tensor, joins),
+                // Such values are then written to memory that is already bound.
+                MapArg::Position => false,
                 _ => true,
             })
     }
 
-    /// True when a tensor is in memory once the group aside runs, or is a value of that group.
-    fn is_ready_aside(&self, tensor: &Tensor) -> bool {
+    /// The groups aside.
+    fn asides(&self) -> impl Iterator<Item = &FusedGroup> {
+        self.chain.iter().rev().take_while(|group| group.is_aside)
+    }
+
+    /// True when a group aside is not much smaller than the open group, which then should hold at most one iteration.
+    pub(super) fn has_large_aside(&self) -> bool {
+        let Some(open) = &self.group else { return false };
+        self.asides().any(|aside| !is_less(&aside.shape, &open.shape))
+    }
+
+    /// True when the newest group aside has the target's shape and room.
+    fn joins_aside(&self, operands: usize, target: &Tensor) -> bool {
+        self.aside().is_some_and(|aside| {
+            let Size { instrs, views, nodes } = aside.size();
+            let has_room = instrs + 8 <= MAX_INSTRS && views + operands + 1 < MAX_VIEWS && nodes < MAX_INSTRS;
+            has_room && same(&aside.shape, target.shape())
+        })
+    }
+
+    /// Removes groups aside while nothing refers to the results of the newest.
+    pub(super) fn forget_aside(&mut self, at: usize) {
+        let before = self.chain.len();
+        while let Some(aside) = self.aside() {
+            let wanted = |storage: &StorageRef| is_wanted(std::iter::once(aside), storage);
+            if aside.nodes.iter().any(|node| node.storage.as_ref().is_some_and(wanted)) {
+                break;
+            }
+            aside.release();
+            if let Some(group) = self.chain.pop() {
+                self.reuse(group);
+            }
+        }
+        if self.chain.len() < before {
+            self.renumber(at);
+        }
+    }
+
+    /// True when a tensor is in memory once the groups aside run, or, where the work joins the newest, is a value of
+    /// that group.
+    fn is_ready_aside(&self, tensor: &Tensor, joins: bool) -> bool {
         let Some(pending) = tensor.storage().pending() else { return true };
         let (part, node) = part_and_node(pending.node);
-        let Some(aside) = self.aside() else { return part < self.chain.len() };
-        match part + 1 == self.chain.len() {
-            true => aside.nodes.get(node).is_some_and(|node| node.is_value_of(tensor)),
-            false => part < self.chain.len(),
+        match self.aside() {
+            Some(aside) if joins && part + 1 == self.chain.len() => {
+                aside.nodes.get(node).is_some_and(|node| node.is_value_of(tensor))
+            }
+            _ => part < self.chain.len(),
         }
     }
 }
 
 impl Runtime {
-    /// Makes the group aside over the target's shape, unless it exists.
-    pub(super) fn set_aside(&mut self, at: usize, target: &Tensor) {
+    /// Makes a group aside over the target's shape, unless the newest has it.
+    pub(super) fn set_aside(&mut self, at: usize, operands: usize, target: &Tensor) {
         let queue = &mut self.queues[at];
-        if queue.aside().is_none() {
-            let mut group = FusedGroup::new(target.device(), target.shape().clone());
+        if !queue.joins_aside(operands, target) {
+            let mut group = queue.fresh(target.device(), target.shape().clone());
             group.is_aside = true;
             if queue.chain.is_empty() {
                 queue.waiting = Waiting::default();
@@ -152,6 +205,12 @@ impl Hole {
         }
         Some(pieces)
     }
+}
+
+/// True when a group over `whole` may compute again what has this shape.
+pub(super) fn is_less(shape: &[usize], whole: &[usize]) -> bool {
+    let count = |shape: &[usize]| shape.iter().product::<usize>();
+    count(shape) <= count(whole) / LEAST_RATIO
 }
 
 /// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension.

@@ -65,6 +65,26 @@ impl Queue {
         self.group.insert(group)
     }
 
+    /// Group number `part`, which is in the chain or the open group, and the groups before it.
+    #[inline(always)]
+    pub(super) fn split(
+        &mut self,
+        part: usize,
+        device: DeviceId,
+        shape: &Dims,
+    ) -> (&[FusedGroup], &mut FusedGroup) {
+        if part == self.chain.len() {
+            self.open(device, shape);
+        }
+        let (before, after) = self.chain.split_at_mut(part);
+        let open = &mut self.group;
+        let group = match after.first_mut() {
+            Some(group) => group,
+            None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
+        };
+        (before, group)
+    }
+
     /// True when work over a shape may extend the chain, once all groups are closed.
     pub(super) fn goes_on(&self, shape: &[usize], reducing: Reducing<'_>) -> bool {
         let Some(first) = self.chain.first() else { return true };
@@ -149,6 +169,14 @@ impl Runtime {
         Ok(())
     }
 
+    /// True for a tensor whose elements an open group computes.
+    pub fn is_open(&self, tensor: &Tensor) -> bool {
+        let Some(pending) = tensor.storage().pending() else { return false };
+        let queue = &self.queues[usize::from(pending.queue)];
+        let node = queue.open_node(pending).zip(queue.group.as_ref());
+        node.and_then(|(node, group)| group.nodes.get(node)).is_some_and(|node| node.is_value_of(tensor))
+    }
+
     /// Flushes the closed groups of a queue; the open one stays.
     pub(super) fn flush_closed(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
@@ -182,8 +210,10 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
         let mut given = Ok(());
-        if let Some(part) = chain.iter().position(|group| group.is_aside) {
-            chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
+        for part in 0..chain.len() {
+            if chain[part].is_aside {
+                chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
+            }
         }
         if chain[0].reduce.is_none() {
             return self.run_batch(at, chain, &device, &stream);

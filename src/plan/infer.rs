@@ -4,7 +4,7 @@ use super::{Runtime, error};
 use crate::array::{Dims, Dtype, Scalar, broadcast, copied, same};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::MapFn;
+use crate::kernel::{CAST, MapFn};
 use crate::tensor::Tensor;
 
 /// An argument of an elementwise function.
@@ -133,4 +133,39 @@ impl Runtime {
 /// A host tensor without dimensions: it may join tensors of any device.
 pub(super) fn is_host_scalar(tensor: &Tensor) -> bool {
     tensor.rank() == 0 && tensor.device() == DeviceId::Cpu
+}
+
+/// Rejects storing a number that overflows, reading complex numbers as another dtype, and functions that are
+/// undefined for them.
+pub(super) fn check_operands(work: &Elementwise<'_>) -> Result<()> {
+    let &Elementwise { name, f, args, compute, dtype } = work;
+    if std::ptr::eq(f, &CAST) {
+        return match args {
+            [MapArg::Number(number)] => error::check_number(0, *number, dtype),
+            _ => Ok(()),
+        };
+    }
+    if compute == Dtype::Bool {
+        return Ok(());
+    }
+    if compute.is_complex() && f.cuda.of(compute.class()).is_empty() {
+        return Err(error::not_over_complex(name, compute));
+    }
+    if let [MapArg::Tensor(a), MapArg::Tensor(b)] = args
+        && !compute.is_complex()
+        && !a.dtype().is_complex()
+        && !b.dtype().is_complex()
+    {
+        return Ok(());
+    }
+    let given = |arg: &MapArg<'_>| match arg {
+        MapArg::Tensor(tensor) => Some(tensor.dtype()),
+        MapArg::Number(number) => Some(number.dtype()),
+        MapArg::Raw(..) | MapArg::Position => None,
+    };
+    let conditions = usize::from(f.select);
+    match args[conditions.min(args.len())..].iter().filter_map(given).find(|d| d.is_complex()) {
+        Some(dtype) if !compute.is_complex() => Err(error::not_over_complex(name, dtype)),
+        _ => Ok(()),
+    }
 }

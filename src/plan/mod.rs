@@ -17,6 +17,7 @@
 //! that repeats the same work requests the same programs.
 
 mod abandon;
+mod again;
 mod aside;
 mod assemble;
 mod batch;

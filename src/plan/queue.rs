@@ -12,7 +12,7 @@
 use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
-use super::infer::is_host_scalar;
+use super::infer::{check_operands, is_host_scalar};
 use super::reduce::REDUCED;
 use super::rounds::{Called, FEW, Room, Rounds};
 use super::turn::Turn;
@@ -311,7 +311,7 @@ impl FusedGroup {
         self.map.sources.contains(&Source::Position)
     }
 
-    fn push(&mut self, f: &'static MapFn, args: Regs, class: Class, dtype: Dtype) -> u16 {
+    pub(super) fn push(&mut self, f: &'static MapFn, args: Regs, class: Class, dtype: Dtype) -> u16 {
         push_made(&mut self.map.instrs, || Instr { f, args, class, dtype });
         RAW_INSTR + (self.map.instrs.len() - 1) as u16
     }
@@ -466,12 +466,8 @@ impl Runtime {
         }
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
-        let queue = &mut self.queues[at];
-        let group = match part == queue.chain.len() {
-            true => queue.open(device, target.shape()),
-            false => &mut queue.chain[part],
-        };
-        let mut reg = |i: usize| operand_register(group, part, f, i, operands[i], compute);
+        let (before, group) = self.queues[at].split(part, device, target.shape());
+        let mut reg = |i: usize| operand_register(group, before, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
         let regs = match operands.len() {
@@ -543,11 +539,12 @@ impl Runtime {
         if queue.begins_with_reduction() && queue.rows_write_elsewhere(at, operands, target) {
             self.flush_queue(at)?;
         }
-        let queue = &self.queues[at];
-        let (differs, mut close) = match &queue.group {
-            Some(group) => (!same(&group.shape, target.shape()), !queue.has_room_for(room)),
-            None => (false, false),
-        };
+        let queue = &mut self.queues[at];
+        let differs = queue.group.as_ref().is_some_and(|group| !same(&group.shape, target.shape()));
+        if differs {
+            queue.forget_aside(at);
+        }
+        let mut close = queue.group.is_some() && !queue.has_room_for(room);
         for operand in operands {
             match operand {
                 MapArg::Tensor(tensor) => close |= self.settle_read(at, tensor)?,
@@ -563,7 +560,7 @@ impl Runtime {
             && room.instrs <= FEW
             && self.queues[at].may_run_before(operands, target, self.called())
         {
-            self.set_aside(at, target);
+            self.set_aside(at, operands.len(), target);
             return Ok(self.queues[at].chain.len() - 1);
         }
         if differs || close {
@@ -599,6 +596,9 @@ impl Runtime {
         }
         if target.storage_holders() == 1 && storage.memory().is_none() {
             return Ok(false);
+        }
+        if target.layout().bytes(target.dtype()) != storage.bytes() {
+            storage.note_written_in_parts();
         }
         let flush = self.settle_read(at, target)?;
         for other in (0..self.queues.len()).filter(|&other| other != at) {
@@ -641,41 +641,6 @@ fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item
     })
 }
 
-/// Rejects storing a number that overflows, reading complex numbers as another dtype, and functions that are
-/// undefined for them.
-fn check_operands(work: &Elementwise<'_>) -> Result<()> {
-    let &Elementwise { name, f, args, compute, dtype } = work;
-    if std::ptr::eq(f, &CAST) {
-        return match args {
-            [MapArg::Number(number)] => super::error::check_number(0, *number, dtype),
-            _ => Ok(()),
-        };
-    }
-    if compute == Dtype::Bool {
-        return Ok(());
-    }
-    if compute.is_complex() && f.cuda.of(compute.class()).is_empty() {
-        return Err(super::error::not_over_complex(name, compute));
-    }
-    if let [MapArg::Tensor(a), MapArg::Tensor(b)] = args
-        && !compute.is_complex()
-        && !a.dtype().is_complex()
-        && !b.dtype().is_complex()
-    {
-        return Ok(());
-    }
-    let given = |arg: &MapArg<'_>| match arg {
-        MapArg::Tensor(tensor) => Some(tensor.dtype()),
-        MapArg::Number(number) => Some(number.dtype()),
-        MapArg::Raw(..) | MapArg::Position => None,
-    };
-    let conditions = usize::from(f.select);
-    match args[conditions.min(args.len())..].iter().filter_map(given).find(|d| d.is_complex()) {
-        Some(dtype) if !compute.is_complex() => Err(super::error::not_over_complex(name, dtype)),
-        _ => Ok(()),
-    }
-}
-
 /// True when a tensor shares elements with another layout or dtype of the same storage. Reading it while that
 /// is written would see some new values.
 pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
@@ -689,13 +654,20 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The register that holds a tensor: a node's, a load's, or a new load's. A value computed by the group
-/// itself, which is number `part` of its chain, has exactly this layout ([`Runtime::settle_read`]).
-pub(super) fn register(group: &mut FusedGroup, part: usize, tensor: &Tensor) -> u16 {
-    if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node))
-        && of == part
-    {
-        return group.nodes[node].reg;
+/// The register that holds a tensor: a node's, one that the group computes again, a load's, or a new load's. A value
+/// computed by the group itself, which follows the groups `before` it, has exactly this layout
+/// ([`Runtime::settle_read`]).
+pub(super) fn register(group: &mut FusedGroup, before: &[FusedGroup], tensor: &Tensor) -> u16 {
+    if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
+        if of == before.len() {
+            return group.nodes[node].reg;
+        }
+        // Groups of a chain of rows pass values in registers.
+        if before.first().is_some_and(|first| first.reduce.is_none())
+            && let Some(reg) = before.get(of).and_then(|from| group.computed_again(from, node, tensor))
+        {
+            return reg;
+        }
     }
     let (layout, dtype) = (tensor.layout(), tensor.dtype());
     match group.load_of(tensor.storage(), layout, dtype, None) {
@@ -744,7 +716,7 @@ pub(super) fn apply_function(
 #[inline(always)]
 pub(super) fn operand_register(
     group: &mut FusedGroup,
-    part: usize,
+    before: &[FusedGroup],
     f: &'static MapFn,
     i: usize,
     operand: MapArg<'_>,
@@ -753,7 +725,7 @@ pub(super) fn operand_register(
     let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
     match operand {
         MapArg::Tensor(tensor) => {
-            let reg = register(group, part, tensor);
+            let reg = register(group, before, tensor);
             group.read_as(reg, f, i, compute)
         }
         MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
@@ -791,7 +763,7 @@ fn push_source(group: &mut FusedGroup, source: Source) -> u16 {
     (group.map.sources.len() - 1) as u16
 }
 
-fn push_number(group: &mut FusedGroup, bits: u64, dtype: Dtype) -> u16 {
+pub(super) fn push_number(group: &mut FusedGroup, bits: u64, dtype: Dtype) -> u16 {
     let slot = group.numbers.len() as u16;
     group.numbers.push(bits);
     push_source(group, Source::Number { slot, dtype })

@@ -126,8 +126,8 @@ impl Runtime {
         }
         let queue = &mut self.queues[at];
         let part = queue.chain.len();
-        let group = queue.open(x.device(), x.shape());
-        let reg = register(group, part, x);
+        let (before, group) = queue.split(part, x.device(), x.shape());
+        let reg = register(group, before, x);
         let reg = group.converted(reg, compute);
         let pending = queue.pending(at, REDUCED);
         for out in value.iter().chain(&index) {

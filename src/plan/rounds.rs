@@ -111,7 +111,7 @@ impl Queue {
     /// True when the open group must be cut before this operation: a loop iteration begins there that does not
     /// fit, or one that began a group there before.
     fn ends_before(&mut self, called: Called) -> bool {
-        let has_aside = self.aside().is_some();
+        let has_aside = self.has_large_aside();
         let rows = self.rows().len();
         let Some(group) = self.group.as_mut().filter(|group| !group.nodes.is_empty()) else { return false };
         if called.span == Span::NONE {
@@ -185,6 +185,10 @@ impl Runtime {
     /// Flushes a queue whose open group must be cut before the operation that is submitted now.
     pub(super) fn begin_round(&mut self, at: usize) -> Result<()> {
         let called = self.called();
+        let queue = &mut self.queues[at];
+        if queue.aside().is_some() && queue.group.as_ref().is_some_and(|group| group.has_seen(called)) {
+            queue.forget_aside(at);
+        }
         match self.queues[at].ends_before(called) {
             true => self.flush_full(at),
             false => Ok(()),

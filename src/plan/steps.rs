@@ -85,15 +85,11 @@ impl Runtime {
         let Some(first) = made.first() else { return Ok(made) };
         let room = Room { instrs: FEW.max(steps.len() + 2), views: operands.len() + count };
         let part = self.make_room(at, &operands, first, room)?;
-        let queue = &mut self.queues[at];
-        let group = match part == queue.chain.len() {
-            true => queue.open(device, first.shape()),
-            false => &mut queue.chain[part],
-        };
+        let (before, group) = self.queues[at].split(part, device, first.shape());
         let mut computed: SmallVec<[u16; MOST_STEPS]> = SmallVec::new();
         for &Step { f, ref args, compute, dtype } in steps {
             let mut reg = |i: usize| match args[i] {
-                StepArg::Given(operand) => operand_register(group, part, f, i, operand, compute),
+                StepArg::Given(operand) => operand_register(group, before, f, i, operand, compute),
                 StepArg::Step(step) => group.read_as(computed[step], f, i, compute),
             };
             let regs = match args.len() {

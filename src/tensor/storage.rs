@@ -7,7 +7,7 @@ use crate::kernel::Ptr;
 use crate::memory::PinnedBlock;
 use crate::stream::races::Watched;
 use crate::stream::{Foreign, Stream, Ticket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A piece of one device's memory, shared by tensors and bound to an address late.
@@ -22,6 +22,7 @@ pub struct Storage {
     memory: OnceLock<Memory>,
     pending: AtomicU64,
     ticket: AtomicU64,
+    in_parts: AtomicBool,
     _counted: Option<Arc<()>>,
     /// The race checker's record of accesses.
     pub history: Watched,
@@ -104,6 +105,7 @@ impl Storage {
             memory: OnceLock::new(),
             pending: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
+            in_parts: AtomicBool::new(false),
             _counted: ticket,
             history,
         }
@@ -175,6 +177,16 @@ impl Storage {
     /// The launch that should have written it last, if that was discarded: its name and source position.
     pub fn given_up(&self) -> Option<(&'static str, Span)> {
         self.device.given_up(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
+    }
+
+    /// Records that a part was written in place.
+    pub fn note_written_in_parts(&self) {
+        self.in_parts.store(true, Ordering::Relaxed);
+    }
+
+    /// True if a part was written in place before.
+    pub fn is_written_in_parts(&self) -> bool {
+        self.in_parts.load(Ordering::Relaxed)
     }
 
     /// The pending operation that will write it.

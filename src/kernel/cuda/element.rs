@@ -384,7 +384,7 @@ impl<'a> Code<'a> {
 }
 
 /// Light and heavy functions of an instruction.
-fn weight_of(instr: &Instr) -> [usize; 2] {
+pub(in crate::kernel) fn weight_of(instr: &Instr) -> [usize; 2] {
     match std::ptr::eq(instr.f, &CAST) {
         true => [0, 0],
         false => weight(instr.f.cuda.of(instr.class)),

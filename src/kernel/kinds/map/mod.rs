@@ -15,7 +15,9 @@ mod transpose;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
-use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
+use crate::kernel::cuda::element::{
+    Functions, Surroundings, counts, elements, loaded, stored, view_dtype, weight_of,
+};
 use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
@@ -111,6 +113,13 @@ pub struct Instr {
     pub class: Class,
     /// The result's dtype.
     pub dtype: Dtype,
+}
+
+impl Instr {
+    /// True for a function that costs much more than an addition.
+    pub fn is_heavy(&self) -> bool {
+        weight_of(self)[1] > 0
+    }
 }
 
 /// The source of a register.

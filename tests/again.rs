@@ -1,0 +1,130 @@
+//! Values over a smaller shape are computed again by the groups that read them (`plan/again.rs`): fewer launches, the
+//! same bits.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+#[path = "common/draw.rs"]
+mod draw;
+
+use draw::Draw;
+use runnel::Backend;
+use runnel::device::{Config, Machine};
+use runnel::library;
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::{Mode, Vm};
+
+/// A machine with one emulated device.
+fn machine() -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
+}
+
+/// The shapes of the launches of `code`, after `before` has run.
+fn launches(before: &str, code: &str) -> Vec<Vec<usize>> {
+    let mut vm = machine();
+    vm.eval("<before>", before, Mode::Input).unwrap();
+    vm.rt.flush().unwrap();
+    vm.rt.start_listing(false).unwrap();
+    vm.eval("<test>", code, Mode::Input).unwrap();
+    vm.rt.flush().unwrap();
+    let listing = vm.rt.stop_listing();
+    listing.launches.iter().map(|listed| listed.launch.shape.to_vec()).collect()
+}
+
+const DATA: &str = "let (x, r, c, s) = (rand(64, 32), rand(64), rand(32), rand([]))\nlet y = x";
+
+#[test]
+fn values_of_rows_and_columns_are_part_of_the_launch_that_reads_them() {
+    let one = |code: &str| assert_eq!(launches(DATA, code).len(), 1, "{:?}\n{code}", launches(DATA, code));
+    one("y = x * exp(-r / 2)[.., none]");
+    one("y = (x - (c * 2 + 1)) * (s + 1)");
+    one("y = x * (1 - r)[.., none] + (r * r)[.., none] * (c + s)");
+    one("y = (x * (-r)[.., none]).sum(1)");
+    one("y = x[1.., 2..] * (r + 1)[1.., none] + (c * 2)[2..]");
+    one("y = x.T + (c - 1)[.., none]");
+    // A loop over numbers on the device.
+    one("for i in 0..8 { y = y + where(x > 0.5, r[i] * 2 - 1, 0) }");
+    one("for i in 0..5 {\n    let scale = r[i] * 2 - 1\n    let t = c * i\n    y = y * scale + t\n}");
+}
+
+#[test]
+fn joined_values_are_computed_where_they_belong() {
+    let parts = |code: &str| launches("let (x, y) = (rand(64, 32), none)", code).len();
+    assert_eq!(parts("y = cat([x[0..4], x[4..] * x[0..-4]])"), 2);
+    assert_eq!(parts("y = cat([x[0..4], x[4..].exp(), x[0..1]])"), 2);
+    // A loop of doubling steps: what is in front, and the rest.
+    assert_eq!(parts("y = x\nfor s in [1, 2, 4, 8] { y = cat([y[0..s], y[s..] + y[0..-s]]) }"), 8);
+}
+
+#[test]
+fn draws_beside_other_work_are_one_launch_each() {
+    assert_eq!(launches("let (x, r) = (none, none)", "x = rand(64, 32)\nr = randn(64)").len(), 2);
+}
+
+#[test]
+fn what_is_kept_is_stored_once() {
+    assert_eq!(launches(DATA, "let k = r * 2\nlet y = x * k[.., none]").len(), 2);
+    // As many elements: it is computed once and read.
+    assert_eq!(launches(DATA, "let k = x.T.tanh()\nlet y = k.flatten() * 2").len(), 2);
+    // Too much to compute for each element.
+    let long = "y = x * ((((r.sin() + 1).cos() * 2).tanh() - 1).exp() * 3).sin()[.., none]";
+    assert_eq!(launches(DATA, long).len(), 2);
+}
+
+#[test]
+fn operands_that_change_are_read_before() {
+    let mut vm = machine();
+    let code = "let (x, r) = (ones(8, 4), arange(8).float())\nlet k = r * 2\nr.add_(100)\nlet y = x * k[.., none]\n\
+                let m = r + 1\nr[2..4] = -1\nlet z = x * m[.., none]\n\
+                assert(equal(y[.., 0], arange(8) * 2))\nassert(equal(z[.., 3], arange(8) + 101))";
+    vm.eval("<test>", code, Mode::Input).unwrap();
+}
+
+/// A program over tensors that broadcast to each other.
+fn random_program(seed: u64) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let mut text = String::from(
+        "let begin = |n| (arange(n).float() * 37 % 11) / 4 - 1\n\
+         let (x, r, c, s) = (begin(96).reshape(12, 8), begin(12), begin(8), begin(1)[0])\n",
+    );
+    let rounds = [1, 3, 40][draw(3)];
+    text += &format!("for i in 0..{rounds} {{\n");
+    for _ in 0..2 + draw(10) {
+        let row = ["r", "(-r)", "r.exp()", "(r * s)", "(1 - r / 2)", "(r + i)"][draw(6)];
+        let column = ["c", "c.abs()", "(c * 2 - s)", "r[2..10]", "(r * 0.5)[4..]", "(c + c)"][draw(6)];
+        let number = ["s", "(s * 0.5)", "c[3]", "(r[i % 12] - 1)", "(c[i % 8] * s)"][draw(5)];
+        text += &match draw(12) {
+            0 => format!("    x = x * {row}[.., none].tanh() + {column}\n"),
+            1 => format!("    x = where(x > {number}, {column}, x)\n"),
+            2 => format!("    r = {row} * {number}\n"),
+            3 => format!("    c = ({column} + {number}).sin()\n"),
+            4 => format!("    s = {number}.tanh()\n"),
+            5 => format!("    r.mul_({number})\n"),
+            6 => format!("    x[2..6] = {column} * {number}\n"),
+            7 => format!("    x[.., 1..] += {row}[.., none]\n"),
+            8 => format!("    r = (x * {row}[.., none]).sum(1).tanh()\n"),
+            9 => format!("    x = (x + {column}).softmax(1)\n"),
+            10 => format!("    let k = {row} + 1\n    r[0..3] = {number}\n    x = (x - k[.., none]) / 2\n"),
+            _ => format!("    c = (x.T * {column}[.., none]).mean(1)\n"),
+        };
+    }
+    text + "}\nx = cat([x[0..5], x[5..] * s, -x[1..3]])\nstr((x.tolist(), r.tolist(), c.tolist(), s.item()))"
+}
+
+/// The value of a script as a text.
+fn ends(code: &str, fuse: bool) -> String {
+    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
+    engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
+}
+
+#[test]
+fn the_bits_are_those_without_fusion() {
+    for seed in 0..150 {
+        let code = random_program(seed);
+        let expected = ends(&code, false);
+        assert_eq!(ends(&code, true), expected, "{code}");
+        let host = format!("with device(cpu) {{\n{code}\n}}");
+        assert_eq!(ends(&host, false), expected, "{host}");
+    }
+}
