@@ -3,7 +3,7 @@
 use super::complex;
 use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
-use super::gradient::back::Operand;
+use super::gradient::var::Operand;
 use super::gradient::{Back, Var};
 use super::known;
 use super::map::check_bound;

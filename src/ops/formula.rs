@@ -5,7 +5,7 @@
 
 use super::composed;
 use super::gradient::Var;
-use super::gradient::back::{Compute, Operand};
+use super::gradient::var::{Compute, Operand};
 use super::{Arg, Call, Op, Out, apply, error};
 use crate::base::{Error, Result};
 use crate::plan::Runtime;

@@ -25,9 +25,10 @@ pub mod record;
 pub mod rules;
 mod shares;
 pub mod strided;
+pub mod var;
 
 pub use crate::tensor::Edge;
-pub use back::{Back, Var};
+pub use back::Back;
 pub use hooks::{Log, add_follower, add_hook, begin_log, end_log, release_kept, remove_hook, restore_kept};
 pub use node::{Input, Node, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
@@ -36,6 +37,7 @@ pub use record::{
     argument, detach, edge_of, end_session, gradient_of, is_leaf, is_parameter, mark_unrecorded, recording,
     refuse, replaced, require, requires_gradient, retain, script_node, set_gradient,
 };
+pub use var::Var;
 
 /// The way gradients propagate through an operation.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@
 //! Steps wait only if nothing records them, with fusion, and over one shape: operands are tensors of that shape on one
 //! device, or numbers. Every other step is an ordinary operation, which also reports the errors.
 
-use super::back::Compute;
+use super::var::Compute;
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
