@@ -401,3 +401,42 @@ fn a_stack_that_is_too_small_for_a_script_is_an_error() {
     let (status, told) = run(128 << 10);
     assert!(told == "1\n" || told.contains("ulimit"), "{status:?} {told}");
 }
+
+/// Values that hold little script data but memory elsewhere: views, records of gradients, errors, objects.
+const BESIDE: &[(&str, &str)] = &[
+    ("views", "let (x, l) = (zeros(3000), [])\nfor i in 0..400_000 { l.append(x.reshape(3, 1000)) }"),
+    ("records", "let x = ones(3, requires_grad=true)\nlet y = x\nfor i in 0..100_000 { y = y * x }"),
+    ("errors", "let l = []\nfor i in 0..100_000 { l.append(try { [][0] } catch e { e }) }"),
+    (
+        "long errors",
+        "let l = []\nfor i in 0..4_000 { l.append(try { throw \"a{i}\" * 10_000 } catch e { e }) }",
+    ),
+    ("functions", "let l = []\nfor i in 0..400_000 { l.append(grad(|x| x)) }"),
+    ("nested numbers", "let a = [1.0]\nfor i in 0..22 { a = [a, a] }\ntensor(a)"),
+    ("leaves", "let a = [1]\nfor i in 0..60 { a = [a, a] }\ntree_leaves(a)"),
+];
+
+#[test]
+fn memory_beside_values_counts_towards_the_limit() {
+    for (what, script) in BESIDE {
+        let mut engine = Engine::builder().backend(Backend::Emu).host_memory(32 << 20).build().unwrap();
+        // What a failed round held is free for the next one.
+        for _ in 0..2 {
+            let error = engine.eval::<()>(&format!("(|| {{ {script} }})()")).expect_err(what);
+            assert_eq!(error.code().id, "E1003", "{what}: {error}");
+        }
+        let after = engine.eval::<i64>("len(map(|i| [i], 0..50_000))");
+        assert_eq!(after.unwrap_or_else(|error| panic!("after {what}: {error}")), 50_000);
+    }
+}
+
+/// A tensor that the embedding program drops on another thread no longer counts.
+#[test]
+fn tensors_that_end_on_other_threads_do_not_count() {
+    let mut engine = Engine::builder().backend(Backend::Emu).host_memory(16 << 20).build().unwrap();
+    engine.eval::<()>("let x = zeros(3000)").unwrap();
+    for _ in 0..150 {
+        let views = engine.eval::<Vec<runnel::Tensor>>("map(|i| x.reshape(3, 1000), 0..1000)").unwrap();
+        std::thread::spawn(move || drop(views)).join().unwrap();
+    }
+}

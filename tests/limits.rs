@@ -274,6 +274,26 @@ fn an_interrupted_input_leaves_no_work_behind() {
     }
 }
 
+/// A fault of an interrupted input belongs to work that nobody waits for.
+#[test]
+fn a_later_input_gets_no_fault_of_an_interrupted_one() {
+    for device in ["cpu", "cuda:0", "cuda:1"] {
+        let mut engine = builder().build().unwrap();
+        let handle = engine.interrupt_handle();
+        engine.register_fn("stop", move || handle.interrupt());
+        let bad = format!(
+            "let x = ones(3, device={device})\nlet i = tensor([7], device={device})\n\
+             let r = gather(x, 0, i)\nstop()\nwhile true {{ }}"
+        );
+        let error = engine.eval::<()>(&bad).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        let sum = format!("(ones(2, device={device}) + 1).sum().item()");
+        assert_eq!(engine.eval::<f64>(&sum).unwrap(), 4.0, "{device}");
+        engine.eval::<()>("cuda.synchronize(0)\ncuda.synchronize(1)").unwrap();
+        assert_eq!(engine.eval::<f64>(&sum).unwrap(), 4.0, "{device}");
+    }
+}
+
 #[test]
 fn work_of_earlier_inputs_continues() {
     let mut engine = builder().build().unwrap();

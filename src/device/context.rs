@@ -12,7 +12,7 @@ use crate::stream::races::NOW;
 use crate::stream::{Faults, InFlight, Stream, StreamPool, Suspect, Ticket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open device.
@@ -38,6 +38,8 @@ pub struct Device {
     plans: Mutex<PlanCache>,
     /// The bytes of tensors that records of gradients keep.
     recorded: AtomicU64,
+    /// Live tensors, views among them.
+    tensors: AtomicUsize,
     /// The byte that overwrites memory whenever it is allocated.
     poison: OnceLock<u8>,
 }
@@ -96,6 +98,7 @@ impl Device {
             in_flight: InFlight::default(),
             plans: Mutex::default(),
             recorded: AtomicU64::new(0),
+            tensors: AtomicUsize::new(0),
             poison: OnceLock::new(),
         };
         device.note_limit();
@@ -443,6 +446,23 @@ impl Device {
     /// work in flight.
     pub fn blame_if_sticky(&self, e: Error) -> Error {
         if error::is_sticky(&e) { self.blame(e) } else { e }
+    }
+
+    /// Counts a tensor whose storage is on this device.
+    #[inline]
+    pub(crate) fn begin_tensor(&self) {
+        self.tensors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the end of a tensor.
+    #[inline]
+    pub(crate) fn end_tensor(&self) {
+        self.tensors.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The number of live tensors, views among them.
+    pub(crate) fn tensors(&self) -> usize {
+        self.tensors.load(Ordering::Relaxed)
     }
 
     /// Counts bytes that records of gradients begin to keep.

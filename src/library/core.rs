@@ -156,11 +156,7 @@ pub static TABLE: &[NativeDef] = &[
             Value::Error(caught) => {
                 let message = format!("{}: {}", args[1].as_str().unwrap_or(""), caught.error.message());
                 let error = caught.error.clone().with_message(message);
-                Ok(Value::Error(Rc::new(ErrorValue {
-                    error,
-                    line: caught.line,
-                    source: caught.source.clone(),
-                })))
+                Ok(Value::Error(Rc::new(ErrorValue::new(error, caught.line, caught.source.clone()))))
             }
             other => Err(error::argument_type("context", 0, "self", "an error", other.type_name())),
         },

@@ -78,11 +78,17 @@ pub(super) fn leaves(vm: &mut Vm, tree: &Value, found: &mut Values, depth: usize
             charge_values(found.len() + table.len())?;
             table.values().try_for_each(|value| leaves(vm, value, found, depth + 1))
         }
-        leaf => {
-            found.push(leaf.clone());
-            Ok(())
-        }
+        leaf => push(found, leaf),
     }
+}
+
+/// Appends a leaf. While the leaves move, the old and the new buffer both exist.
+fn push(found: &mut Values, leaf: &Value) -> Result<()> {
+    if found.len() == found.capacity() {
+        charge_values(found.len().max(4) * 3)?;
+    }
+    found.push(leaf.clone());
+    Ok(())
 }
 
 /// The values of another tree, the argument `at`, at the leaf positions of a tree, in order.
@@ -128,10 +134,7 @@ pub(super) fn beside(
             }
         }
         (Value::List(_) | Value::Tuple(_) | Value::Record(_) | Value::Dict(_), _) => Err(differ()),
-        _ => {
-            found.push(other.clone());
-            Ok(())
-        }
+        _ => push(found, other),
     }
 }
 

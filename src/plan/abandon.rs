@@ -17,7 +17,11 @@ const GRACE: Duration = Duration::from_millis(15);
 
 /// The progress of each device when an input began.
 #[derive(Default)]
-pub struct Began(SmallVec<[(DeviceId, Reached); 2]>);
+pub struct Began {
+    devices: SmallVec<[(DeviceId, Reached); 2]>,
+    /// The newest launch of the host that may report a fault.
+    host_tag: u32,
+}
 
 /// The progress of a device: the driver's newest work, the newest launch, and the newest launch that may
 /// report a fault.
@@ -30,7 +34,7 @@ struct Reached {
 
 impl Began {
     fn of(&self, device: DeviceId) -> Reached {
-        let found = self.0.iter().find(|(id, _)| *id == device);
+        let found = self.devices.iter().find(|(id, _)| *id == device);
         found.map_or(Reached::default(), |&(_, reached)| reached)
     }
 }
@@ -44,7 +48,10 @@ impl Runtime {
             launch: device.newest_launch(),
             tag: device.newest_tag(),
         };
-        Began(devices.map(|device| (device.id(), reached(device))).collect())
+        Began {
+            devices: devices.map(|device| (device.id(), reached(device))).collect(),
+            host_tag: self.machine.host().newest_tag(),
+        }
     }
 
     /// Discards work that was queued since `began` and does not end soon. Returns the busy devices that
@@ -84,6 +91,8 @@ impl Runtime {
                 },
             }
         }
+        // The host has run its work, or dropped it.
+        self.machine.host().forget_faults(began.host_tag);
         busy
     }
 }

@@ -4,7 +4,7 @@ use super::{Runtime, error};
 use crate::base::{Result, reclaim};
 use crate::device::Device;
 use crate::stream::{Event, EventFlags};
-use crate::tensor::Storage;
+use crate::tensor::{Storage, TENSOR_BYTES};
 use std::sync::Arc;
 
 /// Limits on live objects of a session.
@@ -27,6 +27,8 @@ pub struct Quota {
     pub limits: Limits,
     /// Each counted live tensor holds a clone of this.
     tensors: Arc<()>,
+    /// Each record of a gradient holds a clone of this, unless tensors are limited.
+    records: Arc<()>,
     /// Each counted live event holds a clone of this.
     events: Arc<()>,
 }
@@ -87,9 +89,24 @@ impl Runtime {
         ticket(&self.quota.tensors, self.quota.limits.tensors, "tensors")
     }
 
-    /// A ticket for an operation's gradient record, which counts as a tensor; `None` without a limit.
-    pub(crate) fn record_ticket(&self) -> Option<Arc<()>> {
-        self.quota.limits.tensors.map(|_| self.quota.tensors.clone())
+    /// A ticket for an operation's gradient record, which counts as a tensor if they are limited.
+    pub(crate) fn record_ticket(&self) -> Arc<()> {
+        match self.quota.limits.tensors {
+            Some(_) => self.quota.tensors.clone(),
+            None => self.quota.records.clone(),
+        }
+    }
+
+    /// A function that gives the bytes of host memory that the session's tensors and records take, apart from elements.
+    pub(crate) fn overhead(&self) -> impl Fn() -> usize + 'static {
+        /// About how many bytes a record takes, with what it keeps.
+        const RECORD_BYTES: usize = 600;
+        let (machine, records) = (self.machine.clone(), Arc::downgrade(&self.quota.records));
+        move || {
+            let devices = machine.opened().chain([machine.host()]);
+            let tensors: usize = devices.map(|device| device.tensors()).sum();
+            tensors * TENSOR_BYTES + records.strong_count() * RECORD_BYTES
+        }
     }
 
     /// Rejects another record when the limit on tensors is reached. Errors: E1009.

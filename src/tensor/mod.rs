@@ -235,11 +235,15 @@ impl Default for Room {
     }
 }
 
+/// About how many bytes of host memory a tensor takes beside its elements.
+pub const TENSOR_BYTES: usize = size_of::<Content>() + 64;
+
 impl Room {
     /// Initialises the memory, as [`Tensor::new`].
     #[inline(always)]
     pub fn fill(self, storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
+        storage.owner().begin_tensor();
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
@@ -252,6 +256,13 @@ impl Room {
             });
             self.0.assume_init()
         })
+    }
+}
+
+impl Drop for Content {
+    #[inline]
+    fn drop(&mut self) {
+        self.storage().owner().end_tensor();
     }
 }
 
@@ -300,6 +311,7 @@ impl StorageRef {
     /// A tensor over this storage. The layout must lie within it.
     pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.bytes());
+        self.owner().begin_tensor();
         Tensor(Arc::new(Content {
             base: Base::Of(self.clone()),
             layout,

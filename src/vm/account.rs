@@ -7,6 +7,7 @@
 //! ([`drop_later`]).
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use super::cycles::{self, Suspects};
 use super::error;
@@ -25,6 +26,10 @@ thread_local! {
     /// Charges up to this size were just compared with the system's free memory. Natives that build a large
     /// text charge for all of it repeatedly.
     static LOOKED: Cell<usize> = const { Cell::new(0) };
+    /// The bytes that the machine's tensors and records of gradients take beside their elements, as last counted.
+    static OUTSIDE: Cell<usize> = const { Cell::new(0) };
+    /// Counts them.
+    static COUNT: RefCell<Option<Outside>> = const { RefCell::new(None) };
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Depth of nested drops.
     static DROPS: Cell<u32> = const { Cell::new(0) };
@@ -37,6 +42,10 @@ thread_local! {
     /// Values that [`release_some`] may still drop; the maximum outside of it.
     static SLICE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
+
+/// Counts bytes of host memory that are not those of values. Tensors may end on any thread, so they are counted where
+/// they are shared, and not in this account.
+pub(super) type Outside = Rc<dyn Fn() -> usize>;
 
 /// Values waiting to be dropped.
 type DropQueue = Vec<Box<dyn Iterator<Item = Value>>>;
@@ -61,13 +70,15 @@ pub(super) struct Account {
     suspects: Suspects,
     waiting: DropQueue,
     holder: Option<reclaim::Holder>,
+    outside: Option<Outside>,
 }
 
 impl Account {
     /// The account with this limit, ready for [`enter`].
-    pub(super) fn limited(self, limit: usize) -> Account {
+    pub(super) fn limited(self, limit: usize, outside: &Outside) -> Account {
         Account {
             limit,
+            outside: Some(Rc::clone(outside)),
             grown: self.grown.max(MIN_BYTES),
             holder: Some(reclaim::Holder { free: free_unreachable, charge: charge_tensor }),
             ..self
@@ -77,7 +88,9 @@ impl Account {
 
 /// Makes a machine's account this thread's, and returns the previous one.
 pub(super) fn enter(account: Account) -> Account {
-    let live = account.live.max(0) as usize;
+    let outside = COUNT.replace(account.outside);
+    recount();
+    let live = (account.live.max(0) as usize).saturating_add(OUTSIDE.get());
     // The system's free memory is queried before more than a little is allocated.
     ROOM.set(live.saturating_add(LARGE).min(account.limit));
     Account {
@@ -87,7 +100,13 @@ pub(super) fn enter(account: Account) -> Account {
         suspects: cycles::enter(account.suspects),
         waiting: WAITING.replace(account.waiting),
         holder: reclaim::enter(account.holder),
+        outside,
     }
+}
+
+/// Counts the bytes outside of values again.
+fn recount() {
+    OUTSIDE.set(COUNT.with_borrow(|count| count.as_ref().map_or(0, |count| count())));
 }
 
 /// Frees memory for tensors.
@@ -106,7 +125,9 @@ fn collect() -> bool {
     let waited = WAITING.with_borrow(|waiting| !waiting.is_empty());
     hurry(false);
     release_all();
-    cycles::collect() > 0 || waited
+    let freed = cycles::collect() > 0 || waited;
+    recount();
+    freed
 }
 
 /// The bytes that live values hold.
@@ -130,7 +151,7 @@ fn charge_tensor(bytes: usize) -> Result<()> {
 /// The bytes left before the limit, and the limit.
 pub(super) fn remaining() -> (usize, usize) {
     let limit = LIMIT.get();
-    (limit.saturating_sub(LIVE.get().max(0) as usize), limit)
+    (limit.saturating_sub(needed(0)), limit)
 }
 
 /// [`charge`] for `count` values.
@@ -234,12 +255,13 @@ impl Drop for Held {
 #[inline]
 pub(super) fn check() -> Result<()> {
     LOOKED.set(0);
+    recount();
     charge(0)
 }
 
 #[inline]
 fn needed(bytes: usize) -> usize {
-    (LIVE.get().max(0) as usize).saturating_add(bytes)
+    (LIVE.get().max(0) as usize).saturating_add(OUTSIDE.get()).saturating_add(bytes)
 }
 
 /// Checks the limits. If the allocation fails, what the failing code holds is dropped when a handler goes on, or in
@@ -254,6 +276,7 @@ fn short(bytes: usize) -> Result<()> {
 fn free_enough(bytes: usize) -> Result<()> {
     let limit = LIMIT.get();
     let mut collected = false;
+    recount();
     if needed(bytes) > GROWN.get().min(limit) {
         collected = true;
         collect();

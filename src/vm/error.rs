@@ -533,6 +533,11 @@ pub fn host_memory(wanted: usize, limit: usize) -> Error {
         .help("use less memory at once, or raise the limit where it was set")
 }
 
+/// Returns whether values take more host memory than they may.
+pub(super) fn is_host_memory(error: &Error) -> bool {
+    error.code().id == HOST_MEMORY.id
+}
+
 /// Interrupted.
 #[cold]
 pub fn interrupted() -> Error {

@@ -582,6 +582,24 @@ pub struct ErrorValue {
     pub line: usize,
     /// The source that it points into.
     pub source: Option<std::sync::Arc<crate::base::Source>>,
+    bytes: isize,
+}
+
+impl ErrorValue {
+    /// A caught error.
+    pub fn new(error: Error, line: usize, source: Option<std::sync::Arc<crate::base::Source>>) -> ErrorValue {
+        /// About what labels, help and positions take.
+        const PARTS: isize = 800;
+        let bytes = head::<ErrorValue>() + PARTS + error.message().len() as isize;
+        note(bytes);
+        ErrorValue { error, line, source, bytes }
+    }
+}
+
+impl Drop for ErrorValue {
+    fn drop(&mut self) {
+        note(-self.bytes);
+    }
 }
 
 /// A captured variable.

@@ -183,7 +183,8 @@ impl Vm {
             self.entry.started = Instant::now();
             self.entry.stack_start = stack::address();
             self.meter.budget = 1;
-            let account = std::mem::take(&mut self.entry.account).limited(self.limits.host_bytes);
+            let account =
+                std::mem::take(&mut self.entry.account).limited(self.limits.host_bytes, &self.outside);
             self.entry.outer_account = account::enter(account);
             account::hurry(false);
             self.entry.output_bytes = 0;
@@ -249,6 +250,10 @@ impl Vm {
         self.note_stop(&error);
         let stopped = error.kind() == ErrorKind::Interrupted || crate::driver::error::is_out_of_time(&error);
         let error = if stopped { self.abandon(error) } else { error };
+        if error::is_host_memory(&error) {
+            // The next input has the memory of queued work. What cannot run is reported where its result is read.
+            let _ = self.flush();
+        }
         let error = match guard::take() {
             Some(other) => error.and(other),
             None => error,
@@ -294,7 +299,12 @@ impl Vm {
         if cycles::is_due() {
             cycles::collect();
         }
-        account::check()
+        account::check().or_else(|_| {
+            // Queued work may hold tensors that nothing else refers to.
+            account::hurry(false);
+            self.rt.flush()?;
+            account::check()
+        })
     }
 
     /// Checks for an interrupt, the time, and whether walks owe more fuel than is left.

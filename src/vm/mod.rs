@@ -133,6 +133,7 @@ pub struct Vm {
     calls: run::Calls,
     meter: limits::Meter,
     entry: limits::EntryState,
+    outside: account::Outside,
     born: Instant,
     /// The depth of values being compared or printed.
     nesting: Slot<u32>,
@@ -143,6 +144,7 @@ pub struct Vm {
 impl Vm {
     /// Makes a machine over a runtime, with the natives that scripts may call and a loader of modules.
     pub fn new(rt: Runtime, natives: Natives, loader: Box<dyn Loader>) -> Vm {
+        let outside: account::Outside = Rc::new(rt.overhead());
         Vm {
             rt,
             sources: SourceMap::default(),
@@ -161,6 +163,7 @@ impl Vm {
             calls: run::Calls::default(),
             meter: limits::Meter::default(),
             entry: limits::EntryState::default(),
+            outside,
             born: Instant::now(),
             nesting: Slot::new(0),
             folders: Vec::new(),

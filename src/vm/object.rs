@@ -7,8 +7,9 @@ use std::any::Any;
 use std::rc::Rc;
 
 use super::Vm;
+use super::account::note;
 use super::error;
-use super::heap::Tuple;
+use super::heap::{Tuple, head};
 use super::value::Value;
 use crate::base::Result;
 use crate::ops::Arg;
@@ -92,6 +93,17 @@ pub trait Object: Any {
 /// A reference-counted object.
 pub struct Handle(Box<dyn Object>);
 
+/// The bytes that an object takes.
+fn bytes(object: &dyn Object) -> isize {
+    size_of_val(object) as isize + head::<Handle>()
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        note(-bytes(&*self.0));
+    }
+}
+
 impl Handle {
     /// The object.
     pub fn get(&self) -> &dyn Object {
@@ -102,6 +114,7 @@ impl Handle {
 impl Value {
     /// A value that holds an object.
     pub fn object(object: impl Object) -> Value {
+        note(bytes(&object));
         Value::Object(Rc::new(Handle(Box::new(object))))
     }
 

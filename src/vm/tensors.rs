@@ -386,7 +386,7 @@ impl Vm {
             }
             (Kind::Any | Kind::Data, Value::Tensor(tensor)) => Some(Arg::Tensor(tensor.clone())),
             (Kind::Any, Value::List(_) | Value::Tuple(_)) => self.ints(&value)?.map(Arg::Ints),
-            (Kind::Data, _) => data(self, &value, 0)?.map(Arg::Data),
+            (Kind::Data, _) => data(self, &value, 0, &mut 0)?.map(Arg::Data),
             (Kind::Stream | Kind::Event | Kind::Generator, Value::Object(handle)) => {
                 handle.get().as_arg(param.kind)
             }
@@ -600,8 +600,8 @@ fn default_arg(param: &Param) -> Arg {
     }
 }
 
-/// Converts nested lists of numbers to the form that `tensor(...)` takes.
-fn data(vm: &mut Vm, value: &Value, depth: usize) -> Result<Option<Data>> {
+/// Converts nested lists of numbers to the form that `tensor(...)` takes; `bytes` counts what it takes.
+fn data(vm: &mut Vm, value: &Value, depth: usize, bytes: &mut usize) -> Result<Option<Data>> {
     if depth > RANKS {
         return Err(error::nesting("a tensor literal"));
     }
@@ -613,10 +613,11 @@ fn data(vm: &mut Vm, value: &Value, depth: usize) -> Result<Option<Data>> {
         Value::List(_) | Value::Tuple(_) | Value::Range(_) => vm.collect(value)?,
         _ => return Ok(None),
     };
-    charge(items.len().saturating_mul(size_of::<Data>()))?;
+    *bytes = bytes.saturating_add(items.len().saturating_mul(size_of::<Data>()));
+    charge(*bytes)?;
     let mut all = Vec::with_capacity(items.len());
     for item in &items {
-        match data(vm, item, depth + 1)? {
+        match data(vm, item, depth + 1, bytes)? {
             Some(inner) => all.push(inner),
             None => return Ok(None),
         }

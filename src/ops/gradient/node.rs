@@ -30,8 +30,8 @@ pub struct Node {
     pub outputs: SmallVec<[Varies; 1]>,
     /// The stream on which the operation ran.
     pub stream: Option<Arc<Stream>>,
-    /// Counts towards the session's limit on tensors.
-    pub counted: Option<Arc<()>>,
+    /// Counts towards the session's limits on tensors and host memory.
+    pub counted: Arc<()>,
     /// For a record of a checkpoint's later run: the corresponding record of its first run.
     pub moved: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// The state that changes after the recording.

@@ -53,7 +53,7 @@ impl Vm {
                 }
                 let line = self.line(error.span());
                 let source = self.sources.hold(error.span());
-                self.calls.stack[at] = Value::Error(Rc::new(ErrorValue { error, line, source }));
+                self.calls.stack[at] = Value::Error(Rc::new(ErrorValue::new(error, line, source)));
                 return Ok((base, handler.target));
             }
             let count = self.calls.registers_at(base);
