@@ -402,7 +402,11 @@ fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
         Dtype::F64 => (&EXPONENTIAL_WIDE, Dtype::F64),
         _ => (&EXPONENTIAL, Dtype::F32),
     };
-    drawn(rt, name, f, &operands, dtype, target)
+    let times = drawn(rt, name, f, &operands, dtype, target)?;
+    // The logarithm of a uniform number that rounds to 1 is 0, whose own logarithm and inverse are infinite. As in
+    // PyTorch's kernels, half of a unit stands for it.
+    let least = 0.5f64.powi(dtype.digits() as i32);
+    call(rt, "clamp_min", &[t(&times), Arg::Float(least)])
 }
 
 fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
