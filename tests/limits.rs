@@ -277,13 +277,15 @@ fn an_interrupted_input_leaves_no_work_behind() {
 /// A fault of an interrupted input belongs to work that nobody waits for.
 #[test]
 fn a_later_input_gets_no_fault_of_an_interrupted_one() {
-    for device in ["cpu", "cuda:0", "cuda:1"] {
+    // One that has ended when the interrupt comes, and one that is running then.
+    let all = [(1, "cpu"), (1, "cuda:0"), (1, "cuda:1"), (5_000_000, "cuda:0")];
+    for (count, device) in all {
         let mut engine = builder().build().unwrap();
         let handle = engine.interrupt_handle();
         engine.register_fn("stop", move || handle.interrupt());
         let bad = format!(
-            "let x = ones(3, device={device})\nlet i = tensor([7], device={device})\n\
-             let r = gather(x, 0, i)\nstop()\nwhile true {{ }}"
+            "let x = ones(3, device={device})\nlet i = tensor([7], device={device}).expand({count})\n\
+             let r = gather(x, 0, i)\nsleep(0.01)\nstop()\nwhile true {{ }}"
         );
         let error = engine.eval::<()>(&bad).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
@@ -291,6 +293,77 @@ fn a_later_input_gets_no_fault_of_an_interrupted_one() {
         assert_eq!(engine.eval::<f64>(&sum).unwrap(), 4.0, "{device}");
         engine.eval::<()>("cuda.synchronize(0)\ncuda.synchronize(1)").unwrap();
         assert_eq!(engine.eval::<f64>(&sum).unwrap(), 4.0, "{device}");
+        // Nor does it hide a fault of a later input.
+        let bad = format!("gather(ones(3, device={device}), 0, tensor([8], device={device})).sum().item()");
+        let error = engine.eval::<f64>(&bad).unwrap_err();
+        assert!(error.code().id == "E0802" && error.message().contains("index 8"), "{error}");
+    }
+}
+
+/// Operations that are several launches, each of which reads what others wrote.
+#[test]
+fn an_input_ended_anywhere_leaves_no_fault_no_wrong_value_and_no_work() {
+    let calls = [
+        "x.median()",
+        "x.nanmedian()",
+        "x.nanmedian(0)",
+        "x.kthvalue(70000)",
+        "x.quantile([0.1, 0.9])",
+        "x.mode()",
+        "x.topk(1000)",
+        "x.sort(stable=true)",
+        "x.unique(return_inverse=true)",
+        "take_along_dim(x, x.argsort())",
+        "x[x.argsort()]",
+        "x.index_put([x.argsort()], x)",
+        "x[x > 0.5].cumsum(0)",
+        "x.scatter_add(0, x.argsort(), x)",
+        "x.multinomial(1000)",
+        "x.histc(100)",
+        "x.reshape(300, 500).sort(1)",
+        "x.to(cuda:1).sort().values.to(cuda:0)",
+    ];
+    for device in ["cpu", "cuda:0"] {
+        let mut engine = builder().build().unwrap();
+        let handle = engine.interrupt_handle();
+        let (go, begin) = std::sync::mpsc::channel::<Duration>();
+        let (done, ended) = std::sync::mpsc::channel();
+        let watcher = std::thread::spawn(move || {
+            for after in begin {
+                std::thread::sleep(after);
+                handle.interrupt();
+                done.send(()).unwrap();
+            }
+        });
+        engine
+            .eval::<()>(&format!("let x = rand(150000, device={device})\nlet kept = x.sum().item()"))
+            .unwrap();
+        let check = "x.sum().item() == kept and (x.sort().values[1..] >= x.sort().values[..-1]).all().item()";
+        let mut stopped = 0;
+        for call in calls.iter().filter(|call| device != "cpu" || !call.contains("cuda")) {
+            for after in [0, 200, 1000, 4000, 16_000] {
+                go.send(Duration::from_micros(after)).unwrap();
+                match engine.eval::<()>(&format!("while true {{ let r = {call}; cuda.synchronize() }}")) {
+                    Ok(()) => {}
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Interrupted, "{call}: {error}");
+                        stopped += 1;
+                    }
+                }
+                ended.recv().unwrap();
+                assert!(
+                    engine.eval::<bool>(check).unwrap_or_else(|e| panic!("after {call}: {e}")),
+                    "after {call}"
+                );
+                assert!(
+                    engine.eval::<i64>("cuda.synchronize(0); cuda.synchronize(1); 1").is_ok(),
+                    "after {call}"
+                );
+            }
+        }
+        assert!(stopped > calls.len() * 4, "{stopped}");
+        drop(go);
+        watcher.join().unwrap();
     }
 }
 

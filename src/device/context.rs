@@ -490,8 +490,8 @@ impl Device {
     /// Called after a wait: the fault that kernels reported since the last call, as an error at the source
     /// that launched them.
     pub fn check_faults(&self) -> Result<()> {
-        let fault = self.driver.take_fault();
-        match self.faults.take_held().or(fault) {
+        let held = self.faults.take_held();
+        match held.or_else(|| self.driver.take_fault()) {
             None => Ok(()),
             Some(fault) => Err(self.faults.error(fault)),
         }

@@ -219,16 +219,15 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         return Err(error::nothing_to_reduce(name, given, None));
     }
     let (x, dim) = one_row(rt, name, given, 2, args.opt_int(2))?;
+    // Ranks of rows that PyTorch refuses are beyond the whole numbers of f32.
+    let in_dtype = if x.shape()[dim] > 1 << 24 { Dtype::F64 } else { dtype };
     let (q, several) = match args.get(1) {
         Arg::Tensor(q) if q.rank() > 1 => {
             return Err(error::wrong_rank(name, 1, q, "a number or a vector", "flatten it: `q.flatten()`"));
         }
         Arg::Tensor(q) => {
             let several = q.rank() == 1;
-            let q = to(rt, q, dtype)?;
-            // A fraction below 0 must not count from the end.
-            let below = call(rt, "lt", &[t(&q), Arg::Float(0.0)])?;
-            let q = call(rt, "where", &[t(&below), Arg::Float(2.0), t(&q)])?;
+            let q = to(rt, q, in_dtype)?;
             (reshape(rt, &q, &[q.count()])?, several)
         }
         _ => {
@@ -236,7 +235,7 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
             if !(0.0..=1.0).contains(&q) {
                 return Err(error::bad_value(1, format!("the fraction {q}"), "fractions go from 0 to 1"));
             }
-            (filled(rt, &[1], dtype, x.device(), Scalar::Float(q))?, false)
+            (filled(rt, &[1], in_dtype, x.device(), Scalar::Float(q))?, false)
         }
     };
     rt.common_device(name, [&x, &q])?;
@@ -247,12 +246,22 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
     let shape: Dims = values.shape()[..last].iter().copied().chain([q.count()]).collect();
     let ranks = match skip {
         true => {
-            let count = numbers(rt, &values, last, dtype)?;
+            let count = numbers(rt, &values, last, in_dtype)?;
             let top = call(rt, "sub", &[t(&count), Arg::Int(1)])?;
             let top = call(rt, "clamp_min", &[t(&top), Arg::Int(0)])?;
             call(rt, "mul", &[t(&q), t(&top)])?
         }
         false => call(rt, "mul", &[t(&q), Arg::Float((count - 1) as f64)])?,
+    };
+    let ranks = match args.get(1) {
+        Arg::Tensor(_) => {
+            // Other fractions have no element, also where the rank would be rounded to one.
+            let least = call(rt, "ge", &[t(&q), Arg::Float(0.0)])?;
+            let most = call(rt, "le", &[t(&q), Arg::Float(1.0)])?;
+            let fits = call(rt, "logical_and", &[t(&least), t(&most)])?;
+            call(rt, "where", &[t(&fits), t(&ranks), Arg::Float(count as f64)])?
+        }
+        _ => ranks,
     };
     let ranks = expand(rt, &ranks, &shape)?;
     let at = |rt: &mut Runtime, rounded: &str| -> Result<Tensor> {
@@ -268,7 +277,10 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
             let (low, high) = (at(rt, "floor")?, at(rt, "ceil")?);
             let weight = match args.text(4) {
                 Some("midpoint") => Arg::Float(0.5),
-                _ => Arg::Tensor(call(rt, "frac", &[t(&ranks)])?),
+                _ => {
+                    let weight = call(rt, "frac", &[t(&ranks)])?;
+                    Arg::Tensor(rt.convert(&weight, dtype)?)
+                }
             };
             call(rt, "lerp", &[t(&low), t(&high), weight])?
         }

@@ -496,13 +496,20 @@ impl Queues {
             if state.asleep > state.woken && state.choose(None).is_some() {
                 self.wake(&mut state);
             }
-            let stop = Stop { flag: end, deadline: None };
+            let stop = Stop { flag: end.clone(), deadline: None };
+            let found = FaultSlot::default();
             let outcome = MutexGuard::unlocked(&mut state, || {
                 // Other threads may wait for this work and later work needs it, so it ends early only if it
                 // is discarded.
-                catch_unwind(AssertUnwindSafe(|| stop::under(stop, || work.run())))
+                catch_unwind(AssertUnwindSafe(|| stop::under(stop, || work.run(&found))))
             });
             state.running.retain(|running| running.stream != stream);
+            // Nobody waits for discarded work, so its fault would be raised by other work.
+            if let (Command::Launch(_, faults), Some(fault), false) =
+                (&work, found.take(), end.load(Ordering::Relaxed))
+            {
+                faults.report(fault);
+            }
             state.clock += cost;
             if outcome.is_err() {
                 state.broken.get_or_insert_with(|| "a kernel failed".to_string());
@@ -767,10 +774,10 @@ impl Command {
     }
 
     /// Does the work of a launch, a copy or a fill.
-    fn run(&self) {
+    fn run(&self, found: &FaultSlot) {
         match self {
             // SAFETY: the invariant of `Launch`; commands that touch the same memory run one at a time.
-            Command::Launch(launch, faults) => unsafe { host::run(launch, faults) },
+            Command::Launch(launch, _) => unsafe { host::run(launch, found) },
             Command::Copy { dst, src, bytes } => {
                 let from = match src {
                     CopySource::Memory(ptr) => *ptr as usize as *const u8,

@@ -72,9 +72,15 @@ fn quantiles_are_those_of_the_sorted_rows() {
     let whole = lab.tensor(&[2], &[1.0, 2.0], I64);
     assert_eq!(lab.fails("quantile", &[(&whole).into(), 0.5.into()], &[]).kind().to_string(), "Type");
     assert_eq!(lab.fails("quantile", &[(&x).into(), 1.5.into()], &[]).code().id, "E0353");
-    let below = lab.tensor(&[1], &[-0.1], F32);
-    let y = lab.call("quantile", &[(&x).into(), (&below).into(), 1.into()]);
-    assert_eq!(lab.rt.read(&y).unwrap_err().code().id, "E0802");
+    for (outside, length) in [(-0.1, 3), (1.1, 3), (NAN, 3), (1.1, 1), (-0.1, 1)] {
+        let q = lab.tensor(&[1], &[outside], F32);
+        let x = lab.tensor(&[2, length], &vec![1.0; 2 * length], F32);
+        for how in ["linear", "lower", "higher", "nearest", "midpoint"] {
+            let how = [("interpolation", Arg::Str(how.into()))];
+            let y = lab.call_with("quantile", &[(&x).into(), (&q).into(), 1.into()], &how);
+            assert_eq!(lab.rt.read(&y).unwrap_err().code().id, "E0802", "{outside}");
+        }
+    }
 }
 
 #[test]
