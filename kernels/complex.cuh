@@ -1,6 +1,7 @@
 // Complex numbers. Same formulas in the same order as `src/kernel/host/complex.rs`; with contraction off,
 // sums, products and quotients have the same bits on host and device. Every function has a single return and
-// uses selects: on returns inside branches NVRTC 13.0 does not terminate.
+// selects parts, not whole numbers: on returns inside branches NVRTC 13.0 does not terminate, and neither does
+// NVRTC 12.0 on a choice between two results of functions.
 
 template <class T> struct complex { T re, im; };
 typedef complex<float> c64;
@@ -76,6 +77,9 @@ INLINE bool part_infinite(float a) { return fabsf(a) == INFINITY; }
 INLINE bool part_infinite(double a) { return fabs(a) == (double)INFINITY; }
 
 template <class T> INLINE complex<T> complex_pair(T re, T im) { return complex<T>{re, im}; }
+template <class T> INLINE complex<T> complex_choose(bool first, complex<T> a, complex<T> b) {
+    return complex<T>{first ? a.re : b.re, first ? a.im : b.im};
+}
 template <class T> INLINE complex<T> complex_add(complex<T> a, complex<T> b) {
     return complex<T>{a.re + b.re, a.im + b.im};
 }
@@ -205,13 +209,13 @@ template <class T> INLINE complex<T> complex_tan(complex<T> a) {
 // By e^a on the left and e^-a on the right, so that neither overflows.
 template <class T> INLINE complex<T> complex_sigmoid(complex<T> a) {
     const bool left = a.re < (T)0;
-    const complex<T> one = complex<T>{(T)1, (T)0}, size = complex_exp(left ? a : complex_neg(a));
-    return complex_div(left ? size : one, complex_add(one, size));
+    const complex<T> one = complex<T>{(T)1, (T)0}, size = complex_exp(complex_choose(left, a, complex_neg(a)));
+    return complex_div(complex_choose(left, size, one), complex_add(one, size));
 }
 template <class T> INLINE complex<T> complex_silu(complex<T> a) {
     const bool left = a.re < (T)0;
-    const complex<T> size = complex_exp(left ? a : complex_neg(a));
-    return complex_div(left ? complex_mul(a, size) : a, complex_add(complex<T>{(T)1, (T)0}, size));
+    const complex<T> one = complex<T>{(T)1, (T)0}, size = complex_exp(complex_choose(left, a, complex_neg(a)));
+    return complex_div(complex_choose(left, complex_mul(a, size), a), complex_add(one, size));
 }
 template <class T> INLINE complex<T> complex_softsign(complex<T> a) {
     const T scale = (T)1 + complex_abs(a);
@@ -243,8 +247,7 @@ template <class T> INLINE complex<T> complex_log1p(complex<T> a) {
 template <class T> INLINE i64 complex_nan(complex<T> a) { return a.re != a.re || a.im != a.im; }
 template <class T> INLINE complex<T> complex_log_add_exp(complex<T> a, complex<T> b) {
     const bool less = a.re < b.re;
-    const complex<T> low = complex<T>{less ? a.re : b.re, less ? a.im : b.im};
-    const complex<T> high = complex<T>{less ? b.re : a.re, less ? b.im : a.im};
+    const complex<T> low = complex_choose(less, a, b), high = complex_choose(less, b, a);
     const bool odd = complex_nan(a) || complex_nan(b);
     const bool ends = part_infinite(low.re) && low.re == high.re, nothing = low.re < (T)0;
     const complex<T> sum = complex_log(complex_add(complex_exp(low), complex_exp(high)));

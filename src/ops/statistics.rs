@@ -279,7 +279,7 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
                 Some("midpoint") => Arg::Float(0.5),
                 _ => {
                     let weight = call(rt, "frac", &[t(&ranks)])?;
-                    Arg::Tensor(rt.convert(&weight, dtype)?)
+                    Arg::Tensor(to(rt, &weight, dtype)?)
                 }
             };
             call(rt, "lerp", &[t(&low), t(&high), weight])?

@@ -22,7 +22,8 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 static ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
 
@@ -85,7 +86,7 @@ fn supports(arch: &str) -> bool {
 }
 
 /// Compiles the program of a launch once for each of these architectures, even if several launches have the same text.
-fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
+fn compiles(launch: &Launch, archs: impl FnOnce(u64) -> &'static [&'static str]) {
     static DONE: Mutex<BTreeSet<(u64, String)>> = Mutex::new(BTreeSet::new());
     let program = &launch.program;
     let signature = program.kind.signature(launch);
@@ -96,9 +97,22 @@ fn compiles<'a>(launch: &Launch, archs: impl FnOnce(u64) -> &'a [&'a str]) {
         if !supports(arch) || !DONE.lock().insert((hash, arch.to_string())) {
             continue;
         }
-        if let Err(error) = nvrtc::compile_now(&source.text, arch, &program.label) {
-            panic!("{program:?} for {arch}: {error}\n{}", source.text);
+        if let Err(problem) = compiled(&source.text, arch, &program.label) {
+            panic!("{program:?} for {arch}: {problem}\n{}", source.text);
         }
+    }
+}
+
+/// Compiles a text, and returns what is wrong. Some texts make some versions of NVRTC run forever; the deadline turns
+/// that into an error that names the program.
+fn compiled(text: &str, arch: &'static str, label: &str) -> std::result::Result<(), String> {
+    const DEADLINE: Duration = Duration::from_secs(600);
+    let (text, label) = (text.to_string(), label.to_string());
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || done.send(nvrtc::compile_now(&text, arch, &label).map(|_| ())));
+    match result.recv_timeout(DEADLINE) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("not compiled after {} s", DEADLINE.as_secs())),
     }
 }
 
