@@ -24,13 +24,13 @@ pub struct Holder {
     /// Frees unreachable memory, and returns whether there was any; `None` if the need did not justify a
     /// search.
     pub free: fn(Need) -> Option<bool>,
-    /// Refuses to allocate this many bytes of host memory in addition to the holder's own.
+    /// Fails if the holder's limit on host memory does not allow this many more bytes.
     pub charge: fn(usize) -> Result<()>,
 }
 
-/// Memory use may grow by this, or by a quarter, before the hook is called.
+/// Growth of memory use that calls the hook: the larger of this and a quarter.
 const STEP: i64 = 16 << 20;
-/// If memory use grows by this and doubles, the hook is called whatever its cost.
+/// If memory use exceeds twice its minimum by this, the hook is called whatever its cost.
 const DOUBLED: i64 = 64 << 20;
 
 thread_local! {
@@ -46,16 +46,15 @@ thread_local! {
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Makes `holder` this thread's, and returns the previous one, which the caller must restore.
+/// Sets this thread's holder and returns the previous one, which the caller must restore.
 pub fn enter(holder: Option<Holder>) -> Option<Holder> {
     HOLDER.try_with(|own| own.replace(holder)).ok().flatten()
 }
 
-/// Refuses to allocate this many bytes of host memory at once, if the limits of this thread's holder forbid
-/// it.
+/// Fails if this thread's holder does not allow an allocation of this many bytes of host memory.
 ///
 /// # Errors
-/// The holder's.
+/// Those of [`Holder::charge`].
 pub fn charge(bytes: usize) -> Result<()> {
     match HOLDER.try_with(Cell::get) {
         Ok(Some(holder)) => (holder.charge)(bytes),

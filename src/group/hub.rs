@@ -3,7 +3,7 @@
 //!
 //! Every process, including rank 0, has one connection and waits for at most one thing on it: a round, in
 //! which all take part, or the other end of a send or receive. The hub compares the calls, forwards their
-//! bytes, and tells all processes when one disconnects. It has no knowledge of tensors; calls are texts.
+//! bytes, and tells all processes when one disconnects. It has no knowledge of tensors; calls are strings.
 //!
 //! Invariant: a process gets an answer only to its own request, or a failure of the group.
 

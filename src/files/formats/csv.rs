@@ -167,7 +167,7 @@ fn infer_shape(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) ->
     }
 }
 
-/// A purely numeric table, as one array.
+/// Reads a purely numeric table as one array.
 fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
     if let Some((line, text)) = &shape.text {
         let error = error::table(*line, format!("`{text}` is not a number"));
@@ -218,7 +218,7 @@ fn read_columns(
         columns.push(match look.kind() {
             _ if !sink.wants(name) => Values::Unwanted,
             Kind::Text => {
-                // A text takes at least one minimal allocation.
+                // A string takes at least one minimal allocation.
                 sink.hold(shape.rows.saturating_mul(size_of::<String>() + 24))?;
                 Values::Texts(Vec::with_capacity(shape.rows))
             }
@@ -457,7 +457,7 @@ fn write_failed(e: ::csv::Error) -> Error {
     }
 }
 
-/// The shortest text that parses to the same element.
+/// The shortest string that parses to the same element.
 fn text_of(bytes: &[u8], dtype: Dtype) -> Result<String> {
     if dtype.is_complex() {
         return Err(error::cannot_hold("csv", dtype, "save the real and the imaginary part as two columns"));

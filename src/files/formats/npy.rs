@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
 };
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// The longest header. NumPy itself rejects more than 10,000 bytes.
+/// Maximum header size. NumPy itself rejects more than 10,000 bytes.
 const HEADER: usize = 64 << 10;
 
 /// The contents of a header.

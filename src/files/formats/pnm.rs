@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The longest header including comments, and the longest word.
+/// Maximum size of a header including comments, and of a word.
 const HEADER: u64 = 64 << 10;
 
 /// The words of a header, and the current offset.

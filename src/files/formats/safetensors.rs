@@ -23,9 +23,9 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The longest header that the format allows.
+/// Maximum header size that the format allows.
 const HEADER: u64 = 100_000_000;
-/// The most bytes that an entry of the header takes, without its texts.
+/// Maximum bytes of a header entry, excluding its strings.
 const ENTRY: usize = 256;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// The texts stored next to the tensors.
+/// The strings stored next to the tensors.
 struct Notes {
     texts: Vec<(String, String)>,
     /// The first duplicate key.

@@ -218,7 +218,7 @@ impl History {
         free
     }
 
-    /// Calls `f` with every access that one made now would race with.
+    /// Calls `f` with every stored access that an access made now would race with.
     pub(super) fn open(
         &mut self,
         region: Region,
@@ -515,12 +515,12 @@ impl Stripes {
 }
 
 impl Marks {
-    /// The newest access that one made now would race with.
+    /// The newest stored access that an access made now would race with.
     fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
         self.open(access, view).next()
     }
 
-    /// The accesses that one made now would race with, newest first.
+    /// The stored accesses that an access made now would race with, newest first.
     fn open(&self, access: Access, view: &View) -> impl Iterator<Item = (Mark, Access)> {
         let (reads, write, kind) = match access {
             Access::Write if self.was_read => (&self.reads[..], None, Access::Read),
