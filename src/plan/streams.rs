@@ -297,7 +297,7 @@ impl Runtime {
                 races = self.find_races(at, &touches, site);
             }
         }
-        // The access may be by a stream that one of these waits for.
+        // The earlier access may be by a stream that one of `streams` waits for.
         for other in streams {
             if !races.is_empty() {
                 self.wait_stream(&stream, other)?;
