@@ -47,11 +47,11 @@ pub enum Pattern {
 pub struct Exchange {
     /// The pattern of the operation.
     pub pattern: Pattern,
-    /// This process's input; 0 if it gives none.
+    /// This process's input; 0 if it has none.
     pub source: Ptr,
-    /// This process's output; 0 if it gets none.
+    /// This process's output; 0 if it has none.
     pub target: Ptr,
-    /// Number of elements that one process gives; for a scatter, that it gets.
+    /// Number of input elements per process; for a scatter, of output elements.
     pub count: usize,
     /// The dtype of the elements.
     pub dtype: Dtype,
@@ -105,7 +105,7 @@ pub struct JoinParams<'a> {
 /// results.
 const TELLING: Duration = Duration::from_millis(100);
 
-/// Tells the other processes why this one has failed.
+/// Tells the other processes why this process has failed.
 type Announce = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The failure state of a group. Only the first failure counts.

@@ -163,7 +163,7 @@ impl CudaDriver {
         self.enter()?;
         let mapped = self.mapping.map(ptr, bytes);
         match mapped {
-            // The memory kept for the passes of kernels may be enough.
+            // Freeing the scratch memory kept for kernels may be enough.
             Err(e) if e.kind() == crate::base::ErrorKind::OutOfMemory && self.scratch.trim() => {
                 self.mapping.map(ptr, bytes)
             }
