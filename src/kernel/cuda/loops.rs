@@ -4,7 +4,7 @@
 
 use crate::kernel::{Map, Source};
 
-/// Consecutive rounds of the same instructions. Values of a round are named by the first round's registers.
+/// Consecutive rounds of the same instructions. Registers are those of the first round.
 #[derive(Debug, PartialEq)]
 pub(super) struct Loop {
     /// The first instruction of the first round.
@@ -30,7 +30,7 @@ pub(super) struct Carried {
     pub first: u16,
 }
 
-/// Fewer instructions than this are not worth a loop.
+/// Minimum number of instructions that a loop must save.
 const LEAST_SAVED: usize = 8;
 
 impl Loop {
@@ -164,7 +164,7 @@ impl Loop {
         }
     }
 
-    /// True when the instructions after the last round are another one.
+    /// True when the instructions after the last round are another round.
     fn goes_on(&self, map: &Map) -> bool {
         let last = self.rounds - 1;
         let begin = self.start + last * self.period;
