@@ -76,7 +76,7 @@ pub fn allocated(bytes: u64) {
         held.set(held.get().saturating_add_unsigned(bytes));
         REQUESTS.set(REQUESTS.get() + 1);
         if held.get() > MARK.get() {
-            grown();
+            on_growth();
         }
     });
 }
@@ -87,19 +87,19 @@ pub fn freed(bytes: u64) {
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_sub_unsigned(bytes));
         if held.get() < LOW.get() {
-            rest(held.get());
+            reset_counters(held.get());
         }
     });
 }
 
 /// Resets the counters for this memory use.
-fn rest(held: i64) {
+fn reset_counters(held: i64) {
     LOW.set(held);
     MARK.set(held.saturating_add((held / 4).max(STEP)));
 }
 
 #[cold]
-fn grown() {
+fn on_growth() {
     let (held, low) = (HELD.get(), LOW.get().max(0));
     let need = match held > low.saturating_mul(2).saturating_add(DOUBLED) {
         true => Need::Doubled,
@@ -108,7 +108,7 @@ fn grown() {
     match call(need) {
         Some(_) => {
             REQUESTS.set(0);
-            rest(HELD.get());
+            reset_counters(HELD.get());
         }
         None => MARK.set(held + STEP / 4),
     }

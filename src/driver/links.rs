@@ -103,7 +103,7 @@ pub struct JoinParams<'a> {
 /// Delay between announcing a failure and aborting. Results of an aborted device may look valid to other
 /// processes that wait for it. The delay lets them learn of the failure first, so that they discard such
 /// results.
-const TELLING: Duration = Duration::from_millis(100);
+const ANNOUNCE_DELAY: Duration = Duration::from_millis(100);
 
 /// Tells the other processes why this process has failed.
 type Announce = Box<dyn Fn(&str) + Send + Sync>;
@@ -146,7 +146,7 @@ impl GroupState {
         }
         let communicator = self.communicator.lock().take();
         if let Some(communicator) = communicator {
-            std::thread::sleep(TELLING);
+            std::thread::sleep(ANNOUNCE_DELAY);
             communicator.abort();
         }
     }

@@ -82,7 +82,7 @@ impl Loop {
         for at in 0..period {
             found.learn(map, at)?;
         }
-        while found.end() + period <= map.instrs.len() && found.goes_on(map) {
+        while found.end() + period <= map.instrs.len() && found.has_next_round(map) {
             found.rounds += 1;
         }
         (!found.leaks(map, results)).then_some(found)
@@ -165,7 +165,7 @@ impl Loop {
     }
 
     /// True when the instructions after the last round are another round.
-    fn goes_on(&self, map: &Map) -> bool {
+    fn has_next_round(&self, map: &Map) -> bool {
         let last = self.rounds - 1;
         let begin = self.start + last * self.period;
         (0..self.period).all(|at| {
