@@ -167,7 +167,7 @@ impl GroupState {
         }
     }
 
-    /// Sets how the other processes are told. Only the first call counts.
+    /// Sets the function that tells the other processes. Only the first call has an effect.
     pub(crate) fn announce_with(&self, announce: impl Fn(&str) + Send + Sync + 'static) {
         self.announce.set(Box::new(announce)).ok();
     }

@@ -183,7 +183,7 @@ impl Runtime {
         for group in &chain {
             group.release();
         }
-        // The open group may read their results: nothing flushes it before they are computed.
+        // The open group may read their results, so it must not be flushed before they are computed.
         let open = queue.group.take();
         let done = self.run_chain(at, chain);
         let queue = &mut self.queues[at];

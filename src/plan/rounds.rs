@@ -109,7 +109,7 @@ impl Queue {
     }
 
     /// True when the open group must be cut before this operation: a loop iteration begins there that does not
-    /// fit, or one that began a group there before.
+    /// fit, or earlier groups that were full began there.
     fn ends_before(&mut self, called: Called) -> bool {
         let has_aside = self.has_large_aside();
         let rows = self.rows().len();

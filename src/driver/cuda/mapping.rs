@@ -30,7 +30,7 @@ pub(super) struct Mapping {
 struct State {
     /// The mapped ranges, start to length.
     ranges: BTreeMap<Ptr, u64>,
-    /// Other devices with access to all of them.
+    /// Other devices with access to all ranges.
     peers: Vec<CUdevice>,
 }
 

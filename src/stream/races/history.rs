@@ -298,7 +298,7 @@ impl History {
             Ranges::None => Ranges::None,
             Ranges::One(range, record) => Ranges::One(range.clone(), record.copy()),
             Ranges::Several(several) => Ranges::Several(Box::new(several.copy())),
-            // Only unsplit histories have such a list.
+            // Only unsplit histories have a list of recent accesses.
             Ranges::Recent(_) => Ranges::None,
         })
     }
@@ -419,7 +419,7 @@ impl Record {
         if let Record::Striped(stripes) = self
             && region.stripes().is_none_or(|(step, _)| step != stripes.step)
         {
-            // The region has other stripes, or none. The old ones matter until everything in them is over.
+            // The region has other stripes, or none. The old stripes are needed until all their accesses are over.
             self.settle(view);
             if self.is_over() {
                 *self = Record::default();
