@@ -9,9 +9,9 @@ struct Row {
     kind: Kind,
     /// The class of the kernel registers that hold it.
     class: Class,
-    /// True when memory holds it as registers do.
+    /// True when its format in memory is that of the registers.
     native: bool,
-    /// The complex dtype whose parts hold it.
+    /// The complex dtype whose parts can represent it.
     complex: Dtype,
     /// Pairs of a lower dtype and their promotion. Without an entry the higher of two dtypes is the result.
     promoted: &'static [(Dtype, Dtype)],
@@ -34,9 +34,9 @@ impl Row {
 #[derive(Clone, Copy)]
 enum Kind {
     Bool,
-    /// The least and the greatest value.
+    /// Minimum and maximum.
     Int(i64, i64),
-    /// Bits of the significand with the implicit one, and the greatest finite value.
+    /// Bits of the significand with the implicit one, and the maximum finite value.
     Float(u32, f64),
     /// The dtype of both parts.
     Complex(Dtype),
@@ -251,8 +251,8 @@ impl Dtype {
         self.row().native
     }
 
-    /// The dtype in which sums of this dtype are kept and formulas of several steps compute: `f32` for halves, the
-    /// dtype itself for all others.
+    /// The dtype in which sums of this dtype accumulate and formulas of several steps compute: `f32` for halves,
+    /// the dtype itself for all others.
     pub const fn accumulator(self) -> Dtype {
         if self.is_float() { self.class().dtype() } else { self }
     }
@@ -286,7 +286,7 @@ impl Dtype {
         self.row().class
     }
 
-    /// The least and the greatest value of `bool` and integers.
+    /// Minimum and maximum of `bool` and integers.
     pub const fn range(self) -> Option<(i64, i64)> {
         match self.row().kind {
             Kind::Bool => Some((0, 1)),
@@ -303,7 +303,7 @@ impl Dtype {
         }
     }
 
-    /// The greatest finite number of floats and of the parts of complex numbers; the greatest `f64` for all others.
+    /// Maximum finite value of floats and of the parts of complex numbers; that of `f64` for all others.
     pub const fn greatest(self) -> f64 {
         match self.real().row().kind {
             Kind::Float(_, greatest) => greatest,

@@ -281,7 +281,7 @@ impl Error {
         self
     }
 
-    /// Rewrites every text of the report: message, labels, help. The virtual machine uses this to insert
+    /// Rewrites every string of the report: message, labels, help. The virtual machine uses this to insert
     /// variable names.
     pub fn rewrite(mut self, mut f: impl FnMut(&str) -> String) -> Error {
         self.0.message = f(&self.0.message);

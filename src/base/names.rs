@@ -59,10 +59,10 @@ pub fn bytes_text(bytes: u64) -> String {
     }
 }
 
-/// Bytes from a text: `4GiB`, `512MiB`, `64KiB`, `4_096`.
+/// Parses a number of bytes: `4GiB`, `512MiB`, `64KiB`, `4_096`.
 ///
 /// # Errors
-/// What to write instead.
+/// The help text.
 pub fn bytes_from(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -24,13 +24,13 @@ pub struct Holder {
     /// Frees unreachable memory, and returns whether there was any; `None` if the need did not justify a
     /// search.
     pub free: fn(Need) -> Option<bool>,
-    /// Refuses to allocate this many bytes of host memory in addition to the holder's own.
+    /// Fails if the holder's limit on host memory does not allow this many more bytes.
     pub charge: fn(usize) -> Result<()>,
 }
 
-/// Memory use may grow by this, or by a quarter, before the hook is called.
+/// Growth of memory use that calls the hook: the larger of this and a quarter.
 const STEP: i64 = 16 << 20;
-/// If memory use grows by this and doubles, the hook is called whatever its cost.
+/// If memory use exceeds twice its minimum by this, the hook is called whatever its cost.
 const DOUBLED: i64 = 64 << 20;
 
 thread_local! {
@@ -46,16 +46,15 @@ thread_local! {
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Makes `holder` this thread's, and returns the previous one, which the caller must restore.
+/// Sets this thread's holder and returns the previous one, which the caller must restore.
 pub fn enter(holder: Option<Holder>) -> Option<Holder> {
     HOLDER.try_with(|own| own.replace(holder)).ok().flatten()
 }
 
-/// Refuses to allocate this many bytes of host memory at once, if the limits of this thread's holder forbid
-/// it.
+/// Fails if this thread's holder does not allow an allocation of this many bytes of host memory.
 ///
 /// # Errors
-/// The holder's.
+/// Those of [`Holder::charge`].
 pub fn charge(bytes: usize) -> Result<()> {
     match HOLDER.try_with(Cell::get) {
         Ok(Some(holder)) => (holder.charge)(bytes),
@@ -77,7 +76,7 @@ pub fn allocated(bytes: u64) {
         held.set(held.get().saturating_add_unsigned(bytes));
         REQUESTS.set(REQUESTS.get() + 1);
         if held.get() > MARK.get() {
-            grown();
+            on_growth();
         }
     });
 }
@@ -88,19 +87,19 @@ pub fn freed(bytes: u64) {
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_sub_unsigned(bytes));
         if held.get() < LOW.get() {
-            rest(held.get());
+            reset_counters(held.get());
         }
     });
 }
 
 /// Resets the counters for this memory use.
-fn rest(held: i64) {
+fn reset_counters(held: i64) {
     LOW.set(held);
     MARK.set(held.saturating_add((held / 4).max(STEP)));
 }
 
 #[cold]
-fn grown() {
+fn on_growth() {
     let (held, low) = (HELD.get(), LOW.get().max(0));
     let need = match held > low.saturating_mul(2).saturating_add(DOUBLED) {
         true => Need::Doubled,
@@ -109,7 +108,7 @@ fn grown() {
     match call(need) {
         Some(_) => {
             REQUESTS.set(0);
-            rest(HELD.get());
+            reset_counters(HELD.get());
         }
         None => MARK.set(held + STEP / 4),
     }

@@ -54,7 +54,7 @@ impl std::fmt::Debug for Span {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SourceId(pub u32);
 
-/// The sources of one session: files, `-e` texts, REPL lines, embedded modules.
+/// The sources of one session: files, `-e` arguments, REPL lines, embedded modules.
 ///
 /// Sources are reference-counted: functions and errors hold those that they refer to ([`SourceMap::hold`],
 /// [`SourceMap::part`]). Unreferenced ones are removed periodically ([`SourceMap::forget`]), except for the
@@ -67,8 +67,8 @@ pub struct SourceMap {
     sources: Vec<Arc<Source>>,
     /// The bases of the newest sources, the newest last.
     newest: VecDeque<u32>,
-    /// The bytes of all texts, and the numbers of sources and bytes at which unreferenced sources are next
-    /// removed.
+    /// The bytes of all source texts, and the numbers of sources and bytes that trigger the next removal of
+    /// unreferenced sources.
     bytes: usize,
     limit: (usize, usize),
 }
@@ -243,7 +243,7 @@ impl SourceMap {
         Some((line, column + 1))
     }
 
-    /// `file.rnl:3:7`, or an empty text for [`Span::NONE`].
+    /// `file.rnl:3:7`, or an empty string for [`Span::NONE`].
     pub fn place(&self, span: Span) -> String {
         match (self.find(span), self.line_column(span)) {
             (Some(id), Some((line, column))) => format!("{}:{line}:{column}", self.name(id)),

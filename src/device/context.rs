@@ -36,9 +36,9 @@ pub struct Device {
     faults: Faults,
     in_flight: InFlight,
     plans: Mutex<PlanCache>,
-    /// The bytes of tensors that records of gradients keep.
+    /// The bytes of tensors that gradient records keep.
     recorded: AtomicU64,
-    /// Live tensors, views among them.
+    /// Live tensors, including views.
     tensors: AtomicUsize,
     /// The byte that overwrites memory whenever it is allocated.
     poison: OnceLock<u8>,
@@ -460,17 +460,17 @@ impl Device {
         self.tensors.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number of live tensors, views among them.
+    /// The number of live tensors, including views.
     pub(crate) fn tensors(&self) -> usize {
         self.tensors.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that records of gradients begin to keep.
+    /// Adds bytes that gradient records now keep.
     pub(crate) fn keep_recorded(&self, bytes: u64) {
         self.recorded.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that records of gradients no longer keep.
+    /// Subtracts bytes that gradient records no longer keep.
     pub(crate) fn release_recorded(&self, bytes: u64) {
         self.recorded.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -487,7 +487,7 @@ impl Device {
         )
     }
 
-    /// Called after a wait: the fault that kernels reported since the last call, as an error at the source
+    /// Called after a wait. Raises the fault that kernels have reported since the last call, at the source
     /// that launched them.
     pub fn check_faults(&self) -> Result<()> {
         let held = self.faults.take_held();

@@ -21,8 +21,8 @@ struct Held {
     id: PoolId,
 }
 
-/// While this exists, requests go to a private pool. Scopes may end in any order; the scope entered last
-/// serves.
+/// While this exists, requests go to a private pool. Scopes may end in any order; of several, the one entered
+/// last applies.
 #[must_use]
 pub struct PoolScope {
     pool: MemoryPool,

@@ -7,7 +7,7 @@ use crate::base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The devices that a session requests. A backend ignores what does not apply to it.
+/// The devices that a session requests. A backend ignores fields that do not apply to it.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Number of emulated devices.
@@ -88,8 +88,8 @@ pub fn prepare_exit() {
     cuda::prepare_exit();
 }
 
-/// Announces that programs of this process multiply matrices, and whether of halves. Devices, including ones opened
-/// later, load what this needs in the background.
+/// Announces that programs of this process multiply matrices, of halves too if `halves` is set. Devices, including
+/// ones opened later, load the library and kernels for this in the background.
 pub fn expect_products(halves: bool) {
     #[cfg(feature = "cuda")]
     cuda::expect_products(halves);
@@ -97,7 +97,7 @@ pub fn expect_products(halves: bool) {
     let _ = halves;
 }
 
-/// The same for Fourier transforms.
+/// [`expect_products`] for Fourier transforms.
 pub fn expect_transforms() {
     #[cfg(feature = "cuda")]
     cuda::expect_transforms();

@@ -268,12 +268,12 @@ pub fn bad_device(index: i64, count: usize) -> Error {
     Error::new(&BAD_DEVICE, message).help(devices_help(count))
 }
 
-/// A text that names no device.
+/// A string that names no device.
 pub fn invalid_device_string(text: &str, count: usize) -> Error {
     Error::new(&BAD_DEVICE, format!("invalid device string: `{text}`")).help(devices_help(count))
 }
 
-/// A value that is neither a device, a text nor a number.
+/// A value that is neither a device, a string nor a number.
 pub fn invalid_device_type(type_name: &str, count: usize) -> Error {
     Error::new(&BAD_DEVICE, format!("invalid device: `{type_name}` is not a device, a text or a number"))
         .help(devices_help(count))
@@ -464,7 +464,7 @@ pub fn stopped() -> Result<()> {
     }
 }
 
-/// As [`stopped`], for long loops of the host: counts `units` of work, and checks occasionally.
+/// [`stopped`] for long loops of the host: counts `units` of work, and checks occasionally.
 #[inline]
 pub fn paced(units: usize) -> Result<()> {
     if stop::is_due(units) { stopped() } else { Ok(()) }

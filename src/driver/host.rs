@@ -27,7 +27,7 @@ pub struct HostDriver {
     poison: Option<u8>,
 }
 
-/// The number of bytes of a block that are overwritten.
+/// Maximum number of bytes of a block that are overwritten.
 const POISONED: usize = 64 << 20;
 
 /// Alignment of every block: a cache line, and the widest vector.

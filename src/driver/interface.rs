@@ -151,7 +151,7 @@ pub trait Driver: Send + Sync {
     fn event(&self, timing: bool) -> Result<EventHandle>;
     /// Frees an event; work already queued with it still completes.
     fn event_free(&self, event: EventHandle);
-    /// Queues completion of the event. A second record replaces the first.
+    /// Queues the completion of the event. A second record replaces the first.
     fn event_record(&self, event: EventHandle, stream: StreamHandle) -> Result<()>;
     /// Makes a stream of this device wait for an event's latest record. The event may belong to another
     /// device of the same backend; `owner` is its driver.

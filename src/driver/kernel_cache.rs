@@ -184,7 +184,7 @@ impl Cache {
         bytes.extend_from_slice(&head);
         (&file).take(length - HEAD as u64).read_to_end(&mut bytes).ok()?;
         let image = decode(&bytes, key)?;
-        // Without write permission the entry only looks unused.
+        // Without write permission, the entry only appears unused.
         file.set_modified(SystemTime::now()).ok();
         Some(image)
     }
@@ -218,7 +218,7 @@ impl Cache {
     }
 
     /// Removes the least recently used entries while the total exceeds `limit`, plus some more, so that the
-    /// next addition need not look again. Returns what is left.
+    /// next addition need not scan the folder. Returns the remaining usage.
     pub fn trim(&self, limit: u64) -> Usage {
         let mut entries = self.entries();
         let mut left = Usage { entries: entries.len() as u64, bytes: entries.iter().map(|e| e.bytes).sum() };
@@ -280,7 +280,7 @@ impl Cache {
         entries
     }
 
-    /// Replaces a file atomically.
+    /// Writes or replaces a file atomically.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let part = format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -47,11 +47,11 @@ pub enum Pattern {
 pub struct Exchange {
     /// The pattern of the operation.
     pub pattern: Pattern,
-    /// This process's input; 0 if it gives none.
+    /// This process's input; 0 if it has none.
     pub source: Ptr,
-    /// This process's output; 0 if it gets none.
+    /// This process's output; 0 if it has none.
     pub target: Ptr,
-    /// Number of elements that one process gives; for a scatter, that it gets.
+    /// Number of input elements per process; for a scatter, of output elements.
     pub count: usize,
     /// The dtype of the elements.
     pub dtype: Dtype,
@@ -103,9 +103,9 @@ pub struct JoinParams<'a> {
 /// Delay between announcing a failure and aborting. Results of an aborted device may look valid to other
 /// processes that wait for it. The delay lets them learn of the failure first, so that they discard such
 /// results.
-const TELLING: Duration = Duration::from_millis(100);
+const ANNOUNCE_DELAY: Duration = Duration::from_millis(100);
 
-/// Tells the other processes why this one has failed.
+/// Tells the other processes why this process has failed.
 type Announce = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The failure state of a group. Only the first failure counts.
@@ -146,7 +146,7 @@ impl GroupState {
         }
         let communicator = self.communicator.lock().take();
         if let Some(communicator) = communicator {
-            std::thread::sleep(TELLING);
+            std::thread::sleep(ANNOUNCE_DELAY);
             communicator.abort();
         }
     }
@@ -167,7 +167,7 @@ impl GroupState {
         }
     }
 
-    /// Sets how the other processes are told. Only the first call counts.
+    /// Sets the function that tells the other processes. Only the first call has an effect.
     pub(crate) fn announce_with(&self, announce: impl Fn(&str) + Send + Sync + 'static) {
         self.announce.set(Box::new(announce)).ok();
     }

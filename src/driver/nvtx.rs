@@ -61,7 +61,7 @@ pub fn end(range: u64) {
     }
 }
 
-/// A function of unknown type.
+/// A function pointer of unknown type.
 type Function = extern "C" fn();
 
 /// The slot to which a tool writes a function: `NvtxFunctionPointer*`.

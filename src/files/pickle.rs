@@ -1,4 +1,4 @@
-//! Python's pickle format, protocol 2, as far as memory snapshots need it: dicts, lists, strings, whole numbers and
+//! Python's pickle format, protocol 2, as far as memory snapshots need it: dicts, lists, strings, integers and
 //! booleans. Repeated strings are written once.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const NEWTRUE: u8 = 0x88;
 const NEWFALSE: u8 = 0x89;
 const TUPLE2: u8 = 0x86;
 
-/// Items that one `APPENDS` adds; readers take them as arguments of one call.
+/// Items per `APPENDS`; readers pass them as arguments of one call.
 const BATCH: usize = 1000;
 
 /// A pickle that is being written. Each call adds one value.
@@ -93,7 +93,7 @@ impl Pickle {
         }
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn number(&mut self, value: u64) {
         match i32::try_from(value) {
             Ok(small) => {
@@ -116,20 +116,20 @@ impl Pickle {
         self.bytes.push(if value { NEWTRUE } else { NEWFALSE });
     }
 
-    /// A tuple of two whole numbers.
+    /// A tuple of two integers.
     pub fn pair(&mut self, first: u64, second: u64) {
         self.number(first);
         self.number(second);
         self.bytes.push(TUPLE2);
     }
 
-    /// An entry of a dict with a string.
+    /// An entry of a dict with a string value.
     pub fn entry_text(&mut self, key: &str, value: &str) {
         self.text(key);
         self.text(value);
     }
 
-    /// An entry of a dict with a whole number.
+    /// An entry of a dict with an integer value.
     pub fn entry(&mut self, key: &str, value: u64) {
         self.text(key);
         self.number(value);

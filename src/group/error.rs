@@ -178,7 +178,7 @@ pub fn not_initialized() -> Error {
 
 /// `dist.init()` was called again.
 pub fn already_initialized() -> Error {
-    Error::new(&GROUP_STATE, "there is a process group already").help("call `dist.destroy()` first")
+    Error::new(&GROUP_STATE, "a process group exists already").help("call `dist.destroy()` first")
 }
 
 /// The rendezvous failed.

@@ -3,7 +3,7 @@
 //!
 //! Every process, including rank 0, has one connection and waits for at most one thing on it: a round, in
 //! which all take part, or the other end of a send or receive. The hub compares the calls, forwards their
-//! bytes, and tells all processes when one disconnects. It has no knowledge of tensors; calls are texts.
+//! bytes, and tells all processes when one disconnects. It has no knowledge of tensors; calls are strings.
 //!
 //! Invariant: a process gets an answer only to its own request, or a failure of the group.
 
@@ -146,7 +146,7 @@ impl HubShared {
                 // Free the port for others.
                 listener = None;
             }
-            let late = self.late(&mut state);
+            let late = self.timed_out(&mut state);
             let full = state.strangers >= MAX_UNIDENTIFIED;
             drop(state);
             if let Some(answer) = late {
@@ -173,13 +173,13 @@ impl HubShared {
     }
 
     fn attend(&self, mut stream: TcpStream) {
-        let seated = self.greet(&mut stream);
+        let identified = self.identify(&mut stream);
         self.state.lock().strangers -= 1;
-        let Some(rank) = seated else { return };
+        let Some(rank) = identified else { return };
         // A panic ends the connection, and so fails the group.
         guard::quiet("the hub", || {
             while let Ok((say, bytes)) = wire::read::<Say>(&mut stream, u64::MAX) {
-                self.hear(rank, say, bytes);
+                self.handle_message(rank, say, bytes);
             }
         });
         stream.shutdown(Shutdown::Both).ok();
@@ -194,7 +194,7 @@ impl HubShared {
     }
 
     /// Assigns a peer to a new connection if it belongs to the group.
-    fn greet(&self, stream: &mut TcpStream) -> Option<usize> {
+    fn identify(&self, stream: &mut TcpStream) -> Option<usize> {
         stream.set_nonblocking(false).ok()?;
         stream.set_nodelay(true).ok()?;
         stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).ok()?;
@@ -259,7 +259,7 @@ impl HubShared {
     }
 
     /// Handles a message of a rank.
-    fn hear(&self, rank: usize, say: Say, bytes: Vec<u8>) {
+    fn handle_message(&self, rank: usize, say: Say, bytes: Vec<u8>) {
         let bytes = Arc::new(bytes);
         let what = match say {
             Say::Round { call, wants } => Asking::Round { call, wants, bytes },
@@ -296,7 +296,7 @@ impl HubShared {
     }
 
     /// The timeout that has passed, if any.
-    fn late(&self, state: &mut State) -> Option<Answer> {
+    fn timed_out(&self, state: &mut State) -> Option<Answer> {
         if state.failed {
             return None;
         }
@@ -316,7 +316,7 @@ impl HubShared {
         let first = state.peers.iter().position(is_late)?;
         let call = state.peers[first].asked.as_ref().map(|asked| asked.what.text()).unwrap_or_default();
         Some(Answer::Late {
-            text: format!("{call} did not end within {after}: {}", state.doings(Some(first))),
+            text: format!("{call} did not end within {after}: {}", state.describe_calls(Some(first))),
         })
     }
 
@@ -363,7 +363,7 @@ impl State {
             return done;
         }
         // Deadlock: every process waits for another.
-        let text = self.doings(None);
+        let text = self.describe_calls(None);
         (0..self.peers.len()).map(|to| self.differ(to, &text, true)).collect()
     }
 
@@ -439,7 +439,7 @@ impl State {
     }
 
     /// Describes the call in which each rank except `but` waits, or that it does not wait.
-    fn doings(&self, but: Option<usize>) -> String {
+    fn describe_calls(&self, but: Option<usize>) -> String {
         let mut texts = Vec::new();
         let mut away = Vec::new();
         let asked = but.and_then(|rank| self.peers[rank].asked.as_ref()).map(|asked| asked.what.text());

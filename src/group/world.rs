@@ -125,7 +125,7 @@ impl Meeting {
     fn read(get: &dyn Fn(&str) -> Option<String>, names: &Names, size: usize) -> Result<Meeting> {
         let is_plain = names.rank == TORCHRUN.rank;
         let here = get(names.here).and_then(|text| text.trim().parse::<usize>().ok());
-        // In a SLURM job, whatever started the processes.
+        // Read in every SLURM job, independent of the launcher.
         let job = get("SLURM_JOB_ID");
         let one_node = get("SLURM_STEP_NUM_NODES").is_some_and(|count| count.trim() == "1");
         let on_one_machine = here == Some(size) || one_node;

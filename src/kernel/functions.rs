@@ -192,7 +192,7 @@ impl MapFn {
             select: false,
             cuda: text,
             host: Box::leak(Box::new(move |args: &[Reg<'_>], out: RegMut<'_>| {
-                // Code given at run time handles classes only.
+                // Host code given at run time has no loops for narrow integers.
                 let defined = args.iter().all(|arg| arg.is_class()) && out.is_class();
                 if defined {
                     host(args, out);

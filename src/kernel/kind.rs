@@ -156,7 +156,7 @@ impl<K: Kind + Clone + Eq + Hash> Identity for K {
 }
 
 impl Program {
-    /// Makes the program of a kind's value.
+    /// Makes a program from a kind's value.
     pub fn new(kind: &dyn Kind) -> Program {
         Program { kind: kind.boxed(), label: kind.label() }
     }
@@ -176,7 +176,7 @@ impl Hash for Program {
     }
 }
 
-/// The structure in full.
+/// The full structure of the program.
 impl Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kind.fmt(f)

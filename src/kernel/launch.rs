@@ -65,7 +65,7 @@ impl Launch {
         Launch { program, shape, views, numbers, reduced: 0, axis: 0, limit: 0, tag: 0 }
     }
 
-    /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within it.
+    /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within the part.
     pub fn part(&self, at: &[usize], shape: Dims) -> Launch {
         let part = |view: &View| {
             let mut offset = 0;

@@ -223,7 +223,7 @@ mod tests {
             let exact = libm::log(((word >> 11) + 1) as f64 / 9_007_199_254_740_992.0);
             assert!((ln_of_wide(word) - exact).abs() <= 6e-16 * exact.abs(), "{word}");
         }
-        // A pair of normal numbers lies at the angle given by its second word.
+        // A pair of normal numbers has the angle given by its second word.
         for i in (0..4000i64).step_by(2) {
             let [x, y, z, w] = block(3, 0, i as u64 >> 2);
             let (radius, angle) = if i & 2 == 0 { (x, y) } else { (z, w) };

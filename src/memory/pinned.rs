@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest request.
+/// Maximum size of a request.
 const LARGEST: u64 = 1 << 62;
 
 /// The statistics of `torch.cuda.host_memory_stats`.

@@ -62,7 +62,7 @@ impl Runtime {
         stop::under(stop, || {
             for at in 0..self.queues.len() {
                 if self.capture_at(at).is_none() {
-                    // Work that no longer fits is lost; reading its results reports it.
+                    // Work that lacks memory is lost; reading its results reports this.
                     let _ = self.flush_queue(at);
                 }
             }

@@ -2,11 +2,11 @@
 //!
 //! Note [Computed again]. An operand may be the result of a closed elementwise group over a smaller shape, which
 //! waits in the same queue: `(x * scale[.., none]).sum(1)` after `let scale = -a / 2`. If that takes few instructions,
-//! the group that reads the operand contains them too. When nothing else refers to the result, which is so for an
-//! intermediate value of an expression, it is never stored, and its own group launches nothing. The bits are the same,
-//! because a register is rounded after every instruction wherever it is computed.
+//! the group that reads the operand contains them too. If nothing else refers to the result, as for an intermediate
+//! value of an expression, it is never stored, and its own group launches nothing. The bits are the same, because a
+//! register is rounded after every instruction wherever it is computed.
 //!
-//! What the instructions read must be in memory that no queued work writes: then it is what they would have read.
+//! The instructions may read only memory that no queued work writes, so the repeated reads give the same values.
 
 use super::aside::is_less;
 use super::queue::{FusedGroup, RAW_INSTR, push_load, push_number};
@@ -16,14 +16,14 @@ use crate::kernel::{Instr, Regs, Source};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The most instructions, and operands in memory, that are repeated for one value.
+/// Maximum number of instructions, and of operands in memory, that are repeated for one value.
 const MOST_INSTRS: usize = 8;
 const MOST_LOADS: usize = 4;
 
-/// The most costly functions; one in `f64` counts twice.
+/// Maximum number of costly functions; one in `f64` counts twice.
 const MOST_HEAVY: usize = 2;
 
-/// A result must have this many times fewer elements than the group that computes it again.
+/// Minimum ratio of the group's elements to those of the result that it computes again.
 pub(super) const LEAST_RATIO: usize = 2;
 
 /// Registers of a value in the order of their computation, operands first.
@@ -36,7 +36,7 @@ struct Registers {
 }
 
 impl Registers {
-    /// Adds a register and what it is computed from. `None` if that is too much, or cannot be repeated.
+    /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     fn add(&mut self, from: &FusedGroup, reg: u16) -> Option<()> {
         if self.all.contains(&reg) {
             return Some(());
@@ -58,7 +58,7 @@ impl Registers {
                     self.loads += 1;
                     let storage = &load.storage;
                     let is_settled = storage.pending().is_none() && storage.memory().is_some();
-                    // A loop that writes parts of a tensor probably writes another part of it next.
+                    // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
                     let is_changing = storage.is_written_in_parts() && is_part;
                     if self.loads > MOST_LOADS || load.turns.is_some() || !is_settled || is_changing {
@@ -74,14 +74,15 @@ impl Registers {
     }
 }
 
-/// How a view reads a value: its dimensions among those of the value, and the first coordinate of each of those.
+/// The part of a value that a view reads: the value's dimension for each of the view's, and the first coordinate
+/// in each of the value's.
 struct Place {
     dims: SmallVec<[Option<usize>; 6]>,
     first: SmallVec<[usize; 6]>,
 }
 
 impl Place {
-    /// The place of a view in a contiguous layout, if it takes a range of each dimension.
+    /// The place of a view in a contiguous layout, if it is a range in each dimension.
     fn of(view: &Layout, whole: &Layout) -> Option<Place> {
         let rank = whole.shape.len();
         let mut extents: SmallVec<[usize; 6]> = SmallVec::from_elem(1, rank);

@@ -1,15 +1,14 @@
 //! Work over another shape that does not end the open group.
 //!
-//! Note [Aside]. An operation over another shape than the open group's, which writes a new tensor and reads nothing
-//! that the group computes, may run before the group. If that is large, or cannot wait in a batch (Note [Batches]), or
-//! the work is over few elements, so that the group may compute them again (Note [Computed again]), such work is
-//! collected in a closed group before it, and the open group stays open. So
-//! `v = u.clone(); v[1..-1] = next` stores `next` directly to the slice, although the copy has another shape. When
-//! the queue is flushed, the group aside leaves out what a later group overwrites before anything reads it
-//! ([`FusedGroup::overwritten`]).
+//! Note [Aside]. An operation over another shape than the open group's may run before the group if it writes a new
+//! tensor and reads nothing that the group computes. Such work is collected in a closed group (a group aside) before
+//! the open group, which stays open. This happens if the open group is large, cannot wait in a batch (Note
+//! [Batches]), or may compute the few elements again (Note [Computed again]). So `v = u.clone(); v[1..-1] = next`
+//! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, the group
+//! aside omits elements that a later group overwrites before they are read ([`FusedGroup::overwritten`]).
 //!
-//! There are few groups aside, and they hold at most one iteration of a loop, so that a loop requests the same programs
-//! each time. A group whose results nothing refers to any more is removed.
+//! The number of groups aside is limited, and they hold at most one iteration of a loop, so that a loop requests the
+//! same programs each time. A group whose results are no longer referenced is removed.
 
 use super::again::LEAST_RATIO;
 use super::batch::Waiting;
@@ -26,10 +25,10 @@ use smallvec::SmallVec;
 /// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
 const LEAST_SAVED: usize = 32 << 20;
 
-/// The most groups aside.
+/// Maximum number of groups aside.
 const MOST_ASIDE: usize = 3;
 
-/// Groups that move at least this many bytes gain more from fusing further work than from waiting in a batch.
+/// From this many bytes on, a group gains more from fusing further work than from waiting in a batch.
 const LARGE: u64 = 16 << 20;
 
 /// Elements that a group need not compute: one of its nodes would write them, and later work overwrites them.
@@ -73,7 +72,7 @@ impl Queue {
             && !open.nodes.is_empty()
             && operands.iter().all(|operand| match operand {
                 MapArg::Tensor(tensor) => self.is_ready_aside(tensor, joins),
-                // Such values are then written to memory that is already bound.
+                // (Values of the position are then written to memory that is already bound.)
                 MapArg::Position => false,
                 _ => true,
             })
@@ -117,8 +116,8 @@ impl Queue {
         }
     }
 
-    /// True when a tensor is in memory once the groups aside run, or, where the work joins the newest, is a value of
-    /// that group.
+    /// True when a tensor will be in memory once the groups aside have run, or, if the work joins the newest of
+    /// them, is a value of that group.
     fn is_ready_aside(&self, tensor: &Tensor, joins: bool) -> bool {
         let Some(pending) = tensor.storage().pending() else { return true };
         let (part, node) = part_and_node(pending.node);

@@ -2,8 +2,8 @@
 //!
 //! Note [Known groups]. Loops of scripts submit the same work repeatedly over different memory, often with different
 //! shapes. So the programs of groups are cached, keyed by words that describe a group without its shapes and strides;
-//! for a later group with the same words, only the views are made. Chains are cached with their views. The words
-//! contain everything that the results depend on.
+//! a later group with the same words needs only new views. Chains are cached with their views. The words contain
+//! everything that the results depend on.
 
 use super::aside::Hole;
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};

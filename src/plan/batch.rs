@@ -5,8 +5,8 @@
 //! groups with equal programs and numbers that do not depend on each other become one launch ([`Maps`]). As in other
 //! chains, launching them one by one, in order, is always correct.
 //!
-//! A group waits only if it does not hold the last reference to an operand, so that batches do not delay frees, and
-//! only while the batch has few programs, so that the device does not idle.
+//! A group waits only if it does not hold the last reference to an operand, so that batches do not delay frees. The
+//! number of programs in a batch is limited, so that the device does not idle.
 
 use super::Runtime;
 use super::flush::Ready;
@@ -34,7 +34,7 @@ const NUMBER: u64 = 16;
 /// The largest number of programs in a batch.
 const MAX_PROGRAMS: usize = 4;
 
-/// Up to this many groups are compared pairwise before anything else.
+/// Up to this many groups are compared pairwise first.
 const FEW: usize = 4;
 
 /// The bytes that a batch may read and write. A launch of this size hides the preparation of the next one.
@@ -113,7 +113,7 @@ impl FusedGroup {
     }
 
     /// True when everything that the group reads has references outside the queue and is not shared with another
-    /// library. An operand without memory is the result of a waiting group; only scalars may be.
+    /// library. An operand without memory is the result of a waiting group, and may only be a scalar.
     fn releases_nothing(&self) -> bool {
         let is_foreign = |storage: &StorageRef| matches!(storage.memory(), Some(Memory::Foreign(_)));
         let results = || self.nodes.iter().filter_map(|node| node.storage.as_ref());
@@ -201,7 +201,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// The form of launches that store so, over more than one element.
+    /// The form of launches over more than one element.
     pub(super) fn new(stores: SmallVec<[u16; 4]>, uniform: u64) -> Form {
         Form { stores, uniform: Some(uniform) }
     }
@@ -262,7 +262,7 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Result<()> {
         let mut done = Ok(());
-        // Groups that lack memory are launched one by one: then each frees what only it refers to.
+        // If memory is short, groups are launched one by one, so that each frees memory that only it refers to.
         if groups.len() > 1 && !self.requests.is_short {
             let mut ready = Vec::with_capacity(groups.len());
             let mut count = 0;
@@ -361,7 +361,7 @@ impl Runtime {
     }
 }
 
-/// The load of the elements of a view.
+/// The number of the load that reads the elements of a view.
 fn loaded_as(read: &[View], view: &View) -> Option<usize> {
     let is_same =
         |other: &View| (other.ptr, other.dtype, &other.strides) == (view.ptr, view.dtype, &view.strides);

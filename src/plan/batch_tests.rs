@@ -77,7 +77,7 @@ fn a_loop_over_many_tensors_is_few_launches() {
     assert_eq!(together.iter().filter(|launch| is_batch(launch)).count(), 2);
     assert_eq!(apart.len(), 4 * 148);
     assert!(bytes == expected);
-    // A value that is stored where it was loaded has one address.
+    // A value that is stored where it was loaded has a single view.
     let first =
         together.iter().filter(|launch| is_batch(launch)).max_by_key(|launch| launch.shape.len()).unwrap();
     assert_eq!(first.views.len(), 3 * first.shape.len());
@@ -216,7 +216,7 @@ fn program(rt: &mut Runtime, seed: u64, device: DeviceId) -> Vec<Vec<u8>> {
                     2 => lists[a][i] = two(rt, "sub", &x, &y),
                     3 => lists[a][i] = one(rt, "abs", &x),
                     4 => write(rt, "mul", &[Arg::Tensor(x), Arg::Tensor(shared.clone())]),
-                    // The first one depends on the iteration before.
+                    // The first tensor may be the result of an earlier iteration.
                     _ if x.count() > 0 && !turned => {
                         let first = lists[b][0].with_layout(Layout::contiguous(&[]));
                         write(rt, "add", &[Arg::Tensor(x), Arg::Tensor(first), Arg::Int(1)]);

@@ -57,7 +57,6 @@ impl FusedGroup {
 impl Queue {
     /// The open group, or a new one over a shape.
     pub(super) fn open(&mut self, device: DeviceId, shape: &Dims) -> &mut FusedGroup {
-        // The oldest pending work decides when the queue is flushed.
         let group = match self.group.take() {
             Some(group) => group,
             None => Box::new(self.fresh(device, copied(shape))),
@@ -101,7 +100,7 @@ impl Queue {
     }
 }
 
-/// True when work over `shape` fits rows over `whole`.
+/// True when work over `shape` may extend a chain whose rows have the shape `whole`.
 fn follows(whole: &[usize], kept: usize, shape: &[usize], reducing: Reducing<'_>) -> bool {
     if let Some((dims, f)) = reducing {
         let same = dims.len() == whole.len() - kept && dims.iter().enumerate().all(|(i, &d)| d == kept + i);
@@ -148,9 +147,9 @@ impl Runtime {
         Ok(fits && self.device(id)?.driver().takes_rows(rows, length))
     }
 
-    /// Launches the reductions whose results these tensors are, if there are several, before they are written to
-    /// parts of one storage. Such writes end a chain; as groups of it, each would be a launch, and so would each
-    /// reduction.
+    /// Launches the pending reductions that compute these tensors, if there are several, before the tensors are
+    /// written to parts of one storage. Such writes end a chain; within it, each write and each reduction would
+    /// be a launch.
     pub fn finish_reductions(&mut self, tensors: &[Tensor]) -> Result<()> {
         if tensors.len() < 2 {
             return Ok(());
@@ -184,7 +183,7 @@ impl Runtime {
         for group in &chain {
             group.release();
         }
-        // The open group may read their results: nothing flushes it before they are computed.
+        // The open group may read their results, so it must not be flushed before they are computed.
         let open = queue.group.take();
         let done = self.run_chain(at, chain);
         let queue = &mut self.queues[at];
@@ -232,7 +231,7 @@ impl Runtime {
                 return given;
             }
         }
-        // A launched group reads nothing any more, so later groups see what is still needed.
+        // A launched group drops its operands, so later groups see which values are still needed.
         chain.into_iter().fold(given, |before, mut group| {
             let done = self.run_group(&mut group, &device, &stream);
             self.queues[at].reuse(group);

@@ -1,7 +1,7 @@
 //! Copies of many tensors to parts of one, in one launch: `stack`, `cat`, gradients of slices.
 //!
-//! Written as elementwise work, each copy would be a group of its own that joins a batch (Note [Batches] in `batch`).
-//! That is the same launch, but the host assembles as many groups as there are parts.
+//! As elementwise work, each copy would be its own group in a batch (Note [Batches] in `batch`): also one launch, but
+//! the host would assemble a group per part.
 
 use super::batch::{MAX_BYTES, copy_of};
 use super::{Runtime, Submission, SubmittedView};
@@ -14,9 +14,9 @@ use smallvec::{SmallVec, smallvec};
 const LEAST: usize = 4;
 
 impl Runtime {
-    /// Writes `target[...] = source` for each part, which do not overlap. False, with nothing submitted, if the parts
-    /// are few or differ in their form, or if most of them are still to be computed: then their stores are better part
-    /// of that work.
+    /// Writes `target[...] = source` for each part; parts must not overlap. False, with nothing submitted, if the
+    /// parts are few or differ in form, or if most sources are still pending: then the stores are better fused with
+    /// that work.
     pub fn copy_parts(&mut self, name: &'static str, parts: &[(Tensor, &Tensor)]) -> Result<bool> {
         let Some((model, _)) = parts.first() else { return Ok(false) };
         let (dtype, device) = (model.dtype(), model.device());

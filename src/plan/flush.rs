@@ -42,7 +42,7 @@ pub(super) struct Ready<'g> {
     pub storages: SmallVec<[&'g StorageRef; 8]>,
     /// The number of loads.
     pub loads: usize,
-    /// Its last operation, and where that is in the source.
+    /// Its last operation, and the source position of that.
     name: &'static str,
     span: Span,
     /// The source positions that compute its results, for a profile.
@@ -363,7 +363,7 @@ pub(super) fn is_wanted<'g>(
     match storage.memory() {
         // Other libraries see what is written there.
         Some(Memory::Foreign(_)) => return true,
-        // A group holds such a result once, and reads nothing from unbound memory.
+        // A group holds an unbound result once, and reads nothing from unbound memory.
         None if groups.len() == 1 => return storage.holders() > 1,
         _ => {}
     }

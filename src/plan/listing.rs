@@ -92,7 +92,7 @@ impl Runtime {
 
     /// Ends a listing and its captures; the previous streams become current again.
     pub fn stop_listing(&mut self) -> Listing {
-        // Errors of pending work were reported where its results were needed, or nothing needs them.
+        // Errors of pending work were reported where its results were needed, or are irrelevant.
         let _ = self.flush();
         let mut listing = self.records.listing.take().unwrap_or_default();
         for (graph, before) in listing.held.drain(..).rev() {

@@ -332,7 +332,7 @@ impl Runtime {
         for at in 0..group.nodes.len() {
             let reg = group.nodes[at].reg;
             let Some(storage) = apart(group, &group.nodes[at]) else {
-                // Without memory it stays a register of its readers.
+                // Without memory of its own it stays a register for its readers.
                 if group.nodes[at].storage.is_none() && group.needs(&group.roots(), reg) {
                     match self.make_value(group, at, device, stream) {
                         Err(e) if !is_shortage(&e) => return Err(e),

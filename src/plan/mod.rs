@@ -4,8 +4,8 @@
 //! [`Runtime`] is one session's view of its machine: the current device and streams, the pending work of
 //! every stream, the race checker, the generators. Elementwise work waits in its stream's queue and is
 //! launched as one program (see Note [When a queue is flushed]); all other work is launched immediately, after
-//! its stream's queue. A result without a reference is never computed. It depends neither on the names of
-//! operations nor on the language; source positions are passed in as [`Runtime::span`].
+//! its stream's queue. A result without a reference is never computed. Independent of the names of operations
+//! and of the language; source positions are passed in as [`Runtime::span`].
 //!
 //! Note [When a queue is flushed]. A queue is flushed when something needs its bytes (another kind of operation,
 //! a copy, a read, an event, a wait, a stream that reads its results, a memory query), when the next
@@ -117,7 +117,7 @@ pub struct Runtime {
     requests: memory::Requests,
     /// Whether operations record how to compute gradients.
     pub recording: Recording,
-    /// Counts what may depend on the shape of a tensor: operations that are not elementwise, and reads of extents.
+    /// Counts uses of tensor shapes: operations that are not elementwise, and reads of extents.
     pub shapes_read: u64,
 }
 
@@ -127,7 +127,7 @@ pub struct Recording {
     pub used: bool,
     /// False inside `no_grad` and inside the code of an operation that is recorded as one.
     pub enabled: bool,
-    /// True once a hook follows the storing of a leaf's gradient.
+    /// True once a hook runs after a leaf's gradient is stored.
     pub follows: bool,
     /// `detect_anomaly`: backward rejects a nan.
     pub anomaly: bool,
@@ -137,7 +137,7 @@ pub struct Recording {
     pub log: Option<Vec<Arc<dyn std::any::Any + Send + Sync>>>,
     /// Storages that hold a recorded write.
     pub written: Vec<crate::tensor::WeakStorage>,
-    /// The number of them that triggers the next search for unreachable ones.
+    /// The length of `written` that triggers the next search for unreachable storages.
     pub search_at: usize,
     /// Records that hold a gradient with its own record, which may refer back to them.
     pub circular: Vec<std::sync::Weak<dyn std::any::Any + Send + Sync>>,

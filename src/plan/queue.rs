@@ -5,9 +5,10 @@
 //!
 //! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
 //! is loaded under one layout and stored under another in the same group; an operation that would do so
-//! flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes,
-//! whatever the layouts. Stores to several parts of a storage have no order; they share a group if no two parts overlap
-//! and the group computes what is stored ([`Queue::writes_beside`]). So `cat` of new values is part of their launch.
+//! flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes, even under
+//! the same layout. Stores to several parts of a storage have no order; they may share a group if no two parts overlap
+//! and the group computes the stored values ([`Queue::writes_beside`]). So `cat` of new values is part of their
+//! launch.
 
 use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
@@ -215,9 +216,9 @@ impl Queue {
         Pending { queue: at as u16, generation: self.generation, node }
     }
 
-    /// True when the open group writes only other parts of the target's storage, of which it reads nothing, and computes
-    /// an operand or writes parts that lie between each other: launches of their own would each write parts of the same
-    /// sectors. Parts that are contiguous become one launch anyway (Note [Batches]).
+    /// True when the open group writes only other parts of the target's storage, reads nothing of it, and computes an
+    /// operand or writes parts that interleave with the target: separate launches would each write parts of the same
+    /// memory sectors. Contiguous parts become one launch anyway (Note [Batches]).
     fn writes_beside(&self, operands: &[MapArg<'_>], target: &Tensor) -> bool {
         let (storage, whole) = (target.storage(), target.storage_ref());
         let Some(group) = &self.group else { return false };
@@ -247,11 +248,11 @@ impl Queue {
         self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
     }
 
-    /// True when a chain of rows writes another part of the memory of an operand or of the target: with this work it
-    /// could not be one launch, and would be one for each group.
+    /// True when a chain of rows writes another part of the memory of an operand or of the target. With this work,
+    /// the chain could not be one launch, and each of its groups would be launched separately.
     fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
         let first = self.rows().first().or(self.group.as_deref());
-        // A single row is rarely one launch.
+        // A chain over a single row is rarely one launch anyway.
         let has_rows = |group: &FusedGroup| {
             group.row_dims().is_some_and(|kept| group.shape[..kept].iter().product::<usize>() > 1)
         };
@@ -394,7 +395,7 @@ impl Runtime {
         let tensor = self.note_result(work.name, at, read, owner, (layout, work.dtype))?;
         let far = |arg: &MapArg<'_>| arg.tensor().is_some_and(|tensor| tensor.device() != device);
         match work.args.iter().any(far) {
-            // A new tensor shares no elements with others.
+            // A new tensor shares no elements with other tensors.
             false => self.write_near(&work, &tensor, at)?,
             true => self.write(&work, &tensor, at)?,
         }
@@ -494,7 +495,7 @@ impl Runtime {
         self.after_submit(at)
     }
 
-    /// [`Runtime::add_node`] without what follows a submission.
+    /// [`Runtime::add_node`] without [`Runtime::after_submit`].
     #[inline(always)]
     pub(super) fn push_node(
         &mut self,
@@ -524,8 +525,8 @@ impl Runtime {
         storage.set_pending(Some(Pending { queue: at as u16, generation, node }));
     }
 
-    /// Resolves everything that keeps a group of queue `at` from reading `operands` and writing `target`; see
-    /// Note [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
+    /// Resolves the hazards of reading `operands` and writing `target` in a group of queue `at`; see Note
+    /// [Hazards]. Returns the group's number: that of the open group, or of one that runs before it.
     #[inline(always)]
     pub(super) fn make_room(
         &mut self,
@@ -641,8 +642,8 @@ fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item
     })
 }
 
-/// True when a tensor shares elements with another layout or dtype of the same storage. Reading it while that
-/// is written would see some new values.
+/// True when a tensor shares elements with another layout or dtype of the same storage. Reading the tensor
+/// while the target is written could see new values.
 pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     if !std::ptr::eq(tensor.storage(), target.storage()) {
         return false;
@@ -654,9 +655,9 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The register that holds a tensor: a node's, one that the group computes again, a load's, or a new load's. A value
-/// computed by the group itself, which follows the groups `before` it, has exactly this layout
-/// ([`Runtime::settle_read`]).
+/// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
+/// or of a new load. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
+/// `before` are the groups before this one.
 pub(super) fn register(group: &mut FusedGroup, before: &[FusedGroup], tensor: &Tensor) -> u16 {
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
         if of == before.len() {
@@ -735,7 +736,7 @@ pub(super) fn operand_register(
         }
         MapArg::Number(number) => {
             let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
-            // An instruction rounds what it computes; a number that is stored as it is has none.
+            // Instructions round their results; a number that is stored unchanged passes through none.
             let stored = std::ptr::eq(f, &CAST) && wanted.class() == Class::I64;
             let number = if stored { number.rounded(wanted) } else { number };
             push_number(group, number.bits_as(dtype), dtype)
@@ -745,8 +746,8 @@ pub(super) fn operand_register(
     }
 }
 
-/// Pushes a value constructed in place. A value constructed elsewhere is copied immediately, and the copy
-/// stalls on its parts.
+/// Pushes a value constructed in place. Copying a value that was just constructed would cause store-to-load
+/// stalls.
 #[inline(always)]
 fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
     list.reserve(1);

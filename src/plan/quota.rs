@@ -14,7 +14,7 @@ pub struct Limits {
     pub tensors: Option<usize>,
     /// Events.
     pub events: Option<usize>,
-    /// Bytes of host memory for one value that was read from a tensor.
+    /// Bytes of host memory for one value read from a tensor.
     pub host_bytes: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ pub struct Quota {
     pub limits: Limits,
     /// Each counted live tensor holds a clone of this.
     tensors: Arc<()>,
-    /// Each record of a gradient holds a clone of this, unless tensors are limited.
+    /// Each gradient record holds a clone of this, unless tensors are limited.
     records: Arc<()>,
     /// Each counted live event holds a clone of this.
     events: Arc<()>,
@@ -56,7 +56,7 @@ fn ticket(counter: &Arc<()>, limit: Option<usize>, what: &'static str) -> Result
     let Some(limit) = limit else { return Ok(None) };
     let is_full = || Arc::strong_count(counter) > limit;
     if is_full() {
-        // Reference cycles may hold some.
+        // Unreachable reference cycles may hold some of the objects.
         reclaim::before_failure();
         if is_full() {
             return Err(error::too_many(what, limit));
@@ -97,9 +97,9 @@ impl Runtime {
         }
     }
 
-    /// A function that gives the bytes of host memory that the session's tensors and records take, apart from elements.
+    /// A function that returns the bytes of host memory of the session's tensors and records, excluding elements.
     pub(crate) fn overhead(&self) -> impl Fn() -> usize + 'static {
-        /// About how many bytes a record takes, with what it keeps.
+        /// Approximate bytes of a record and everything that it keeps.
         const RECORD_BYTES: usize = 600;
         let (machine, records) = (self.machine.clone(), Arc::downgrade(&self.quota.records));
         move || {

@@ -118,7 +118,7 @@ impl Runtime {
         if close {
             self.close_group(at, x.shape(), 3, Some((dims, f)))?;
         } else if !self.queues[at].goes_on(x.shape(), Some((dims, f))) {
-            // The open group would read from memory what the chain's kernel has in registers.
+            // The open group would read values from memory that the chain's kernel has in registers.
             match self.queues[at].reads_rows() {
                 true => self.flush_queue(at)?,
                 false => self.flush_closed(at)?,

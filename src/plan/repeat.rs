@@ -35,7 +35,7 @@ pub struct Template {
     /// The source of each load.
     loads: SmallVec<[(Operand, u16); 8]>,
     results: SmallVec<[Written; 4]>,
-    /// Where the work began that it was made of, and the number of its results.
+    /// The position of the work that the template was made from, and the number of its results.
     begun: Option<Begun>,
     nodes: usize,
 }
@@ -47,7 +47,7 @@ impl Template {
     }
 }
 
-/// Fewer rows are queued one by one, and may become part of a larger batch.
+/// Below this number, rows are queued one by one and may join a larger batch.
 const LEAST: usize = 3;
 
 enum Operand {
@@ -88,8 +88,8 @@ impl Runtime {
     }
 
     /// The work on tensors since `begun`. `None` unless it is one elementwise group that writes only these tensors,
-    /// reads only them and 0-d values, and does not depend on the shape. (The group alone cannot show that: transposing
-    /// a vector or rolling a single element adds nothing to it.)
+    /// reads only them and 0-d values, and does not depend on the shape. (The group alone does not show this:
+    /// transposing a vector or rolling a single element adds nothing to it.)
     pub fn template(&self, begun: Begun, tensors: &[Tensor]) -> Option<Template> {
         let queue = &self.queues[begun.queue];
         let group = queue.group.as_deref()?;
@@ -148,8 +148,8 @@ impl Runtime {
             && tensors[0].device() == template.device)
     }
 
-    /// Submits the work of a template for these rows of tensors, which it fits and which share no memory. `first` is the
-    /// row of the work that it was made of: if that is still queued, it joins the others.
+    /// Submits the work of a template for these rows of tensors. The template must fit them, and they share no memory.
+    /// `first` is the row that the template was made from: if its work is still queued, it joins the others.
     pub fn repeat(&mut self, template: &Template, first: &[Tensor], rows: &[Vec<Tensor>]) -> Result<()> {
         let at = template.queue;
         let name = template.results.last().map_or("", |result| result.name);
@@ -184,7 +184,7 @@ impl Runtime {
         all.into_iter().try_for_each(|row| self.queue_row(template, row))
     }
 
-    /// Takes the work that a template was made of out of its queue; false if it is not alone there.
+    /// Removes from its queue the work that a template was made from; false if the queue holds other work too.
     fn withdraw(&mut self, template: &Template, first: &[Tensor]) -> bool {
         let Some(begun) = &template.begun else { return false };
         let queue = &mut self.queues[template.queue];
@@ -199,7 +199,7 @@ impl Runtime {
         is_there
     }
 
-    /// Launches the work of a template for rows at once. False, with nothing done, if it fits no such launch.
+    /// Launches the work of a template for all rows at once. False, with nothing done, if that is not possible.
     fn launch_rows(&mut self, template: &Template, rows: &[&[Tensor]]) -> Result<bool> {
         let Some(model) = rows.iter().find(|row| row[0].count() > 1) else { return Ok(false) };
         if rows.iter().any(|row| row[0].count() >= 1 << 31) {

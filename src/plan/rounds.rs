@@ -54,7 +54,7 @@ impl Rounds {
 /// The instructions of an operation, with conversions of its operands.
 pub(super) const FEW: usize = 8;
 
-/// What an operation adds to a group.
+/// The size that an operation adds to a group.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub instrs: usize,
@@ -62,7 +62,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// A few instructions, and views.
+    /// Room for a few instructions and this many views.
     pub fn of(views: usize) -> Room {
         Room { instrs: FEW, views }
     }
@@ -103,13 +103,13 @@ impl Queue {
             instrs += size.instrs;
             nodes += size.nodes;
         }
-        // Most views of a chain connect its groups.
+        // Most views of a chain connect its groups, so a chain may have more.
         let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
         fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
     }
 
     /// True when the open group must be cut before this operation: a loop iteration begins there that does not
-    /// fit, or one that began a group there before.
+    /// fit, or earlier groups that were full began there.
     fn ends_before(&mut self, called: Called) -> bool {
         let has_aside = self.has_large_aside();
         let rows = self.rows().len();
@@ -155,7 +155,7 @@ impl FusedGroup {
         Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
     }
 
-    /// The group's size before its first operation at the position of a later one.
+    /// The group's size before its first operation at the position of `called`.
     fn size_before(&self, called: Called) -> Size {
         let first = self.nodes.iter().position(|node| called.repeats(node.called)).unwrap_or_default();
         let instrs = match first.checked_sub(1) {
@@ -182,7 +182,7 @@ impl Runtime {
         Called { span: self.span, call: self.call }
     }
 
-    /// Flushes a queue whose open group must be cut before the operation that is submitted now.
+    /// Flushes a queue if its open group must be cut before the operation being submitted.
     pub(super) fn begin_round(&mut self, at: usize) -> Result<()> {
         let called = self.called();
         let queue = &mut self.queues[at];

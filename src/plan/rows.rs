@@ -92,7 +92,7 @@ pub(super) enum Outcome {
 pub(super) struct Whole {
     launch: Launch,
     reads: SmallVec<[PartIndex; 8]>,
-    /// In the order of their last writes; empty if no result is needed.
+    /// The needed results, in the order of their last writes.
     writes: SmallVec<[PartIndex; 8]>,
 }
 
@@ -114,8 +114,8 @@ fn result_at(
     Some((storage, Some(node.layout(storage)), node.name, node.span()))
 }
 
-/// Adds everything that the launch of a chain depends on, except addresses and scalars: the groups, which operands are
-/// the same, and which results are needed.
+/// Adds everything that the launch of a chain depends on, except addresses and scalars: the groups, which operands
+/// share a storage, and which results are needed.
 fn describe(groups: &[FusedGroup], words: &mut Words) {
     // The storages, each with the number of references that the groups hold and the offset of its first view: the
     // launch depends on the distances between views of a storage, not on their addresses.

@@ -1,7 +1,7 @@
 //! Formulas: several elementwise operations over one shape that are submitted as one.
 //!
-//! Intermediate results of a formula are registers. Submitted one by one they would be tensors that are dropped before
-//! anything reads them: the same instructions, but each with an entry in the race checker, a storage and a node.
+//! Intermediate results of a formula are registers. Submitted one by one, they would be tensors that are dropped
+//! unread: the same instructions, but each with an entry in the race checker, a storage and a node.
 
 use super::queue::{apply_function, operand_register};
 use super::rounds::{FEW, Room};
@@ -13,7 +13,7 @@ use crate::kernel::{MapFn, Regs};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The largest number of operations in a formula with one result; the rest is submitted first.
+/// Maximum number of operations in a formula with one result; earlier ones are submitted first.
 pub const MAX_STEPS: usize = 24;
 
 /// The largest number of operations in a formula.
@@ -59,8 +59,8 @@ pub fn ordered_over(shape: Dims, operands: &[&Layout]) -> Layout {
 }
 
 impl Runtime {
-    /// Submits a formula: gives the results of steps, by number, in new tensors of these layouts, which have elements
-    /// and one shape.
+    /// Submits a formula. Returns the results of the given steps, by number, as new tensors of these layouts. The
+    /// layouts have one shape, with at least one element.
     pub fn map_steps(
         &mut self,
         name: &'static str,

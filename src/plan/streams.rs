@@ -135,7 +135,7 @@ impl Runtime {
 
     /// True when a stream is idle; its work is then ordered before the host's next work.
     pub fn query_stream(&mut self, stream: &Arc<Stream>) -> Result<bool> {
-        self.refuse_captured(stream, "asking whether this stream is done")?;
+        self.refuse_captured(stream, "a query of this stream")?;
         self.flush_stream(stream)?;
         let device = self.device(stream.device())?;
         let idle = stream.query().map_err(|e| device.blame(e))?;
@@ -149,7 +149,7 @@ impl Runtime {
     /// True when an event has completed, or was never recorded.
     pub fn query_event(&mut self, event: &Event) -> Result<bool> {
         if let Some(record) = event.captured() {
-            return self.refuse_record(record, "asking whether an event is done").map(|()| true);
+            return self.refuse_record(record, "a query of an event").map(|()| true);
         }
         let device = event.device().map(|id| self.device(id)).transpose()?;
         let done = event.query().map_err(|e| blamed(device.as_deref(), e))?;
@@ -297,7 +297,7 @@ impl Runtime {
                 races = self.find_races(at, &touches, site);
             }
         }
-        // The access may be by a stream that one of these waits for.
+        // The earlier access may be by a stream that one of `streams` waits for.
         for other in streams {
             if !races.is_empty() {
                 self.wait_stream(&stream, other)?;

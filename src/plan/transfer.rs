@@ -15,8 +15,8 @@ use crate::stream::races::Access;
 use crate::tensor::{Memory, Storage, Tensor};
 use std::sync::Arc;
 
-/// Reads up to this many bytes go through page-locked memory. For larger reads the extra copy would cost more
-/// than the second wait.
+/// Reads up to this many bytes go through page-locked memory. For larger reads the extra copy costs more than
+/// a second wait.
 const STAGED: usize = 64 << 10;
 
 /// A copy between two addresses.

@@ -156,7 +156,7 @@ impl Runtime {
         Ok(target)
     }
 
-    /// The load of which a pending tensor of the open group is a copy.
+    /// The load that a pending tensor of the open group copies.
     fn pending_load(&self, at: usize, x: &Tensor) -> Option<&Load> {
         let pending = x.storage().pending().filter(|pending| usize::from(pending.queue) == at)?;
         let queue = &self.queues[at];
@@ -164,7 +164,7 @@ impl Runtime {
         let node = group.nodes.get(queue.open_node(pending)?)?;
         let is_copy = node.dtype == x.dtype() && node.layout(node.storage.as_ref()?) == x.layout();
         let load = group.loads.iter().find(|load| is_copy && load.reg == node.reg)?;
-        // Memory does not yet hold what this group writes.
+        // Memory does not yet hold the values that this group writes.
         (load.layout.shape == group.shape && load.storage.pending().is_none()).then_some(load)
     }
 }

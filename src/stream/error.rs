@@ -6,7 +6,7 @@ use crate::stream::races::{Access, Conflict, Site, Where};
 /// Every error code of this module.
 pub static CODES: &[&Code] = &[&RACE];
 
-/// Two accesses to the same memory on two streams that nothing orders.
+/// Two unordered accesses to the same memory on two streams.
 pub static RACE: Code = Code {
     id: "E0601",
     kind: ErrorKind::Race,

@@ -69,11 +69,11 @@ pub struct Suspect {
     pub extent: usize,
     /// The mapping of its elements to indices.
     pub indices: Indices,
-    /// What a fault says.
+    /// The meaning of a fault's value.
     pub meaning: Meaning,
 }
 
-/// What the value of a fault says.
+/// The meaning of a fault's value.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub enum Meaning {
     /// An index outside [`Suspect::extent`].
@@ -85,10 +85,10 @@ pub enum Meaning {
     Assertion(Arc<str>),
 }
 
-/// An index outside its dimension, as a place in memory that no tensor has: below -2^62.
+/// An index outside its dimension, encoded as an offset below -2^62, which no tensor has.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Misplaced {
-    /// Which of the indices of a subscript.
+    /// Its number among the indices of the subscript.
     pub number: usize,
     /// The index, at most [`Misplaced::GREATEST`] from 0.
     pub index: i64,
@@ -98,12 +98,12 @@ impl Misplaced {
     /// Indices farther from 0 are encoded as this.
     pub const GREATEST: i64 = (1 << 55) - 1;
 
-    /// What is added to an index.
+    /// The encoding of index 0; add the index to it.
     pub fn base(number: usize) -> i64 {
         i64::MIN + ((number as i64) << 56) + (1 << 55)
     }
 
-    /// What a kernel reports.
+    /// Decodes the value that a kernel reports.
     fn of(value: i64) -> Misplaced {
         let bits = value.wrapping_sub(i64::MIN);
         Misplaced { number: (bits >> 56) as usize, index: (bits & ((1 << 56) - 1)) - (1 << 55) }

@@ -47,7 +47,7 @@ impl Drop for Foreign {
     fn drop(&mut self) {
         let uses = std::mem::take(self.uses.get_mut());
         if let Some(release) = self.release.get_mut().take() {
-            // A failed device runs nothing any more.
+            // A failed device runs no more work.
             when_all_passed(uses, move |_| guard::quiet("the owner of foreign memory", release));
         }
     }

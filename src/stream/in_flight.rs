@@ -43,7 +43,7 @@ struct InFlightState {
     /// Ranges of lost tickets by device and stream, both ends inclusive. For other devices: their copies to
     /// memory of this one.
     lost: Vec<(u32, u64, u64)>,
-    /// The lost launches that were discarded, as far as they were remembered.
+    /// The remembered launches among those that were discarded.
     given_up: Vec<Launched>,
 }
 
@@ -56,7 +56,7 @@ struct Launched {
     span: Span,
 }
 
-/// The largest number of remembered discarded launches.
+/// Maximum number of discarded launches that are remembered.
 const GIVEN_UP: usize = 4 * REMEMBERED as usize;
 
 /// Discarded work: the stream's ticket numbers, and the launches that were remembered.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called when a point was passed, or never will be.
+/// Called when the stream has passed a point, or will never pass it.
 type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// The pending points of one stream.

@@ -58,7 +58,7 @@ impl Stream {
         self.handle
     }
 
-    /// 0 is the lowest priority, -1 is high, down to the driver's greatest.
+    /// 0 is the lowest priority; lower numbers are higher priorities, down to the driver's limit.
     pub fn priority(&self) -> i32 {
         self.priority
     }
@@ -101,7 +101,7 @@ impl Stream {
         }
     }
 
-    /// True when this stream's next work comes after another stream's work of this epoch, because it waits for it.
+    /// True when this stream's next work waits for another stream's work of this epoch.
     pub(crate) fn is_after(&self, other: &Stream, epoch: u64) -> bool {
         let is = || self.after.epochs.lock().get(other.id as usize).is_some_and(|&last| epoch <= last);
         other.device == self.device && is()

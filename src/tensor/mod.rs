@@ -37,7 +37,7 @@ struct Content {
     base: Base,
     layout: Layout,
     dtype: Dtype,
-    /// The number of references that records of gradients keep. Counted in the storage's first tensor.
+    /// The number of references that gradient records keep. Counted in the storage's first tensor.
     kept: AtomicU32,
     /// State that few tensors have.
     extra: OnceLock<Box<Extra>>,
@@ -52,7 +52,7 @@ struct Extra {
     track: OnceLock<Track>,
 }
 
-/// The location of a tensor's storage. A tensor created with its storage needs one allocation for both.
+/// The location of a tensor's storage. A tensor created with its storage shares one allocation with it.
 #[allow(clippy::large_enum_variant, reason = "boxing would add the second allocation that this avoids")]
 enum Base {
     Own(Storage),
@@ -235,7 +235,7 @@ impl Default for Room {
     }
 }
 
-/// About how many bytes of host memory a tensor takes beside its elements.
+/// Approximate bytes of host memory per tensor, excluding its elements.
 pub const TENSOR_BYTES: usize = size_of::<Content>() + 64;
 
 impl Room {

@@ -97,8 +97,8 @@ pub fn format_corner(
 }
 
 /// Source text that evaluates to the same tensor: the shortest digits that give the same bits, the dtype
-/// unless the literal implies it, and always the device. Complex numbers are written by their parts. A tensor
-/// that would be summarised has no source form; it is printed instead.
+/// unless the literal implies it, and always the device. Complex tensors are written as two tensors of their
+/// parts. A tensor that would be summarised has no source form; it is printed instead.
 ///
 /// Example: `tensor([0.1, 2.0], device=cuda:0)`.
 pub fn tensor_source(

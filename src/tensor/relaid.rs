@@ -1,7 +1,7 @@
 //! Layouts set in place by `t_` and similar operations.
 //!
 //! References to a tensor's layout live as long as the tensor, so old layouts must stay: layouts are only
-//! added, and an equal one is reused. Toggling between two takes no more memory.
+//! added, and an equal one is reused. Toggling between two layouts takes no additional memory.
 
 use crate::array::Layout;
 use std::sync::OnceLock;

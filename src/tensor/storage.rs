@@ -95,8 +95,8 @@ impl Storage {
         Storage::made(device, bytes, None, Watched::default())
     }
 
-    /// An unbound storage with a known history, and a ticket that it holds as long as it lives, with which
-    /// its owner counts storages.
+    /// An unbound storage with a given history. It holds a ticket while it lives, by which its owner counts
+    /// storages.
     #[inline]
     pub fn made(device: Arc<Device>, bytes: u64, ticket: Option<Arc<()>>, history: Watched) -> Storage {
         Storage {
@@ -174,7 +174,7 @@ impl Storage {
         self.set_ticket(Ticket::LOST);
     }
 
-    /// The launch that should have written it last, if that was discarded: its name and source position.
+    /// The launch that should have written it last, if it was discarded: its name and source position.
     pub fn given_up(&self) -> Option<(&'static str, Span)> {
         self.device.given_up(Ticket::from_bits(self.ticket.load(Ordering::Relaxed)))
     }

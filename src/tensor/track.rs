@@ -122,8 +122,8 @@ impl Tensor {
         track.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a reference that a node keeps for its rule. A view is kept as a new object, so that each kept reference
-    /// is one holder of the storage.
+    /// Returns a counted reference for a node to keep for its gradient rule. A view is kept as a new object, so that
+    /// each kept reference is one holder of the storage.
     pub(crate) fn kept(&self) -> Tensor {
         if self.0.first().kept.fetch_add(1, Ordering::Relaxed) == 0 {
             let storage = self.storage();
@@ -132,7 +132,7 @@ impl Tensor {
         if self.is_first() { self.clone() } else { self.with_layout(self.layout().clone()) }
     }
 
-    /// The reference from [`Tensor::kept`] is released.
+    /// Releases the reference from [`Tensor::kept`].
     pub(crate) fn release_kept(&self) {
         if self.0.first().kept.fetch_sub(1, Ordering::Relaxed) == 1 {
             let storage = self.storage();
@@ -147,10 +147,10 @@ impl Tensor {
 }
 
 impl StorageRef {
-    /// If only nodes refer to the storage, gives the records that it holds, which are then unreachable: those of the
+    /// If only nodes refer to the storage, takes the records that it holds, which are then unreachable: those of the
     /// last write and of its first tensor.
     pub(crate) fn unreachable_records(&self) -> Option<[Option<Edge>; 3]> {
-        // This reference is one more holder.
+        // Excludes this reference itself.
         if Arc::strong_count(&self.0) - 1 != self.0.kept.load(Ordering::Relaxed) as usize {
             return None;
         }

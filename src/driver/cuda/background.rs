@@ -1,14 +1,14 @@
 //! Background threads of the process that compile kernels and load libraries.
 //!
-//! The program that is interpreted most is compiled, and translated, first: each interpreted launch adds its elements, or
-//! their instructions, to the count of its job. Nothing is dropped.
+//! The program with the most interpreted work is compiled, or translated, first: each interpreted launch adds its
+//! elements, or elements times instructions, to the count of its job. No job is dropped.
 
 use super::nvrtc;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// The work interpreted so far, while the job waits.
+/// The work interpreted while the job waits.
 pub(super) type Use = Arc<AtomicU64>;
 
 /// Jobs that wait for a thread.
@@ -27,7 +27,7 @@ impl<T> Jobs<T> {
         self.added.notify_one();
     }
 
-    /// Takes the job with the greatest use, the oldest of several. Waits for one.
+    /// Takes the job with the highest count, the oldest among equals. Waits for one.
     fn take(&self) -> T {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() {
@@ -46,8 +46,8 @@ impl<T> Jobs<T> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Read while a job runs. The exit of the process waits for it: NVRTC's exit handlers must not free the data
-/// of a running compilation.
+/// Locked for reading while a job runs. The exit of the process waits for the lock, because NVRTC's exit
+/// handlers must not free the data of a running compilation.
 static WORKING: RwLock<bool> = RwLock::new(true);
 
 extern "C" fn at_exit() {
@@ -69,12 +69,12 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Prepares NVRTC for [`run`]. Takes as long as a first compilation, so drivers call it in parallel to the creation of
-/// their context.
+/// Prepares NVRTC for [`Pool::run`]. Takes as long as a first compilation, so drivers call it while they create their
+/// context.
 ///
 /// NVRTC registers exit handlers when it compiles for the first time. If the process exits during a compilation,
-/// they make it hang or abort, unless a handler of ours, registered later and so called earlier, waits for it. NVRTC
-/// may register more later; [`pause`] does not depend on their order.
+/// they make it hang or abort, unless a handler of ours waits for the compilation; it is registered later, so it is
+/// called earlier. NVRTC may register more later; [`pause`] does not depend on their order.
 pub(super) fn warm_up() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -94,7 +94,7 @@ pub(super) struct Pool {
 /// Compilations by NVRTC.
 pub(super) static COMPILERS: Pool = Pool::new(8);
 
-/// Translations, which take a tenth of the time of a compilation and do not wait for one.
+/// Translations. They take a tenth of a compilation's time and must not wait behind one.
 pub(super) static TRANSLATORS: Pool = Pool::new(8);
 
 impl Pool {

@@ -19,7 +19,7 @@ use std::ffi::{c_char, c_int, c_longlong, c_void};
 type Handle = *mut c_void;
 /// `cublasStatus_t`
 type Status = c_int;
-/// A matrix in device memory, or a factor in host memory.
+/// A matrix in device memory, or a scalar factor in host memory.
 type Data = *const c_void;
 
 dynamic::api! {
@@ -75,8 +75,8 @@ pub(super) struct Blas {
 // SAFETY: the handle is used only under the driver's lock, and cuBLAS allows use by one thread after another.
 unsafe impl Send for Blas {}
 
-/// A factor of a product in the compute type, real or complex. cuBLAS reads the first part or both, and may
-/// read a pair of doubles as one aligned word.
+/// A scalar factor (alpha or beta) in the compute type, real or complex. cuBLAS reads the first part or both,
+/// and may read a pair of doubles as one aligned word.
 #[repr(C, align(16))]
 struct Factor<T>([T; 2]);
 
@@ -208,7 +208,7 @@ impl Blas {
         self.queue_product(product, None)
     }
 
-    /// Queues the products of all batches, whose addresses the launch before writes to `addresses`.
+    /// Queues the products of all batches; the previous launch writes their addresses to `addresses`.
     pub fn multiply_at(&mut self, product: &Product, addresses: Ptr) -> Result<()> {
         self.queue_product(product, Some(addresses))
     }

@@ -64,7 +64,7 @@ pub fn open(index: u32) -> Result<Arc<dyn Driver>> {
 /// The drivers of the process.
 static OPEN: Mutex<Option<HashMap<u32, Weak<CudaDriver>>>> = Mutex::new(None);
 
-/// The products in programs of this process: none, of `f32`, or also of halves.
+/// The matrix products that programs of this process contain: none, `f32` only, or halves too.
 static MULTIPLIES: AtomicU8 = AtomicU8::new(0);
 const HALVES: u8 = 2;
 
@@ -103,7 +103,7 @@ pub(super) fn expect_transforms() {
     }
 }
 
-/// The drivers of the process, out of the lock: the drop of a driver waits for background work.
+/// The drivers of the process, for use without the lock: dropping a driver waits for background work.
 fn open_devices() -> Vec<Arc<CudaDriver>> {
     OPEN.lock().iter().flat_map(HashMap::values).filter_map(Weak::upgrade).collect()
 }
@@ -195,7 +195,7 @@ impl CudaDriver {
         BEGINS.get().map_or(Ok(()), |event| self.event_record(event, stream))
     }
 
-    /// Compiles and loads what a launch needs, and allocates the memory that launches on its stream share.
+    /// Compiles and loads the kernels of a launch, and allocates the memory that launches on its stream share.
     pub(super) fn get_ready(&self, launch: &Launch, stream: StreamHandle) -> Result<()> {
         let kind = &*launch.program.kind;
         if kind.multiplies(launch) && !blas::is_missing() {

@@ -86,7 +86,7 @@ impl FaultSlot {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Takes the fault and opens the slot for the next one.
+    /// Takes the fault and clears the slot for the next one.
     pub fn take(&self) -> Option<Fault> {
         // SAFETY: the copy lives as long as the process. A kernel writes its fields before `epoch`.
         unsafe {

@@ -44,7 +44,7 @@ dynamic::api! {
     z2d = c"cufftExecZ2D"(Handle, Data, Data) -> Outcome;
 }
 
-/// The length of the plan made to load what all plans share.
+/// The length of the plan that is made to load the state shared by all plans.
 const WARM_UP: usize = 1024;
 
 /// A plan. Each run sets its stream and workspace under the lock.
@@ -81,7 +81,7 @@ pub(super) fn version() -> Result<String> {
         .ok_or_else(|| driver_failed("cuFFT", "cufftGetProperty", "it does not report its version"))
 }
 
-/// Loads the library and everything that a first plan loads. Without the library, does nothing.
+/// Loads the library and everything that the first plan loads. Does nothing without the library.
 pub(super) fn warm_up(context: Context) -> Result<()> {
     if is_missing() {
         return Ok(());

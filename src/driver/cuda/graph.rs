@@ -65,7 +65,7 @@ impl CudaDriver {
             }
         };
         let built = self.prepare(&steps, &lanes).and_then(|()| {
-            // Loading something for the first time may spoil a capture, so the build is tried twice.
+            // Loading a kernel or library for the first time may invalidate a capture, so the build is tried twice.
             let build = || self.build(&steps, &lanes, constants);
             build().or_else(|_| build())
         });
@@ -164,7 +164,7 @@ impl CudaDriver {
         Ok(lanes)
     }
 
-    /// Compiles and loads what the steps need, and allocates the memory that their launches share.
+    /// Compiles and loads the kernels of the steps, and allocates the memory that their launches share.
     fn prepare(&self, steps: &[Step], lanes: &[StreamHandle]) -> Result<()> {
         for step in steps {
             match &step.task {

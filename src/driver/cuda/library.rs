@@ -68,13 +68,13 @@ type Wanted = (Arc<Program>, Signature);
 
 const RECENT: usize = 1024;
 
-/// Instructions times elements that take the interpreter on an H200 about 100 ms, as long as a process's first
-/// translation.
+/// Instructions times elements that the interpreter runs in about 100 ms on an H200; a process's first
+/// translation takes as long.
 const LONG_WORK: u64 = 60_000_000_000;
 
 struct Tables {
     recent: Vec<Option<Recent>>,
-    /// A program has few signatures.
+    /// A list per program, because a program has few signatures.
     known: HashMap<Arc<Program>, SmallVec<[(Signature, State); 2]>>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Library {
     ready: OnceLock<Option<Arc<Loaded>>>,
     /// The interpreter of programs with complex numbers.
     complex: OnceLock<Option<Arc<Loaded>>>,
-    /// Those of `shipped` by program and signature; `None` for kernels that do not ship.
+    /// The kernels of `shipped` by program and signature; `None` for kernels that do not ship.
     shipped: Mutex<HashMap<Wanted, Option<Arc<Loaded>>>>,
     /// Translated programs by their structure.
     translated: Mutex<HashMap<Vec<u64>, Translation>>,
@@ -252,7 +252,8 @@ impl Library {
         loaded.map(Some)
     }
 
-    /// Compiles in the background what [`Library::find`] did not find and was interpreted instead.
+    /// Compiles in the background the kernels that [`Library::find`] did not find; meanwhile the program is
+    /// interpreted.
     pub fn compile_later(self: &Arc<Library>, launch: &Launch, signature: Signature) {
         let program = &launch.program;
         let elements = program.kind.elements(launch);
@@ -312,7 +313,7 @@ impl Library {
     }
 
     /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the
-    /// background, while the program is interpreted; a launch that takes the interpreter longer than that waits for it.
+    /// background, while the program is interpreted; a launch with more than [`LONG_WORK`] waits for the translation.
     pub fn translated(self: &Arc<Library>, program: &Encoded) -> Result<Option<Arc<Loaded>>> {
         let (structure, work) = (program.structure(), program.work());
         let known = match self.translated.lock().get(&structure) {

@@ -30,7 +30,7 @@ pub(super) struct Mapping {
 struct State {
     /// The mapped ranges, start to length.
     ranges: BTreeMap<Ptr, u64>,
-    /// Other devices with access to all of them.
+    /// Other devices with access to all ranges.
     peers: Vec<CUdevice>,
 }
 
@@ -163,7 +163,7 @@ impl CudaDriver {
         self.enter()?;
         let mapped = self.mapping.map(ptr, bytes);
         match mapped {
-            // The memory kept for the passes of kernels may be enough.
+            // Freeing the scratch memory kept for kernels may be enough.
             Err(e) if e.kind() == crate::base::ErrorKind::OutOfMemory && self.scratch.trim() => {
                 self.mapping.map(ptr, bytes)
             }

@@ -222,7 +222,7 @@ impl Links for CudaDriver {
         });
         let nccl = Nccl { shared: shared.clone(), watch: Mutex::default() };
         let watch = move || {
-            // Nothing else ends the waits of a device, so a panic here fails the group.
+            // Only this thread ends hanging waits of the device, so its panic fails the group.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.watch())).is_err() {
                 shared.group_state.fail_and_announce(driver_failed(
                     "NCCL",

@@ -99,7 +99,7 @@ impl<'a> Queue<'a> {
         Ok(done)
     }
 
-    /// Queues a launch by the kernels that ship for any launch like it; false if there are none.
+    /// Queues a launch by the general kernels that ship for its form; false if there are none.
     pub fn by_general(&mut self, launch: &Launch) -> Result<bool> {
         let kind = &launch.program.kind;
         let Some(signature) = kind.general(launch) else { return Ok(false) };
@@ -168,7 +168,7 @@ impl cuda::Queue for Queue<'_> {
             return self.with(loaded, |queue| kind.enqueue(launch, signature, queue));
         }
         if self.interpreted(launch)? {
-            // A failure, such as a missing compiler, stays: the program is interpreted from now on.
+            // A failure, such as a missing compiler, is permanent: the program is interpreted from now on.
             if found.is_ok() {
                 library.compile_later(launch, signature);
             }

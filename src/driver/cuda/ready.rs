@@ -10,10 +10,10 @@ use crate::kernel::cuda::translate::bodies::{self, Bodies};
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// The kernels: those of `kernels/device.cu`, and the interpreter.
+/// The names of the kernels: those of `kernels/device.cu`, and the interpreter.
 pub(super) const ENTRIES: [&str; 3] = ["fill64", "pause", "interpret"];
 
-/// The interpreter among them.
+/// The index of the interpreter in [`ENTRIES`].
 pub(super) const INTERPRET: usize = 2;
 
 /// The kernel of the image for complex numbers.
@@ -79,8 +79,8 @@ pub(super) fn functions_sources() -> [String; 2] {
     [bodies::source(FUNCTIONS), bodies::complex_source(COMPLEX_FUNCTIONS)]
 }
 
-/// The functions with the bits of the image for this device. `None` for devices that the PTX is not for. Without
-/// `complex`, those of complex numbers are left out.
+/// The functions with the bits of the image for this device; without `complex`, only those of real numbers.
+/// `None` if the PTX does not support the device.
 pub(super) fn bodies(arch: Arch, complex: bool) -> Option<&'static Bodies> {
     static READ: [[OnceLock<Option<Bodies>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
     if arch < (Arch { major: 8, minor: 0 }) {

@@ -81,7 +81,7 @@ fn texts() -> BTreeSet<(usize, String)> {
                 texts.extend((0..3).map(|class| (class, text.clone())));
             }
         }
-        // Functions of complex numbers: the first or the second text after the name.
+        // Functions of complex numbers: the first or the second string literal after the name.
         for (name, skipped) in [("CudaText::complex(", 0), ("twin(", 1), ("to_real(", 1)] {
             for (at, name) in source.match_indices(name) {
                 let rest = &source[at + name.len()..];

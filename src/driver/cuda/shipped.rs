@@ -16,8 +16,8 @@ pub(super) struct ImageGroup<'a> {
     pub packed: &'a [u8],
 }
 
-/// The bits of LZMA's models: instructions have 16 bytes, and a byte depends on its place among them rather than on the
-/// byte before it. These images are little more than half as long as with deflate.
+/// LZMA's parameters `lc`, and `lp` and `pb`. Instructions have 16 bytes, and a byte depends on its position in the
+/// instruction rather than on the previous byte. Images take little more than half of their size with deflate.
 const CONTEXT_BITS: u32 = 0;
 const PLACE_BITS: u32 = 4;
 /// Bytes of LZMA's window.
@@ -33,7 +33,7 @@ impl ImageGroup<'_> {
         (all.len() == length).then_some(all)
     }
 
-    /// The image at a place.
+    /// The image of the entry with this index.
     fn image(&self, at: usize) -> Option<Vec<u8>> {
         let (before, rest) = self.entries.split_at_checked(at)?;
         let start = before.iter().map(|&(_, length)| length).sum();

@@ -39,7 +39,7 @@ fn sample(kind: impl Kind, shape: &[usize], views: &[Dtype], far: bool) -> Launc
     launch(kind, shape, &views, 0)
 }
 
-/// The source that serves a launch and all like it: a general one, or the only one of its kind.
+/// The source that also serves all launches of this form: the general one, or the only one of its kind.
 fn general(launch: &Launch) -> String {
     let kind = &launch.program.kind;
     kind.source(kind.general(launch).unwrap_or_else(|| kind.signature(launch))).text
@@ -205,7 +205,7 @@ fn transform(transform: Transform, part: Dtype, extents: &[usize]) -> Launch {
     plan.launch(&Planned { plan: &plan, inverse: false, input: 0, out: 0, workspace: 0 })
 }
 
-/// Launches of many ranks and layouts, and all dtypes, use the kernels that ship, and pass the parameters that these
+/// Launches of many ranks, layouts and all dtypes use the kernels that ship, and pass the parameters that these
 /// declare.
 #[test]
 fn launches_of_all_kinds_find_kernels_that_ship() {

@@ -22,10 +22,10 @@ pub fn set_interrupt(interrupt: Option<Interrupt>) {
     *INTERRUPT.write() = interrupt;
 }
 
-/// Most waits are short, and waking a sleeping thread costs tens of microseconds.
+/// The time to poll before sleeping. Most waits are short, and waking a sleeping thread costs tens of microseconds.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Returns whether something may end this thread's wait.
+/// Returns whether this thread's wait may be ended early.
 fn may_end() -> bool {
     INTERRUPTIBLE.load(Ordering::Acquire) || stop::is_set()
 }

@@ -1,9 +1,9 @@
 //! Emulated CUDA devices on the CPU: their memory, queues, events, and a clock.
 //!
-//! They behave as badly as CUDA may, and no worse: commands run later than they are queued, queues overtake
-//! each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a machine share one
-//! set of queues (see `queue`) and can access each other's memory. Independent of caching, races or the
-//! meaning of a command.
+//! They show all behaviour that CUDA allows, and no other: commands run later than they are queued, queues
+//! overtake each other, memory is finite. Kernels are the host's (`kernel::host`). All devices of a machine
+//! share one set of queues (see `queue`) and can access each other's memory. Independent of caching, races or
+//! the meaning of a command.
 
 mod cost;
 mod find;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A reproducible order for queues that run lazily.
 #[derive(Clone, Debug)]
 pub enum Schedule {
-    /// Picks any ready stream with equal probability. `seed:N`.
+    /// Picks a ready stream with equal probability. `seed:N`.
     Seed(u64),
     /// Picks the ready stream with the highest priority. Priorities are drawn from a seed. At up to three
     /// points, also drawn, the stream that would run next falls behind all others. So streams are held back

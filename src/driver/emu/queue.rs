@@ -410,7 +410,7 @@ impl Queues {
                 continue;
             }
             if others {
-                // The machine runs what the goal does not need, since that may still delay the goal.
+                // The machine's threads run work that the goal does not need, since that may still delay the goal.
                 self.wake(&mut state);
                 self.nap.notify_one();
                 self.pause(&mut state);
@@ -667,7 +667,7 @@ impl State {
         if busy == 0 && device.is_none() {
             return ready().min_by_key(|&s| rank(s));
         }
-        // A command that waits for memory keeps younger commands off that memory.
+        // A command that waits for memory keeps newer commands from using that memory.
         let mut all: SmallVec<[usize; 8]> = ready().collect();
         all.sort_unstable_by_key(|&s| rank(s));
         let mut taken = busy;
@@ -697,7 +697,7 @@ impl State {
         !self.running.iter().any(|r| of(r.stream)) && !self.active.iter().any(|&s| of(s) && self.is_ready(s))
     }
 
-    /// True when the next command takes long and the machine's thread can run it.
+    /// True when the next command takes a long time and the machine's thread can run it.
     fn is_heavy(&mut self, goal: &Goal) -> bool {
         if self.served == 0 || self.order.is_some() {
             return false;

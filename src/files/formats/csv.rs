@@ -74,13 +74,13 @@ impl Kind {
 
 /// The state of a column during the first pass.
 #[derive(Clone, Copy)]
-struct Look {
+struct ColumnState {
     kind: Kind,
     gaps: bool,
 }
 
-impl Look {
-    const NEW: Look = Look { kind: Kind::Empty, gaps: false };
+impl ColumnState {
+    const NEW: ColumnState = ColumnState { kind: Kind::Empty, gaps: false };
 
     fn see(&mut self, kind: Kind) {
         self.gaps |= kind == Kind::Empty;
@@ -100,7 +100,7 @@ impl Look {
 /// The result of the first pass.
 struct Shape {
     names: Option<Vec<String>>,
-    columns: Vec<Look>,
+    columns: Vec<ColumnState>,
     rows: usize,
     /// The first text field and its line.
     text: Option<(u64, String)>,
@@ -129,7 +129,7 @@ fn infer_shape(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) ->
     // Each name is stored twice: in the list and in the set of names seen.
     sink.hold(columns.saturating_mul(160).saturating_add(record.as_slice().len()))?;
     let named = options.header.unwrap_or_else(|| record.iter().any(|field| kind_of(field) == Kind::Text));
-    let mut shape = Shape { names: None, columns: vec![Look::NEW; columns], rows: 0, text: None };
+    let mut shape = Shape { names: None, columns: vec![ColumnState::NEW; columns], rows: 0, text: None };
     if named {
         let names: Option<Vec<String>> =
             record.iter().map(|f| std::str::from_utf8(f.trim_ascii()).ok().map(str::to_string)).collect();
@@ -167,13 +167,13 @@ fn infer_shape(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) ->
     }
 }
 
-/// A purely numeric table, as one array.
+/// Reads a purely numeric table as one array.
 fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
     if let Some((line, text)) = &shape.text {
         let error = error::table(*line, format!("`{text}` is not a number"));
         return Err(error.help("with `header=true` the columns have names, and may hold texts"));
     }
-    let mut whole = Look::NEW;
+    let mut whole = ColumnState::NEW;
     for look in &shape.columns {
         whole.see(look.kind());
     }
@@ -218,7 +218,7 @@ fn read_columns(
         columns.push(match look.kind() {
             _ if !sink.wants(name) => Values::Unwanted,
             Kind::Text => {
-                // A text takes at least one minimal allocation.
+                // A string takes at least one minimal allocation.
                 sink.hold(shape.rows.saturating_mul(size_of::<String>() + 24))?;
                 Values::Texts(Vec::with_capacity(shape.rows))
             }
@@ -457,7 +457,7 @@ fn write_failed(e: ::csv::Error) -> Error {
     }
 }
 
-/// The shortest text that parses to the same element.
+/// The shortest string that parses to the same element.
 fn text_of(bytes: &[u8], dtype: Dtype) -> Result<String> {
     if dtype.is_complex() {
         return Err(error::cannot_hold("csv", dtype, "save the real and the imaginary part as two columns"));

@@ -72,7 +72,7 @@ impl<R: Read> Read for Packed<R> {
     }
 }
 
-/// Elements that remember whether a sink took them.
+/// Elements, and whether a sink has taken them.
 struct Taken<'a>(Plain<'a>, bool);
 
 impl Elements for Taken<'_> {

@@ -23,7 +23,7 @@ use crate::array::Dtype;
 use crate::base::Result;
 use std::io::{Read, Seek, SeekFrom, Write};
 
-/// The most dimensions of an array in a file.
+/// Maximum number of dimensions of an array in a file.
 const RANKS: usize = 32;
 
 /// A seekable input.
@@ -105,9 +105,9 @@ pub trait Sink {
     /// Receives an array; one without a name is the file's only content. The sink takes all `head.bytes()`
     /// bytes or none.
     fn array(&mut self, name: Option<&str>, head: &Head, elements: &mut dyn Elements) -> Result<()>;
-    /// A column of texts.
+    /// Receives a column of strings.
     fn texts(&mut self, name: &str, texts: Vec<String>) -> Result<()>;
-    /// A text stored next to the arrays.
+    /// Receives a string stored next to the arrays.
     fn note(&mut self, key: &str, text: &str) -> Result<()>;
     /// Called before the reader allocates bytes that it keeps until it ends, apart from a few buffers: lists of names,
     /// rows of a table, an image that is not decoded row by row.
@@ -141,7 +141,7 @@ pub struct Contents<'a> {
     pub entries: Vec<Entry>,
     /// Whether the entries have names.
     pub named: bool,
-    /// Texts stored next to the entries.
+    /// Strings stored next to the entries.
     pub notes: Vec<(String, String)>,
     /// The elements of the n-th entry, row-major, little-endian.
     pub bytes: &'a mut dyn FnMut(usize) -> Result<Vec<u8>>,
@@ -164,7 +164,7 @@ pub enum Column {
         /// The extents.
         shape: Vec<usize>,
     },
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
 }
 

@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
 };
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// The longest header. NumPy itself rejects more than 10,000 bytes.
+/// Maximum header size. NumPy itself rejects more than 10,000 bytes.
 const HEADER: usize = 64 << 10;
 
 /// The contents of a header.
@@ -82,10 +82,7 @@ impl<'a> Literal<'a> {
                 "fortran_order" => fortran.replace(self.truth()?).is_some(),
                 "shape" => shape.replace(self.shape()?).is_some(),
                 _ => {
-                    return Err(error::malformed(
-                        "npy",
-                        "its header has an entry that does not belong there",
-                    ));
+                    return Err(error::malformed("npy", "its header has an unknown entry"));
                 }
             };
             if again {
@@ -126,7 +123,7 @@ impl<'a> Literal<'a> {
         let quote = if self.eat("'") { '\'' } else { self.expect("\"").map(|()| '"')? };
         let parts = self.rest.split_once(quote);
         let (text, rest) =
-            parts.ok_or_else(|| error::malformed("npy", "a text in its header is never closed"))?;
+            parts.ok_or_else(|| error::malformed("npy", "a string in its header is never closed"))?;
         self.rest = rest;
         Ok(text)
     }

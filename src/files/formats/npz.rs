@@ -22,7 +22,7 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The most entries in an archive.
+/// Maximum number of entries in an archive.
 const ENTRIES: usize = 1 << 20;
 /// Approximate bytes of an entry's description.
 const ENTRY: usize = 1 << 10;

@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The longest header including comments, and the longest word.
+/// Maximum size of a header including comments, and of a word.
 const HEADER: u64 = 64 << 10;
 
 /// The words of a header, and the current offset.
@@ -86,7 +86,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
     };
     let (width, height, most) = (extent()?, extent()?, extent()?);
     if most == 0 || most > 65535 {
-        return Err(error::malformed("ppm", format!("its greatest level is {most}, not 1 to 65535")));
+        return Err(error::malformed("ppm", format!("its maximum level is {most}, not 1 to 65535")));
     }
     let head = head(if most > 255 { Dtype::I32 } else { Dtype::U8 }, height, width, channels)?;
     let wide = if most > 255 { 2 } else { 1 };
@@ -100,7 +100,7 @@ fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
         let mut levels = Pieces::new(|bytes: &mut Vec<u8>| {
             let level = words.number(u64::MAX)?;
             if level > most as u64 {
-                return Err(error::malformed("ppm", format!("a level is {level}, over {most}")));
+                return Err(error::malformed("ppm", format!("a level is {level}, above the maximum {most}")));
             }
             match head.dtype {
                 Dtype::U8 => bytes.push(level as u8),

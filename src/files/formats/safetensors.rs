@@ -23,9 +23,9 @@ pub const FORMAT: Format = Format {
     write,
 };
 
-/// The longest header that the format allows.
+/// Maximum header size that the format allows.
 const HEADER: u64 = 100_000_000;
-/// The most bytes that an entry of the header takes, without its texts.
+/// Maximum bytes of a header entry, excluding its strings.
 const ENTRY: usize = 256;
 
 fn read(input: &mut dyn Input, _: &Options, sink: &mut dyn Sink) -> Result<()> {
@@ -146,7 +146,7 @@ impl Header {
 }
 
 /// An error if this thread has been asked to stop.
-fn goes_on<E: de::Error>() -> Result<(), E> {
+fn check_stop<E: de::Error>() -> Result<(), E> {
     match stop::is_due(16) && stop::reason().is_some() {
         true => Err(E::custom("stopped")),
         false => Ok(()),
@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for Header {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
                 let (mut header, mut names) = (Header::default(), HashSet::new());
                 while let Some(name) = map.next_key::<String>()? {
-                    goes_on()?;
+                    check_stop()?;
                     if !names.insert(name.clone()) {
                         header.twice.get_or_insert_with(|| name.clone());
                     }
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// The texts stored next to the tensors.
+/// The strings stored next to the tensors.
 struct Notes {
     texts: Vec<(String, String)>,
     /// The first duplicate key.
@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for Notes {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Notes, A::Error> {
                 let (mut texts, mut twice, mut keys) = (Vec::new(), None, HashSet::new());
                 while let Some((key, text)) = map.next_entry::<String, String>()? {
-                    goes_on()?;
+                    check_stop()?;
                     if !keys.insert(key.clone()) {
                         twice.get_or_insert_with(|| key.clone());
                     }

@@ -7,8 +7,8 @@ use crate::kernel::{CAST, Instr, Map, Source, Store};
 use std::cell::RefCell;
 use std::fmt::Write;
 
-/// Functions of a few instructions, and draws. They are never called: adjacent elements share most of a
-/// draw's work, which calls would prevent.
+/// Functions of a few instructions, and random draws. They are always inlined: adjacent elements share most
+/// of a draw's work, which calls would prevent.
 const PLAIN: &[&str] = &[
     "fabs",
     "fabsf",
@@ -362,7 +362,7 @@ impl<'a> Code<'a> {
         matches!(self.map.sources.get(usize::from(reg)), Some(Source::Number { .. }))
     }
 
-    /// True when each value that a selection chooses from has been rounded to its dtype, or is the same for all elements.
+    /// True when each value that a select chooses from has been rounded to its dtype, or is the same for all elements.
     fn selects_rounded(&self, instr: &Instr) -> bool {
         let is_made = |reg: u16| usize::from(reg) >= self.map.sources.len();
         let is_rounded =
@@ -383,7 +383,7 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Light and heavy functions of an instruction.
+/// Number of light and heavy functions of an instruction.
 pub(in crate::kernel) fn weight_of(instr: &Instr) -> [usize; 2] {
     match std::ptr::eq(instr.f, &CAST) {
         true => [0, 0],

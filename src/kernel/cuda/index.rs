@@ -93,7 +93,7 @@ impl Space {
         }
     }
 
-    /// The type of offsets: views may go backwards.
+    /// The type of offsets, which is signed because strides may be negative.
     pub fn signed(&self) -> &'static str {
         if self.index == "u64" { "i64" } else { "i32" }
     }
@@ -104,15 +104,16 @@ pub(in crate::kernel) fn reach(shape: &[usize], view: &View) -> u64 {
     shape.iter().zip(&view.strides).map(|(&n, &s)| (n as u64 - 1) * s.unsigned_abs() as u64).sum()
 }
 
-/// The ranks of kernels that serve launches of any rank up to theirs; those of the second count in 64 bits.
+/// Ranks of the general kernels, which serve launches of any rank up to theirs. Kernels of the second rank
+/// use 64-bit positions.
 const RANKS: [usize; 2] = [4, 8];
 
-/// The dimensions that such a kernel needs.
+/// The dimensions of a launch that a general kernel needs.
 fn counted(launch: &Launch) -> SmallVec<[usize; 8]> {
     (0..launch.shape.len()).filter(|&d| launch.shape[d] != 1 || d == launch.axis).collect()
 }
 
-/// The one of [`RANKS`] that serves a launch, and whether it counts in 64 bits.
+/// The one of [`RANKS`] that serves a launch, and whether it uses 64-bit positions.
 pub(in crate::kernel) fn general_rank(launch: &Launch, wide: bool) -> Option<(usize, bool)> {
     let [narrow, most] = RANKS;
     match counted(launch).len() {
@@ -122,8 +123,8 @@ pub(in crate::kernel) fn general_rank(launch: &Launch, wide: bool) -> Option<(us
     }
 }
 
-/// The same launch with this rank, for kinds whose views have the dimensions of the launch: dimensions of one element
-/// are left out or added in front.
+/// The same launch with this rank, for kinds whose views have the dimensions of the launch: dimensions of extent 1
+/// are dropped, or added in front.
 pub(in crate::kernel) fn with_rank(launch: &Launch, rank: usize) -> Launch {
     let kept = counted(launch);
     let more = rank.saturating_sub(kept.len());

@@ -24,9 +24,9 @@ use table::{conversion, words};
 /// Fixed opcodes, as in the template.
 pub(in crate::kernel) mod op {
     pub const POSITION: u64 = 0;
-    /// Elements in range come from the second operand; then the same for two slots.
+    /// Elements that exist come from the second operand; the next opcode is for registers of two slots.
     pub const EXISTING: u64 = 1;
-    /// Values of lanes at a distance; then the same for two slots.
+    /// Values of lanes at a distance; the next opcode is for registers of two slots.
     pub const LANES_AWAY: u64 = 3;
     pub const COPY: u64 = 5;
     pub const WITHIN: u64 = 7;
@@ -48,7 +48,7 @@ const MOST_THREADS: usize = 256;
 const MAP_THREADS: usize = 128;
 /// Bytes of shared memory that a block may use on every device.
 pub(crate) const MOST_SHARED: usize = 64 << 10;
-/// Maximum blocks of a map; each then takes several units.
+/// Maximum blocks of a map; beyond this, a block computes several units.
 const MOST_BLOCKS: u64 = 1 << 12;
 
 /// Functions whose last digits differ between NVRTC 12.0 and 13.0 (measured), and similar ones.
@@ -168,7 +168,7 @@ impl Location {
 
 /// Code under construction. `None` from a method: this cannot be interpreted.
 pub(in crate::kernel) struct Coder {
-    /// Dimensions and views; then the code follows.
+    /// Dimensions and views; the code follows them.
     words: Vec<u64>,
     code: Vec<u64>,
     numbers: Vec<u64>,
@@ -338,7 +338,7 @@ impl Coder {
         coding.run(value)
     }
 
-    /// The finished launch, with `threads` threads per block; with fewer, but at least `least`, if registers take much
+    /// The finished launch, with `threads` threads per block, or fewer (at least `least`) if registers take much
     /// shared memory.
     pub fn finish(
         self,
@@ -451,7 +451,7 @@ impl Coding<'_> {
         let (class, result) = (instr.class, instr.dtype.class());
         let same = args.iter().all(|arg| arg.is_like(result));
         let free = |coding: &mut Self| instr.args.iter().for_each(|&arg| coding.used(arg));
-        // Elements are read before they are written, so a result may take the place of an argument.
+        // Elements are read before they are written, so a result may overwrite an argument.
         if same {
             free(self);
         }
@@ -543,7 +543,7 @@ impl<'a> Squeezed<'a> {
     }
 }
 
-/// A program that copies complex numbers, as one that copies integers of eight bytes.
+/// Turns a program that copies complex numbers into one that copies 8-byte integers.
 fn as_integers(map: &Map, launch: &Launch) -> Option<(Map, Launch)> {
     let is_complex = |source: &Source| matches!(source, Source::Load { dtype, .. } if dtype.is_complex());
     if !map.instrs.is_empty() || !map.sources.iter().all(is_complex) || map.sources.is_empty() {
@@ -574,7 +574,7 @@ pub(crate) fn is_known(map: &Map) -> bool {
     })
 }
 
-/// A launch of a map; `None` if the kernel does not know one of its functions, or it is too large.
+/// Encodes a launch of a map; `None` if it is too large or the kernel lacks one of its functions.
 pub(crate) fn encode_map(map: &Map, launch: &Launch) -> Option<Encoded> {
     if let Some((map, launch)) = as_integers(map, launch) {
         return encode_map(&map, &launch);

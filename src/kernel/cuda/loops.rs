@@ -4,7 +4,7 @@
 
 use crate::kernel::{Map, Source};
 
-/// Consecutive rounds of the same instructions. Values of a round are named by the first round's registers.
+/// Consecutive rounds of the same instructions. Registers are those of the first round.
 #[derive(Debug, PartialEq)]
 pub(super) struct Loop {
     /// The first instruction of the first round.
@@ -30,7 +30,7 @@ pub(super) struct Carried {
     pub first: u16,
 }
 
-/// Fewer instructions than this are not worth a loop.
+/// Minimum number of instructions that a loop must save.
 const LEAST_SAVED: usize = 8;
 
 impl Loop {
@@ -82,7 +82,7 @@ impl Loop {
         for at in 0..period {
             found.learn(map, at)?;
         }
-        while found.end() + period <= map.instrs.len() && found.goes_on(map) {
+        while found.end() + period <= map.instrs.len() && found.has_next_round(map) {
             found.rounds += 1;
         }
         (!found.leaks(map, results)).then_some(found)
@@ -164,8 +164,8 @@ impl Loop {
         }
     }
 
-    /// True when the instructions after the last round are another one.
-    fn goes_on(&self, map: &Map) -> bool {
+    /// True when the instructions after the last round are another round.
+    fn has_next_round(&self, map: &Map) -> bool {
         let last = self.rounds - 1;
         let begin = self.start + last * self.period;
         (0..self.period).all(|at| {

@@ -67,7 +67,8 @@ pub trait Queue {
     fn run(&mut self, entry: usize, grid: u32, block: u32, words: &[u64]) -> Result<()> {
         self.run_grid(entry, (grid, 1, 1), block, words)
     }
-    /// Queues the ready-made kernel over an encoded program; false if compiled code might have other bits here.
+    /// Queues the ready-made kernel over an encoded program; false if compiled code might give other bits on
+    /// this device.
     fn interpret(&mut self, program: &Encoded) -> Result<bool>;
     /// Queues another program.
     fn launch(&mut self, launch: &Launch) -> Result<()>;
@@ -85,7 +86,7 @@ pub trait Queue {
     fn fault_stamp(&self, tag: u32) -> u64;
 }
 
-/// The most parameter words of a kernel: older drivers limit parameters to 4 KiB.
+/// Maximum parameter words of a kernel: older drivers limit parameters to 4 KiB.
 pub const MAX_WORDS: usize = 500;
 
 /// A matrix product as the library computes it: `out[m, n] = left[m, k] * right[k, n]`, all row-major; `out`
@@ -310,8 +311,9 @@ pub(super) fn any_dtype(class: Class) -> String {
     )
 }
 
-/// The same without branches around loads, so that many are in flight: `Bits bits_any(address)` loads the word that
-/// contains an element of at most this many bytes, `value_any(bits, dtype)` converts it, `round_any(value, dtype)` rounds.
+/// The functions of [`any_dtype`] without branches around loads, so that many loads are in flight:
+/// `Bits bits_any(address)` loads the word that contains an element of at most this many bytes,
+/// `value_any(bits, dtype)` converts it, `round_any(value, dtype)` rounds.
 pub(super) fn any_bits(class: Class, most: usize) -> String {
     let acc = class_type(class);
     let wide = most > 4;
@@ -354,7 +356,7 @@ fn store_any(class: Class) -> String {
     )
 }
 
-/// The number of a dtype for those functions.
+/// The number of a dtype for [`any_dtype`] and [`any_bits`].
 pub(super) fn dtype_number(dtype: Dtype) -> u64 {
     Dtype::REAL.iter().position(|&real| real == dtype).unwrap_or_default() as u64
 }
@@ -390,7 +392,7 @@ pub(super) fn convert(value: &str, from: Class, to: Dtype) -> String {
     }
 }
 
-/// A literal for register bits.
+/// A CUDA C literal for register bits.
 pub(super) fn literal(bits: u64, class: Class) -> String {
     format!("{}_of(0x{bits:x}ull)", class_name(class))
 }

@@ -1,4 +1,4 @@
-//! Elements as unsigned numbers in sort order: nan is the greatest number, and -0 equals 0.
+//! Elements as unsigned numbers in sort order: nan is the largest, and -0 equals 0.
 
 use crate::array::Dtype;
 
@@ -27,8 +27,8 @@ pub(in crate::kernel) fn sortable(dtype: Dtype, descending: bool) -> String {
     }
 }
 
-/// The same for elements of the dtype that the word `order` names ([`order`]). A narrow element may also occupy the
-/// highest bits of a wider key.
+/// The statements of [`sortable`] for the dtype and direction that the word `order` encodes ([`order`]). A narrow
+/// element may also occupy the highest bits of a wider key.
 pub(in crate::kernel) const SORTABLE_ANY: &str = "\
     const Key sign = (Key)((Key)1 << (8 * sizeof(Key) - 1));
     const Key size = (Key)(k & (Key)~sign);
@@ -37,8 +37,8 @@ pub(in crate::kernel) const SORTABLE_ANY: &str = "\
     if (order & 8) place = size > infinity ? (Key)~(Key)0 : size == 0 ? sign : (k & sign) ? (Key)~k : (Key)(k | sign);
     return order & 1 ? (Key)~place : place;";
 
-/// The order of a dtype as a word: flags for descending, signed, bool and float, and the highest 16 bits of infinity in the
-/// highest ones.
+/// A dtype and direction as a word: the low bits flag descending, signed, bool and float; the highest 16 bits are those
+/// of infinity.
 pub(in crate::kernel) fn order(dtype: Dtype, descending: bool) -> u64 {
     let kind = match dtype {
         Dtype::Bool => 4,

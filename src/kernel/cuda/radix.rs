@@ -10,8 +10,8 @@ pub(in crate::kernel) const ENTRIES: [&str; 3] = ["digit_counts", "digit_offsets
 /// Keys per tile, also in the template.
 const TILE: u64 = 4096;
 
-/// Rows of at most this many tiles are few tiles: a thread adds their counts, if there are at least [`MANY_ROWS`] rows. A
-/// block for each row and digit would be nearly idle: it took most of the time of rows of 4,096 elements.
+/// If rows have at most this many tiles, and there are at least [`MANY_ROWS`] rows, one thread adds the counts of each
+/// row and digit. A block for each would be nearly idle: for rows of 4,096 elements it took most of the time.
 const FEW_TILES: u64 = 32;
 const MANY_ROWS: u64 = 64;
 
@@ -37,10 +37,10 @@ pub(in crate::kernel) struct Pairs {
 pub(in crate::kernel) struct Job {
     pub rows: u64,
     pub length: u64,
-    /// Bytes of a key, and how many of the low ones order it.
+    /// Bytes of a key, and how many of its low bytes are sorted by.
     pub key_size: u64,
     pub passes: u64,
-    /// For the statements `sortable` of the text, which may ignore it.
+    /// Passed to the statements `sortable` of the text, which may ignore it.
     pub order: u64,
     pub wide: bool,
     pub from: Pairs,

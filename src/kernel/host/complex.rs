@@ -31,21 +31,21 @@ pub trait Part:
     const TWO: Self;
     const LN_2: Self;
     const LN_10: Self;
-    /// Above it, adding 1 to the square of a number does not change the square.
+    /// Above this, adding 1 to the square of a number does not change the square.
     const HUGE: Self;
-    /// Above it the hyperbolic tangent is 1.
+    /// Above this, the hyperbolic tangent is 1.
     const FLAT: Self;
-    /// Above it e to the power of a number overflows.
+    /// Above this, e to the power of a number overflows.
     const FAR: Self;
-    /// Above it the magnitude of a pair may overflow.
+    /// Above this, the magnitude of a complex number may overflow.
     const TOP: Self;
-    /// Below it the magnitude of a pair may have few digits.
+    /// Below this, the magnitude of a complex number may lose precision.
     const LOW: Self;
     /// 2^64, its logarithm, and its inverse root.
     const UP: Self;
     const UP_LN: Self;
     const UP_ROOT: Self;
-    /// Near 1, an imaginary part below it has a square that may underflow.
+    /// Below this, the square of the imaginary part of a number near 1 may underflow.
     const NEAR_POLE: Self;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
@@ -228,7 +228,7 @@ fn sinh_of<T: Part>(x: T, t: T) -> T {
     t * math::sinh(x)
 }
 
-/// The cosine of an angle that turns e^x: of no angle 1 where x is infinite.
+/// The cosine in the real part of e^(x + i angle): 1 if x is infinite and the angle is not finite.
 #[inline(always)]
 fn turned<T: Part>(x: T, angle: T) -> T {
     if x.infinite() && !angle.finite() { T::ONE } else { math::cos(angle) }
@@ -244,8 +244,8 @@ pub fn exp<T: Part>(a: Complex<T>) -> Complex<T> {
     pair(re, grown(a.re, math::sin(a.im)))
 }
 
-/// A factor that keeps the magnitude of a pair from overflowing, and from having few digits; its logarithm; and the
-/// inverse of its root. `most` is the greater magnitude of the two.
+/// A factor that keeps the magnitude of a complex number from overflowing and from losing precision; its
+/// logarithm; and the inverse of its root. `most` is the larger magnitude of the two parts.
 #[inline(always)]
 fn scaled<T: Part>(most: T) -> (T, T, T) {
     if most > T::TOP {
@@ -514,7 +514,7 @@ pub fn atanh<T: Part>(a: Complex<T>) -> Complex<T> {
     let parts =
         |re: T, im: T| pair(if a.re == T::ZERO { a.re } else { re }, if lost { a.re + a.im } else { im });
     if is_huge(a) {
-        // 1 / a, whose parts may be below the smallest number.
+        // 1 / a, whose parts may underflow.
         let size = math::hypot(a.re, a.im);
         let re = if size.infinite() { T::ZERO } else { a.re / size / size };
         return parts(re.with_sign(a.re), quarter_turn::<T>().with_sign(a.im));

@@ -24,12 +24,12 @@
 //! host: host_better!(all: |a, b| b > a),
 //! ```
 //!
-//! The key names the argument classes of a body: `f32`, `f64`, `i64`, `float` (the first two), `all`. Classes
-//! without a key are undefined, like an empty text in `CudaText`. Integer bodies must use the `wrapping_`
-//! forms: nothing may panic. The executor rounds results to their dtype and wraps `i64` to narrower integers.
-//! `whole` (and `all`) stands for `i64` and, with loops of their own, all narrower integers: for functions that run much
-//! faster in a narrow type. Other functions get narrow integers as `i64`.
-//! Helper functions called by a body should be `#[inline(always)]`, or the loop stays scalar.
+//! The key names the argument classes of a body: `f32`, `f64`, `i64`, `float` (the first two), `all`. The function is
+//! undefined for classes without a key, like an empty text in `CudaText`. Integer bodies must use the `wrapping_`
+//! forms: nothing may panic. The executor rounds results to their dtype and wraps `i64` to narrower integers. `whole`
+//! (and `all`) stands for `i64` and, with loops of their own, all narrower integers: for functions that run much faster
+//! in a narrow type. Other functions get narrow integers as `i64`. Helper functions called by a body should be
+//! `#[inline(always)]`, or the loop stays scalar.
 
 use super::complex::{C64, C128};
 use crate::array::{Bool, for_integers};

@@ -24,7 +24,7 @@ pub trait Element: Copy + Send + Sync + 'static {
     fn unhold(held: Self::Held) -> Self;
 }
 
-/// An element that is loaded to a map's register and stored from it.
+/// Loads an element to a map's register, and stores it from there.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Mapped<M>(M);
@@ -332,8 +332,8 @@ impl Element for f16 {
     fn narrow(lane: f32) -> f16 {
         let bits = lane.to_bits();
         let magnitude = bits & 0x7fff_ffff;
-        // Adding half of the least bit kept, minus one when that bit is even, rounds to even. A carry
-        // correctly runs into the exponent, up to infinity.
+        // Adding half of the lowest kept bit, minus one if that bit is 0, rounds to even. A carry correctly
+        // runs into the exponent, up to infinity.
         let half = 0xfff + (magnitude >> 13 & 1);
         let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(half) >> 13;
         // Adding 0.5 puts the last place of the sum at 2^-24, the unit of subnormal halves.

@@ -33,7 +33,7 @@ struct Loops<T: 'static> {
 pub struct Combine<T: 'static> {
     /// Combines two accumulators.
     pub one: fn(T, T) -> T,
-    /// Folds blocks of a length (of at most [`BLOCK`]) that follow each other, from `init`: lanes, then halving.
+    /// Folds consecutive blocks of one length (at most [`BLOCK`]), each from `init`: lanes, then halving.
     pub blocks: fn(T, usize, &[T], &mut [T]),
     /// Combines the second slice into the first, element by element.
     pub across: fn(&mut [T], &[T]),

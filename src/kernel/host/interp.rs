@@ -211,7 +211,7 @@ impl<'a> Interpreter<'a> {
                 }
             }
         }
-        // A lane of `c128` takes two words.
+        // A `c128` lane takes two words.
         let wide = (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
         let words = most.next_multiple_of(8) << u32::from(wide);
         let narrow = (0..total).any(|reg| is_narrow(map.dtype(reg as u16)));
@@ -463,7 +463,7 @@ fn forbid_aliases(accesses: &mut [Access<'_>], loads: usize, shape: &[usize]) {
     }
 }
 
-/// A cast to a `bool` that is held as `i64`: everything but zero is true, also nan.
+/// A cast to a `bool` that is held as `i64`: everything except zero is true, including nan.
 pub(in crate::kernel) fn to_bool(from: Reg<'_>, to: RegMut<'_>) {
     let RegMut::I64(to) = to else { return };
     match from {

@@ -60,8 +60,8 @@ fn machine() -> Isa {
     Isa::Baseline
 }
 
-/// Runs `f` once per level of this machine, lowest first. The level is global, but concurrent tests do not
-/// notice, since all levels give the same bits.
+/// Runs `f` once per level of this machine, lowest first. The level is global, but this does not affect
+/// concurrent tests, since all levels give the same bits.
 #[cfg(test)]
 pub(crate) fn at_every_level(mut f: impl FnMut(Isa)) {
     for level in [Isa::Baseline, Isa::Avx2, Isa::Avx512] {

@@ -29,7 +29,7 @@ pub(in crate::kernel) struct Buffer<T> {
 unsafe impl<T: Send + Sync> Sync for Buffer<T> {}
 
 impl<T: Copy> Buffer<T> {
-    /// Room for this many uninitialised elements.
+    /// A buffer for this many uninitialised elements.
     pub(in crate::kernel) fn new(count: usize) -> Buffer<T> {
         let bytes = count.saturating_mul(size_of::<T>());
         if bytes < MAPPED {
@@ -62,7 +62,7 @@ impl<T: Copy> Buffer<T> {
         unsafe { self.first.add(i).write(value) };
     }
 
-    /// Elements that were written.
+    /// A slice of elements that were written.
     ///
     /// # Safety
     /// All of them were written, and nothing writes them while the slice lives.

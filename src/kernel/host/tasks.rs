@@ -16,20 +16,20 @@ use std::thread::available_parallelism;
 /// Element visits (elements times views and instructions) from which work runs in parallel.
 pub(in crate::kernel) const PARALLEL: usize = 1 << 17;
 
-/// The number of threads for this many visits. Small launches do not ask rayon, since asking starts its
+/// The number of threads for this many visits. Small launches do not query rayon, since that would start its
 /// threads.
 pub(in crate::kernel) fn threads(visits: usize) -> usize {
     if visits < PARALLEL { 1 } else { workers() }
 }
 
-/// The number of rayon's threads, which start at the first call. Work uses rayon only if there are several: rayon's own
-/// start panics when the system refuses a thread, and this starts as many as the system gives.
+/// The number of rayon's threads; the first call starts them. Work uses rayon only if there are several. Rayon's own
+/// start panics when the system refuses a thread; this starts as many threads as the system allows.
 pub(in crate::kernel) fn workers() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         let set = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
         let wanted = set.filter(|&count| count > 0).or_else(|| available_parallelism().ok().map(usize::from));
-        // Threads that exist before rayon counts on them.
+        // Start the threads before rayon relies on them.
         let mut started: Vec<_> = (0..wanted.unwrap_or(1)).map_while(|_| start_thread()).collect();
         let count = started.len();
         if count < 2 {
@@ -110,10 +110,10 @@ pub(in crate::kernel) fn each_with<T>(
 }
 
 /// Calls `task` with ranges that make up the numbers below `count`, on this thread and on rayon's threads that are free.
-/// Not generic: every instance takes code.
+/// Not generic, to keep the code small.
 ///
-/// This thread waits for no other to begin: rayon's threads may be busy for minutes with work of another device, and this
-/// thread could not be interrupted meanwhile.
+/// This thread does not wait for helpers to start: rayon's threads may be busy for minutes with work of another device,
+/// and such a wait could not be interrupted.
 fn ranges(count: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
     let helpers = workers().min(count) - usize::from(count > 0);
     if helpers == 0 {
@@ -121,7 +121,7 @@ fn ranges(count: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
     }
     // SAFETY: the helpers use `task` only between `enter` and `leave`, and `close` waits until none does.
     let task: &'static (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(task) };
-    // Several ranges for each thread, as they may take different times.
+    // Several ranges per thread, because they may take different times.
     let size = count.div_ceil(8 * (helpers + 1)).max(1);
     let shared = Arc::new(Shared {
         task,

@@ -125,7 +125,7 @@ impl Memory {
     }
 }
 
-/// The value of an integer in memory.
+/// The value of an integer's bits in memory.
 pub(crate) fn whole(dtype: Dtype, bits: u64) -> i64 {
     let shift = 64 - 8 * dtype.size() as u32;
     match dtype.range() {
@@ -135,7 +135,7 @@ pub(crate) fn whole(dtype: Dtype, bits: u64) -> i64 {
     }
 }
 
-/// One value as registers hold it.
+/// The register bits of one value.
 pub(super) fn lane(dtype: Dtype, bits: u64) -> u64 {
     match dtype {
         Dtype::Bool => u64::from(bits & 0xff != 0),

@@ -1,4 +1,4 @@
-//! Counts of few numbers. On CUDA devices blocks count in shared memory.
+//! Counts of small integers. On CUDA devices, blocks count in shared memory.
 
 use crate::array::{Dtype, dispatch};
 use crate::base::Result;
@@ -25,7 +25,7 @@ impl Count {
     pub const MOST: usize = 8192;
 }
 
-/// Elements per block from which more blocks than fill a device count: each writes its counts.
+/// Minimum elements per block for more blocks than fill a device, because each block writes its counts.
 const BLOCK: u64 = 1 << 15;
 
 impl Kind for Count {
@@ -34,7 +34,7 @@ impl Kind for Count {
     }
 
     fn is_empty(&self, launch: &Launch) -> bool {
-        // Without elements there are still counts to write.
+        // An empty input still has counts to write.
         launch.limit == 0
     }
 

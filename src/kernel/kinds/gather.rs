@@ -30,7 +30,7 @@ const HEAD: usize = 8;
 /// The signature's fields: the logarithm of a unit, positions of 64 bits, launches of any rank up to this one, the rank.
 const FIELDS: [u32; 4] = [3, 1, 1, 8];
 
-/// Units per thread. Many divisions of 64 bits make a long kernel.
+/// Units per thread; fewer if the kernel has many 64-bit divisions, which are long.
 fn unroll(signature: Signature) -> u64 {
     let [_, wide, any, _] = signature.fields(FIELDS);
     if wide == 1 && any == 1 { 1 } else { 4 }

@@ -72,7 +72,7 @@ impl Kind for Scan {
         let (_, length) = extents(launch);
         let size = self.dtype.size();
         let unit = (ITEMS * size).min(16);
-        // A view to be packed is aligned whenever its length is.
+        // A packed view is aligned if its length is.
         let aligned = launch.views[..2].iter().all(|view| match row_stride(&launch.shape, view) {
             Some(stride) => view.ptr % unit as u64 == 0 && stride % ITEMS as u64 == 0,
             None => true,

@@ -15,7 +15,7 @@ use crate::kernel::{Kind, Launch};
 /// Insertion positions of values in ascending rows.
 ///
 /// Views: 0 ascending rows, 1 values (launch shape), 2 out (`i64`, launch shape): the number of elements of
-/// the row that precede the value. nan is greatest.
+/// the row that precede the value. nan is the largest value.
 ///
 /// View 0 has the launch's rank. Its stride along `Launch::axis` steps through a row; its other strides step
 /// from row to row (0 when all values share one row). `Launch::limit` is the length of a row.
@@ -104,7 +104,7 @@ impl Kind for Search {
 /// Values per task.
 const TASK: usize = 2 << 10;
 
-/// Values with a total order; nan is greatest.
+/// Values with a total order; nan is the largest value.
 trait Ordered: Copy {
     fn stands_before(self, other: Self) -> bool;
 }

@@ -214,7 +214,7 @@ fn boolean(value: &str) -> std::result::Result<bool, Fault> {
     }
 }
 
-/// Parses a number of MiB, at least `least`, as bytes.
+/// Parses a number of MiB, at least `least`; returns bytes.
 fn megabytes(value: &str, least: u64, expected: &'static str) -> std::result::Result<u64, Fault> {
     let size = value.parse::<u64>().ok().filter(|&mb| mb >= least).and_then(|mb| mb.checked_mul(1 << 20));
     size.filter(|&bytes| bytes <= 1 << 60).ok_or(Fault::Expected(expected))

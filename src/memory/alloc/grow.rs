@@ -30,7 +30,7 @@ impl Allocator {
             if let Some(id) = self.search(size, pool, arena) {
                 return Ok(id);
             }
-            // The newly freed memory may lack only a few pages.
+            // A few pages more may make the newly freed memory large enough.
             if self.extents.unit().is_some()
                 && let Some(id) = self.take(size, pool, arena)?
             {

@@ -207,7 +207,7 @@ impl Allocator {
         effort: Effort,
     ) -> Result<Taken> {
         if bytes > EXABYTE {
-            return Err(error::more_than_an_exabyte().label(Place::Here, "this asks for more than 1 EB"));
+            return Err(error::more_than_an_exabyte().label(Place::Here, "this requests more than 1 EB"));
         }
         if !self.pending.is_empty() && !self.pools.capturing() {
             self.collect()?;

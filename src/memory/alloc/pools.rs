@@ -9,7 +9,7 @@ use crate::base::Result;
 use crate::stream::Stream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pool's number, unique in the process except that its captured part shares it.
+/// A pool's number, unique in the process; its captured part has the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolId(u64);
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// The duration of a submission on the host, in modelled nanoseconds.
 const SUBMIT: u64 = 1_000;
-/// The largest number of work items with unread times; when it is reached, half of them are read.
+/// Maximum number of work items with unread times; at this number, half of them are read.
 const MOST_PENDING: usize = 4096;
 /// A base is replaced after this many milliseconds, because drivers report times as 24-bit floats.
 const BASE_MS: f64 = 500.0;

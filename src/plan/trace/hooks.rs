@@ -41,7 +41,7 @@ pub(in crate::plan) enum Started {
     Modelled,
     /// It starts after this event.
     After(EventHandle),
-    /// The host does it now, from this time on.
+    /// The host does it now, starting at this time.
     OnHost(u64),
     /// Its times are unknown.
     Untimed,
@@ -62,7 +62,7 @@ impl Runtime {
         self.records.operations
     }
 
-    /// The number of launched programs; the difference to [`Runtime::operations`] shows what fusion saves.
+    /// The number of launched programs; the difference from [`Runtime::operations`] shows what fusion saves.
     pub fn launches(&self) -> u64 {
         self.records.launches
     }

@@ -3,7 +3,7 @@
 //! A `Trace` exists while a profile is open, and costs nothing otherwise. With real time, each piece of work
 //! lies between two events of its stream. With virtual time (`clock`), a model of the work advances a clock
 //! per stream, so that the same script gives the same timeline, byte for byte. Independent of files and
-//! source texts: spans become lines when a [`Recording`] is shown (`chrome`).
+//! sources: spans become lines when a [`Recording`] is shown (`chrome`).
 //!
 //! Invariant: actions are in the order in which the host recorded them.
 

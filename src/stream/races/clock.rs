@@ -85,7 +85,7 @@ impl<'a> View<'a> {
         self.agent
     }
 
-    /// The view of another agent, of which only the host's knowledge is known.
+    /// The view of another agent, restricted to what the host knows.
     pub(super) fn of(&self, agent: Agent) -> View<'a> {
         View { agent, own: &NOTHING, host: self.host }
     }

@@ -218,7 +218,7 @@ impl History {
         free
     }
 
-    /// Calls `f` with every access that one made now would race with.
+    /// Calls `f` with every stored access that an access made now would race with.
     pub(super) fn open(
         &mut self,
         region: Region,
@@ -298,7 +298,7 @@ impl History {
             Ranges::None => Ranges::None,
             Ranges::One(range, record) => Ranges::One(range.clone(), record.copy()),
             Ranges::Several(several) => Ranges::Several(Box::new(several.copy())),
-            // Only unsplit histories have such a list.
+            // Only unsplit histories have a list of recent accesses.
             Ranges::Recent(_) => Ranges::None,
         })
     }
@@ -419,7 +419,7 @@ impl Record {
         if let Record::Striped(stripes) = self
             && region.stripes().is_none_or(|(step, _)| step != stripes.step)
         {
-            // The region has other stripes, or none. The old ones matter until everything in them is over.
+            // The region has other stripes, or none. The old stripes are needed until all their accesses are over.
             self.settle(view);
             if self.is_over() {
                 *self = Record::default();
@@ -515,12 +515,12 @@ impl Stripes {
 }
 
 impl Marks {
-    /// The newest access that one made now would race with.
+    /// The newest stored access that an access made now would race with.
     fn conflict(&self, access: Access, view: &View) -> Option<(Mark, Access)> {
         self.open(access, view).next()
     }
 
-    /// The accesses that one made now would race with, newest first.
+    /// The stored accesses that an access made now would race with, newest first.
     fn open(&self, access: Access, view: &View) -> impl Iterator<Item = (Mark, Access)> {
         let (reads, write, kind) = match access {
             Access::Write if self.was_read => (&self.reads[..], None, Access::Read),

@@ -20,10 +20,10 @@
 //! The host's own accesses are over for every agent, so they are recorded only when they hide stream
 //! accesses: memory used only by the host has no history at all.
 //!
-//! Reused memory: the allocator gives a freed block only to the stream it was allocated on, and only after
-//! every other stream that used it has passed its last use, or this stream waits for that ([`Checker::publish`]). Its own stream's pending work on the block comes
-//! before that stream's work for the new owner, but races with the work of any other stream
-//! ([`Checker::reuse`]). Such a race is marked ([`Conflict::is_reuse`]), because no script chose the block.
+//! Reused memory: the allocator gives a freed block only to the stream it was allocated on, and only after every other
+//! stream has passed its last use of the block, or the block's stream waits for that use ([`Checker::publish`]). That
+//! stream's pending work on the block comes before its work for the new owner, but races with the work of any other
+//! stream ([`Checker::reuse`]). Such a race is marked ([`Conflict::is_reuse`]), because no script chose the block.
 //!
 //! Independent of drivers: the caller reports what was queued, in call order.
 
@@ -45,7 +45,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The histories of more accesses than this are found by address.
+/// With more accesses than this, histories are looked up by address.
 const MANY: usize = 16;
 
 /// The epoch of work that is being queued; see [`Checker::reuse`].
@@ -328,7 +328,7 @@ impl Checker {
         agents.merge_event(agent, event);
     }
 
-    /// Makes a stream wait for all work queued on another one so far.
+    /// Makes a stream wait for all work queued on another so far.
     pub fn wait_stream(&mut self, stream: &Stream, other: &Stream) {
         let agents = &mut self.agents;
         let (to, from) = (agents.of(stream), agents.of(other));

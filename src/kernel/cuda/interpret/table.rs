@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// result, and the text.
 pub(crate) const FUNCTIONS: &str = include_str!("../../../../kernels/ready/functions.txt");
 
-/// Those over complex numbers, and those that make them: opcodes from [`op::COMPLEX`] on.
+/// The functions over complex numbers, and those with complex results: opcodes from [`op::COMPLEX`] on.
 pub(crate) const COMPLEX_FUNCTIONS: &str = include_str!("../../../../kernels/ready/complex.txt");
 
 /// The classes of a function's arguments.
@@ -109,7 +109,7 @@ pub(in crate::kernel) fn opcode(form: Form, class: Class, result: Class, text: &
 /// The classes of real numbers.
 const REAL: [Class; 3] = [Class::F32, Class::F64, Class::I64];
 
-/// The text of every conversion between real dtypes.
+/// The CUDA C text of every conversion between real dtypes.
 #[cfg(test)]
 pub(crate) fn conversions() -> impl Iterator<Item = (Class, String)> {
     let all = REAL.into_iter().flat_map(|from| Dtype::REAL.into_iter().map(move |to| (from, to)));

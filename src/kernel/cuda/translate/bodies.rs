@@ -9,8 +9,8 @@ use crate::kernel::cuda::{bits_type, class_type, prelude};
 use foldhash::{HashMap, HashMapExt};
 use std::fmt::Write;
 
-/// The CUDA C of which NVRTC makes the functions: `fn_8` and so on, by opcode; `load_0` and `store_0`, by the number of a
-/// dtype. Bits in memory are passed in 32 or 64 bits.
+/// The CUDA C from which NVRTC makes the functions: `fn_8` and so on, by opcode; `load_0` and `store_0`, by the number
+/// of a dtype. Bits in memory are passed in 32 or 64 bits.
 pub(crate) fn source(functions: &str) -> String {
     let mut text = format!(
         "{}\nINLINE i64 wins(bool x_nan, bool y_nan, bool better, bool equal, bool earlier) {{\n\
@@ -155,7 +155,7 @@ impl Bodies {
                 }
             }
         }
-        // Only items of NVRTC's own functions have such names.
+        // Only items of NVRTC's own functions have names like this.
         let names: Vec<String> = items.keys().filter(|name| name.starts_with("__")).cloned().collect();
         for item in items.values_mut() {
             let is_used = |name: &&String| item.text.contains(name.as_str());
@@ -166,7 +166,7 @@ impl Bodies {
         all.into_iter().all(|name| items.contains_key(&name)).then_some(Bodies { items, functions })
     }
 
-    /// Only the names: all functions are called.
+    /// A library of names only: all functions are called.
     #[cfg(test)]
     pub(crate) fn named() -> Bodies {
         let functions: HashMap<_, _> = functions(true).collect();
@@ -201,7 +201,8 @@ impl Bodies {
     }
 }
 
-/// Number of instructions that the assembler makes of a line. Declarations, labels, arguments and moves count as 0.
+/// Number of instructions that the assembler generates for a line. Declarations, labels, arguments and moves count
+/// as 0.
 fn weight(line: &str) -> usize {
     if line.starts_with(['.', '$'])
         || ["ld.param", "st.param", "mov.", "ret"].iter().any(|start| line.starts_with(start))

@@ -10,7 +10,7 @@ use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use std::fmt::{self, Write};
 
-/// Loads that a phase begins with, so that they are in flight together.
+/// Maximum number of loads at the start of a phase, so that they are in flight together.
 const MOST_AHEAD: usize = 8;
 
 /// Functions of at most this many instructions, such as roundings to halves, are always copied: a call costs as much.
@@ -50,11 +50,11 @@ pub(super) struct Unit {
     first: Option<Reg>,
     /// The same, counted from the beginning of its result's elements.
     within: Option<Reg>,
-    /// Predicates that tell which elements exist.
+    /// Predicates: which elements exist.
     has: Option<[Reg; 4]>,
     /// All four exist, and the first one is a multiple of four.
     whole: Option<Reg>,
-    /// The lanes away, while lanes are combined.
+    /// The distance of the lanes to combine with, while lanes are combined.
     half: u32,
     /// The number of elements that are computed.
     most: usize,
@@ -78,7 +78,7 @@ impl Unit {
         Unit { first: Some(first), most: 1, ..Unit::none() }
     }
 
-    /// Four elements from `first` on, of which `rest` exist. `checked`: `first` may not be a multiple of four.
+    /// Four elements from `first` on, of which `rest` exist. `checked`: test whether `first` is a multiple of four.
     pub fn of(code: &mut Code<'_>, first: Reg, within: Option<Reg>, rest: Reg, checked: bool) -> Unit {
         let has = [0, 1, 2, 3].map(|j| {
             let has = code.flag();
@@ -306,7 +306,7 @@ impl<'a> Code<'a> {
         Some(())
     }
 
-    /// Moves the values that the phase wrote to the registers between phases.
+    /// Copies the values that the phase wrote to the registers that hold them between phases.
     fn keep(&mut self) {
         if self.encoded.words[6] == 0 {
             return;
@@ -362,7 +362,7 @@ impl<'a> Code<'a> {
 
     // --- Lanes ---------------------------------------------------------------------------------------
 
-    /// The lanes `half` away, where lane l is element l % 4 of thread l / 4.
+    /// The values of the lanes at distance `half`, where lane l is element l % 4 of thread l / 4.
     fn away(&mut self, from: Lanes, wide: bool, half: u32) -> Option<Lanes> {
         if half < 4 {
             return Some([0, 1, 2, 3].map(|j| from[(j + half as usize) & 3]));
@@ -415,7 +415,7 @@ impl<'a> Code<'a> {
 
     // --- Functions -----------------------------------------------------------------------------------
 
-    /// The results of a function for the first `most` lanes.
+    /// Applies a function to the first `most` lanes.
     fn function(&mut self, name: &str, values: &[(Lanes, bool)], wide: bool, most: usize) -> Option<Lanes> {
         let item = self.bodies.get(name)?;
         // A value that is equal in all lanes is computed once.

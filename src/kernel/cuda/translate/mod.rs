@@ -91,7 +91,7 @@ impl Encoded {
         self.words[10] & 2 != 0
     }
 
-    /// Threads of a block of a reduction. Sixteen columns are next to each other, or eight where a segment has many
+    /// Threads of a block of a reduction. A block takes sixteen adjacent columns, or eight if a segment has many
     /// threads.
     fn reduction_threads(&self) -> usize {
         if !self.columns() {
@@ -250,7 +250,7 @@ impl Encoded {
 }
 
 impl Encoded {
-    /// A quotient, in 32 bits, which is faster, if all segment numbers fit.
+    /// A quotient; in 32 bits, which is faster, if all segment numbers fit.
     fn divide(&self, code: &mut Code<'_>, quotient: Reg, a: Reg, b: Reg) {
         if self.is_wide() {
             return code.line(&format!("div.u64 {quotient}, {a}, {b};"));

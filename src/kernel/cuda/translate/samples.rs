@@ -15,7 +15,7 @@ fn native(class: Class) -> Dtype {
     }
 }
 
-/// `f(f(...), ...)` over linear views, `times` deep.
+/// `f(f(...), ...)` over linear views, nested `times` deep.
 fn function(code: u64, function: &Function<'_>, times: usize) -> Option<Encoded> {
     let mut coder = Coder::new();
     let dims = coder.dims(&[1 << 20]);

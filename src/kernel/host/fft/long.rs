@@ -127,7 +127,7 @@ fn split<T: FftNum>(first: &Line<T>, second: &Line<T>, twiddles: &Twiddles, line
     along(first, line, columns);
     each_element(line, |at, z| *z = *z * rounded::<T>(twiddles.power(at / columns * (at % columns))));
     along(second, line, 1);
-    // Each buffer takes time, which nothing needs after an early end.
+    // After an early end, no more buffers are made, because that takes time.
     if until.ended() {
         return;
     }
@@ -150,7 +150,7 @@ fn split<T: FftNum>(first: &Line<T>, second: &Line<T>, twiddles: &Twiddles, line
 /// Bluestein's method: the transform as a convolution with a chirp.
 fn prime<T: FftNum>(sign: f64, forward: &Line<T>, backward: &Line<T>, line: &mut [Complex<T>]) {
     let (length, whole) = (line.len(), forward.len());
-    // The square is reduced before it becomes an angle, to keep all digits.
+    // The square is reduced before it becomes an angle, to keep full precision.
     let chirp = |k: usize| {
         let square = (k as u128 * k as u128 % (2 * length as u128)) as f64;
         Complex::from_polar(1.0, sign * TAU * (square / (2 * length) as f64))

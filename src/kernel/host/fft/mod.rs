@@ -37,7 +37,7 @@ struct Lines<T: FftNum> {
     to_real: Option<ToReal<T>>,
 }
 
-/// The transform of real lines. A long line goes through the complex transform.
+/// The transform of real lines. Long lines use the complex transform.
 enum FromReal<T: FftNum> {
     Short(Arc<dyn RealToComplex<T>>),
     Long(Line<T>),
@@ -285,7 +285,8 @@ thread_local! {
     static BUFFERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Zeros. The threads that first use the pages of a large buffer make them, so that this takes no time.
+/// A zeroed buffer. Pages of a large buffer are cleared on first use, by the threads that use them, so this
+/// takes no time.
 fn zeros<T: FftNum>(count: usize) -> Vec<Complex<T>> {
     #[cfg(test)]
     BUFFERS.with(|made| made.set(made.get() + 1));

@@ -23,7 +23,7 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The number kinds of input and output.
+/// The kinds of input and output: real or complex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transform {
     /// Complex to complex, in either direction.
@@ -50,7 +50,7 @@ pub struct FftSpec {
 }
 
 impl FftSpec {
-    /// The most dimensions of one transform. Larger ones are split into several.
+    /// Maximum dimensions of one transform. Others are split into several transforms.
     pub const MOST: usize = 3;
 
     /// The extents of the half spectrum of a real signal.
@@ -110,7 +110,7 @@ impl Kind for Fft {
     }
 
     fn is_plain(&self) -> bool {
-        // Devices drop plans.
+        // The value holds a resource of a device: its plan.
         false
     }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// A transform by [`Passes`].
 ///
-/// Views: 0 input, 1 out, 2 the workspace, as those of [`Fft`]. Launch shape: `[batch, extents..]`. Numbers: 0 which
-/// [`Transform`] in order, 1 whether it is backward.
+/// Views: 0 input, 1 out, 2 the workspace, as those of [`Fft`]. Launch shape: `[batch, extents..]`. Numbers: 0 the
+/// index of the [`Transform`], 1 whether it is backward.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OwnFft {
     /// `f32` or `f64`.

@@ -19,7 +19,7 @@ const FILTER: usize = 2;
 const SCALE: usize = 3;
 const GATHER: usize = 4;
 
-/// The largest prime by which a pass divides lines. It costs as many products per element.
+/// The largest prime radix. A radix costs as many products per element.
 const LARGEST_RADIX: usize = 61;
 
 /// Approximate number of elements convolved at a time; few in tests, which run kernels on the CPU.
@@ -85,9 +85,9 @@ struct Unit {
     stage: Stage,
     /// The factors of the length, and which of them this pass is for; `None` for a convolution.
     pass: Option<(Vec<Vec<usize>>, usize)>,
-    /// It may run in place.
+    /// True if it may run in place.
     in_place: bool,
-    /// The output can hold its input.
+    /// True if the output can hold its input.
     fits_out: bool,
 }
 
@@ -111,7 +111,7 @@ fn factors(length: usize, part: Dtype) -> Option<Vec<Vec<usize>>> {
     if length <= capacity {
         return Some(vec![primes]);
     }
-    // Lines of several passes lie side by side in a tile, so that memory is read in units of several elements.
+    // With several passes, lines lie side by side in a tile, so that memory is read in units of several elements.
     let most = capacity / 4;
     for passes in 2.. {
         let mut lines = vec![(1, Vec::new()); passes];
@@ -128,7 +128,7 @@ fn factors(length: usize, part: Dtype) -> Option<Vec<Vec<usize>>> {
     None
 }
 
-/// The radices by which a pass transforms lines with these prime factors, a byte each.
+/// The radices of a pass over lines with these prime factors, one byte each.
 fn radices(primes: &[usize]) -> u64 {
     let twos = primes.iter().filter(|&&prime| prime == 2).count();
     let (eights, fours, rest) = match (twos, twos % 3) {
@@ -143,7 +143,7 @@ fn radices(primes: &[usize]) -> u64 {
     all.chain(others).enumerate().fold(0, |word, (at, radix)| word | (radix as u64) << (8 * at))
 }
 
-/// A length for the convolution that transforms a signal.
+/// The length of the convolution that transforms a signal of this length.
 fn convolution(length: usize) -> usize {
     let least = 2 * length - 1;
     let even = |odd: usize| odd * least.div_ceil(odd).next_power_of_two();
@@ -162,7 +162,7 @@ fn stages(spec: &FftSpec) -> SmallVec<[Stage; 3]> {
         let outer = spec.batch * held[..d].iter().product::<usize>();
         Stage { outer, length: spec.extents[d], inner: held[d + 1..].iter().product(), from, to }
     };
-    // The last dimension is the one of real numbers.
+    // The last dimension is the one with real input or output.
     let mut stages: SmallVec<_> = (0..rank).map(stage).collect();
     if spec.transform != Transform::ToReal {
         stages.reverse();
@@ -248,7 +248,7 @@ impl Planner {
         let apart = stage.length / length * stage.inner;
         let together = done * stage.inner;
         let lines = stage.outer * apart;
-        // Tiles are small where there are few lines, to keep all of the device busy.
+        // Tiles are small if there are few lines, to keep the whole device busy.
         let wanted = lines.div_ceil(512).max(8).max(256 / length);
         let tile = (capacity(self.part) / length).min(wanted);
         let few = tile.min(8);
@@ -265,8 +265,8 @@ impl Planner {
         self.steps.push(step);
     }
 
-    /// All passes over signals in the workspace, alternating between two buffers, from the first one. Returns the
-    /// buffer of the result, which is `to` if given.
+    /// All passes over signals in the workspace. They alternate between two buffers and start at the first.
+    /// Returns the buffer of the result, which is `to` if given.
     fn transform(&mut self, stage: &Stage, direction: u64, turns: [Buffer; 2], to: Option<Buffer>) -> Buffer {
         let Some(factors) = factors(stage.length, self.part) else { return turns[0] };
         let mut from = turns[0];

@@ -32,7 +32,7 @@ pub(super) fn boxes(launch: &Launch) -> Vec<Launch> {
     all
 }
 
-/// A dimension, cut where views wrap.
+/// The ranges of a dimension, cut where views wrap.
 fn ranges(launch: &Launch, d: usize) -> Vec<Range<usize>> {
     let extent = launch.shape[d];
     let mut cuts: SmallVec<[usize; 8]> = smallvec::smallvec![0, extent];

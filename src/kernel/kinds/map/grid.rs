@@ -17,11 +17,11 @@ use std::fmt::Write;
 const MARK: u32 = 125;
 /// The first words of the parameter; see the template.
 const HEAD: usize = 3;
-/// The number of views whose kinds fit a signature.
+/// Maximum number of views whose kinds fit a signature.
 const MAX_VIEWS: usize = 30;
 /// Rows of a block per row of a warp.
 const WARPS: usize = 8;
-/// Shorter rows and columns leave too many threads without an element.
+/// Minimum extents of x and y; smaller ones leave too many threads without an element.
 const LEAST_X: usize = 48;
 const LEAST_Y: usize = WARPS / 2;
 /// Limit on 32-bit registers for the loads of one row.

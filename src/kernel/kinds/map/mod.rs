@@ -244,7 +244,7 @@ struct Plan {
 /// Limit on the instructions of a unit. Units are not made narrower than 4 bytes to stay below it.
 const MOST_UNROLLED: usize = 256;
 
-/// Most views whose kinds fit a signature; programs with more views address all of them as strided.
+/// Maximum number of views whose kinds fit a signature; programs with more views address all of them as strided.
 const MAX_KINDS: usize = 27;
 
 /// Set in a view's kind when the view has the strides of the first view addressed by coordinates.
@@ -281,8 +281,8 @@ impl Plan {
     }
 
     /// Units per thread. One vector per thread in many small blocks keeps memory busiest (measured on an
-    /// H200: 4.29 TB/s against 4.10 with four). Single elements need several to hide their latency, and so do
-    /// units whose coordinates take as long as their loads.
+    /// H200: 4.29 TB/s against 4.10 with four). Units of a single element, and units whose coordinates take
+    /// as long as their loads, need several to hide latency.
     fn unroll(&self) -> usize {
         unroll(self.width, self.rank)
     }
@@ -293,7 +293,7 @@ fn unroll(width: usize, rank: usize) -> usize {
     if width == 1 || rank > 0 { 4 } else { 1 }
 }
 
-/// The most elements of a unit, by the sizes of the narrowest and the widest dtype. A unit's elements are unrolled.
+/// Maximum elements of a unit, by the sizes of the narrowest and the widest dtype. A unit's elements are unrolled.
 /// Long programs do not need wide loads, and would take seconds to compile.
 pub(super) fn vector_width(narrowest: usize, widest: usize, instrs: usize) -> usize {
     let mut width = (16 / narrowest).clamp(1, 32 / widest);

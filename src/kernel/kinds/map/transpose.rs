@@ -16,7 +16,7 @@ use std::fmt::Write;
 const MARK: u32 = 124;
 /// First words of the parameter; see the template.
 const HEAD: usize = 4;
-/// Most views whose kinds fit a signature.
+/// Maximum number of views whose kinds fit a signature.
 const MAX_VIEWS: usize = 32;
 /// Bytes of shared memory that the tiles of all transposed views may take.
 const SHARED: usize = 40 << 10;

@@ -95,7 +95,7 @@ unsafe fn clear(dtype: Dtype, p: Product) {
     }
 }
 
-/// Most multiply-adds and element reads of a product that runs in one call. A larger product is cut into
+/// Maximum multiply-adds and element reads of a product that runs in one call. A larger product is cut into
 /// blocks, so that it can end early: at most `SIDE` rows and columns and `BLOCK` multiply-adds each.
 const AT_ONCE: usize = 1 << 28;
 const READ_AT_ONCE: usize = 1 << 22;

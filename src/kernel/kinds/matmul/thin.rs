@@ -19,7 +19,7 @@ pub struct ThinProduct {
 
 /// Minimum lines; fewer leave most of a device idle.
 const LEAST_LINES: usize = 128;
-/// The same for kernels whose blocks take many lines.
+/// The minimum for kernels whose blocks take many lines.
 const LEAST_COLUMNS: usize = 1024;
 /// Minimum bytes of a line whose elements are adjacent.
 const LEAST_LENGTH: usize = 1024;
@@ -63,8 +63,8 @@ const ROWS_OF_HALVES: [Kernel; 3] = [
     kernel("rows_2", "rows<2, 2, 4, 4, 8>", 2, 4, 256),
     kernel("rows_4", "rows<4, 2, 2, 4, 8>", 4, 4, 256),
 ];
-/// For `f32` matrices whose lines are adjacent: vectors, threads side by side, elements ahead, warps. For one vector, the
-/// library reads the matrix as fast.
+/// For `f32` matrices whose lines are adjacent: vectors, threads side by side, elements ahead, warps. For one vector,
+/// the library is as fast.
 const COLUMNS: [Kernel; 3] = [
     kernel("columns_2", "columns<2, 4, 4, 16>", 2, 16, 512),
     kernel("columns_4", "columns<4, 4, 4, 16>", 4, 16, 512),
@@ -88,7 +88,7 @@ struct Plan<'a> {
     vectors: &'a View,
     /// The dimension of the matrix's lines, in all views: 1 or 2.
     line: usize,
-    /// The other one.
+    /// The other of the two.
     other: usize,
     /// The distance between lines, or between elements of lines that are adjacent, in elements.
     step: isize,
@@ -132,7 +132,7 @@ impl Plan<'_> {
 }
 
 impl ThinProduct {
-    /// The dtypes with such kernels: those whose sums are `f32`.
+    /// The supported dtypes: those whose sums are `f32`.
     pub fn dtypes() -> impl Iterator<Item = Dtype> {
         Dtype::REAL.into_iter().filter(|dtype| dtype.class() == Class::F32)
     }
@@ -206,7 +206,7 @@ impl OwnProduct for ThinProduct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// The kernel for a product of contiguous matrices, or of transposes of such.
+    /// The kernel for a product of contiguous or transposed matrices.
     fn kernel_of(dtype: Dtype, sizes: [usize; 3], transposed: [bool; 2], ptr: u64) -> Option<&'static str> {
         let launch = ThinProduct::launch(&Product::of_matrices(dtype, sizes, transposed, ptr))?;
         Plan::of(dtype, &launch).map(|plan| {

@@ -25,12 +25,12 @@ const DEPTH: usize = 16;
 const ELEMENTS: usize = 256;
 /// Minimum products of a batch.
 const LEAST_PRODUCTS: usize = 64;
-/// Maximum length of a sum in large batches of results of few elements. The library's time for those does not depend on
-/// the length: 272 us for 50,000 products of 4 x 64 by 64 x 4 matrices, whose bytes take 25.
+/// Maximum length of a sum in large batches of small results. The library's time for these does not depend on the
+/// length: 272 us for 50,000 products of 4 x 64 by 64 x 4 matrices, where reading the bytes takes 25 us.
 const LONG_DEPTH: usize = 64;
 const LONG_ELEMENTS: usize = 16;
 const LEAST_LONG_PRODUCTS: usize = 4096;
-/// If the small operand has at most this many elements (points times a rotation), any number of rows counts as a batch.
+/// If one operand has at most this many elements (points times a rotation), the rows of the other count as a batch.
 const SMALL: usize = 16;
 /// Minimum total rows or columns of such products.
 const LEAST_ROWS: usize = 4096;
@@ -84,14 +84,14 @@ fn dimensions(batch: &[usize], left: &View, right: &View) -> SmallVec<[Dimension
 }
 
 impl TinyProduct {
-    /// Returns whether [`TinyProduct::launch`] has a launch for this one of a [`Matmul`].
+    /// Returns whether [`TinyProduct::launch`] can replace this launch of a [`Matmul`].
     pub(super) fn takes(launch: &Launch) -> bool {
         let sizes = Sizes::of(launch);
         let [left, right, out] = &launch.views[..] else { return false };
         out.dtype == left.dtype && fits(&sizes) && dimensions(&sizes.batch, left, right).len() <= RANK
     }
 
-    /// The launch that replaces one of a [`Matmul`]; `None` for products that the library computes.
+    /// The launch that replaces a launch of a [`Matmul`]; `None` for products that the library computes.
     pub fn launch(dtype: Dtype, launch: &Launch) -> Option<Launch> {
         static PROGRAMS: LazyLock<Vec<Arc<Program>>> = LazyLock::new(|| {
             Dtype::ALL.into_iter().map(|dtype| Arc::new(Program::new(&TinyProduct { dtype }))).collect()

@@ -48,7 +48,7 @@ struct Plan<'a> {
     across: bool,
     /// True when more than one reduced dimension is longer than 1.
     folded: bool,
-    /// When the work should end early.
+    /// The condition for an early end.
     until: Until,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Plan<'a> {
         let long = (0..kept).rev().filter(|&d| shape[d] > 1);
         let run = last.map_or(1, |d| shape[d]);
         let side = long.clone().find(|&d| follows(d)).or(long.clone().next());
-        // Windows of few elements: compute many adjacent results together, with any strides.
+        // Results of few elements (sliding windows): compute many adjacent results together, whatever their strides.
         let longest = || long.clone().max_by_key(|&d| shape[d]);
         let side = side.filter(|&d| run >= 8 || shape[d] >= 32).or_else(longest);
         let across = match (side, last) {
@@ -123,7 +123,7 @@ impl<'a> Plan<'a> {
                 range /= 2;
             }
         }
-        // Work that may end early checks between two ranges. The cuts do not change any bit.
+        // Work that may end early is cut into ranges and checks between them. The cuts do not change any bit.
         let until = &self.until;
         while until.is_set()
             && range * BLOCK > STOP_INTERVAL

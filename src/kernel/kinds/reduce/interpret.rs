@@ -12,9 +12,9 @@ use crate::kernel::kinds::map::parts;
 use crate::kernel::{Kind, Launch, Map, Ptr, Source, View};
 use foldhash::{HashMap, HashMapExt};
 
-/// Threads of a block, at least.
+/// Minimum threads of a block.
 const THREADS: u64 = 64;
-/// The same if results are adjacent in memory: a block computes several, so that its loads are adjacent.
+/// Minimum threads if results are adjacent in memory: a block computes several, so that its loads are adjacent.
 const COLUMN_THREADS: u64 = 256;
 
 /// Queues a launch; false when it cannot be interpreted.
@@ -230,7 +230,7 @@ impl Stage<'_> {
         if reduce.store_value {
             let mut result = value;
             if reduce.f.mean {
-                // Of all elements; used in both stages.
+                // The number of elements per result, in both stages.
                 let count = Cut::of(self.launch).reduced;
                 let bits = match self.class {
                     Class::F32 => u64::from((count as f32).to_bits()),

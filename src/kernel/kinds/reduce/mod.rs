@@ -49,17 +49,17 @@ const BLOCK: u64 = 256;
 pub(super) const LANES: u64 = 256;
 /// Approximate number of segments of all results: enough to fill any device in either layout.
 const SEGMENTS: u64 = 1 << 16;
-/// Maximum segments of one result: one block combines them in a few microseconds.
+/// Maximum segments of one result, which one block combines in a few microseconds.
 const MOST_SEGMENTS: u64 = 1 << 14;
 /// A result of at most this many elements is one segment.
 const ONE_SEGMENT: u64 = 4096;
-/// The least elements of a segment otherwise.
+/// Minimum elements of a segment of larger results.
 const LEAST_SEGMENT: u64 = 512;
 /// With more results than this, each result is one segment.
 const MANY: u64 = 12_288;
 /// First words of the parameter; see the template.
 const HEAD: usize = 7;
-/// Most views whose kinds fit a signature.
+/// Maximum number of views whose kinds fit a signature.
 const MAX_KINDS: usize = 64;
 
 /// True when every result of such a reduction is one segment, so that a row's threads can follow its lanes'
@@ -127,8 +127,8 @@ struct Plan {
 /// Widths of a signature's fields; the kinds of views are stored above them.
 const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
 
-/// Programs of this many instructions check the bound in every round: they compute more than they load, and a second copy
-/// for full rounds would double NVRTC's time.
+/// Programs with at least this many instructions check the bound in every round. Their computation outweighs the check,
+/// and a second copy of the code for full rounds would double NVRTC's time.
 const LONG: usize = 16;
 
 /// Limit on the instructions in a row's rounds of loads; a single round may exceed it.
@@ -156,8 +156,8 @@ impl Plan {
         256 / self.lanes.min(32)
     }
 
-    /// Threads of a segment, for rows. In short rows each of them has two vectors of lanes, which halves the exchange
-    /// between threads; of pairs with positions, so many do not fit registers.
+    /// Threads of a segment, for rows. In short rows each thread has two vectors of lanes, which halves the exchange
+    /// between threads; with positions, two vectors do not fit in registers.
     fn segment_threads(&self, indexed: bool) -> usize {
         let vectors = if indexed && self.width > 4 { 1 } else { 2 };
         match self.lanes {

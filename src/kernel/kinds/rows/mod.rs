@@ -89,7 +89,7 @@ impl Rows {
 
 /// Threads per block, also in the template.
 const BLOCK: u64 = 256;
-/// Length of the longest rows.
+/// Maximum length of a row.
 const LONGEST: usize = 1 << 13;
 /// Approximate number of register words per thread that hold elements.
 const WORDS: usize = 64;
@@ -159,8 +159,8 @@ impl Rows {
             .find_map(|step| crate::kernel::cuda::element::view_dtype(&step.map, usize::from(view)))
     }
 
-    /// Words of registers that one element takes: of the values that a step uses, keeps for a later one, or computes
-    /// for one, at the step with the most.
+    /// Register words per element: the values that a step uses, keeps or computes for a later step, at the step with
+    /// the most.
     fn words(&self) -> usize {
         let last = self.steps.len().saturating_sub(1);
         let reads = |view: u16, step: &Step| {

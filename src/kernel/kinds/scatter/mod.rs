@@ -42,11 +42,11 @@ pub struct Scatter {
 /// The first words of the parameter; see the template.
 const HEAD: usize = 18;
 
-/// Outer dimensions of general kernels that count in 32 bits.
+/// Outer dimensions of general kernels with 32-bit positions.
 const NEAR: usize = 3;
 
-/// The signature's fields: 64 bits to count, 64 bits for a target, few targets, the mode, launches of any rank up to these
-/// ones and of any dtype of the class, the ranks, the logarithm of a unit.
+/// The signature's fields: 64-bit positions, 64-bit targets, few targets, the mode, a general kernel (for any dtype of
+/// the class and any rank up to its own), the two ranks, the logarithm of a unit.
 const FIELDS: [u32; 8] = [1, 1, 1, 3, 1, 8, 8, 3];
 
 fn signature(
@@ -75,7 +75,7 @@ const BYTES: usize = 16;
 /// Sorted positions per thread of sums, also in the template.
 const CHUNK: u64 = 32;
 
-/// Elements per thread from which more blocks than fill a device sum in shared memory.
+/// Minimum elements per thread for more blocks than fill a device, when blocks sum in shared memory.
 const ADDED: u64 = 32;
 
 /// The combination of sources into targets.
@@ -87,9 +87,9 @@ enum Mode {
     Add,
     /// The sum of floats, in any order: atomically for each element.
     Sum,
-    /// The greatest or the least, in any order.
+    /// The maximum or minimum, in any order.
     Extreme,
-    /// The same, after a sort by target, for rows and for few elements of many targets.
+    /// As `Sum`, but after a sort by target: for rows, and for more targets than elements.
     SumRuns,
     /// A combination in order.
     Combine,
@@ -116,7 +116,7 @@ impl Scatter {
         combines && !self.is_scaled() && self.dtype.class() != Class::I64
     }
 
-    /// Returns whether the result is the least, if it is an extreme.
+    /// For an extreme, returns whether it is the minimum.
     fn extreme(&self) -> Option<bool> {
         match self.f?.name {
             "amax" => Some(false),
@@ -152,7 +152,7 @@ impl Scatter {
         if together && off == 0 { width } else { 1 }
     }
 
-    /// Returns whether general kernels that count in 32 bits ship for a mode.
+    /// Returns whether general kernels with 32-bit positions ship for a mode.
     fn is_frequent(&self, mode: Mode) -> bool {
         match mode {
             Mode::Last => false,
@@ -187,8 +187,8 @@ struct Split {
 }
 
 impl Split {
-    /// `any`: for general kernels, which have exactly one inner dimension; the launch then has a first dimension of one
-    /// element.
+    /// `any`: for general kernels, which have exactly one inner dimension; the first dimension of the launch then has
+    /// extent 1.
     fn of(mode: Mode, launch: &Launch, any: bool) -> Split {
         let all = 0..launch.shape.len();
         let (index, out) = (&launch.views[1], &launch.views[2]);
@@ -214,7 +214,7 @@ impl Split {
     }
 }
 
-/// The last dimension of more than one element.
+/// The last dimension with more than one element.
 fn innermost(launch: &Launch) -> Option<usize> {
     launch.shape.iter().rposition(|&n| n > 1)
 }
@@ -226,7 +226,7 @@ fn in_units(launch: &Launch, unit: usize) -> Launch {
     launch.shape[inner] /= unit;
     for view in [0, 2] {
         for (d, stride) in launch.views[view].strides.iter_mut().enumerate().filter(|(d, _)| *d != inner) {
-            // A dimension of one element has no meaningful stride, and its step is not used.
+            // The stride of a dimension of extent 1 is not used, and need not be divisible.
             *stride /= if launch.shape[d] > 1 || d == launch.axis { unit as isize } else { 1 };
         }
     }
@@ -254,13 +254,13 @@ fn targets_differ(launch: &Launch) -> bool {
     })
 }
 
-/// The blocks of a launch that first sum in shared memory: enough to fill a device, and more only if each has many
-/// elements, as each writes its sums.
+/// Number of blocks of a launch that first sum in shared memory: enough to fill a device, and more only if each
+/// has many elements, because each writes its sums.
 fn few_blocks(count: u64) -> u32 {
     blocks(count, 1024).min(blocks(count, 256 * ADDED).clamp(264, 768))
 }
 
-/// The logarithm of how many sums a block has of each of few targets: one for each lane, if they fit.
+/// The logarithm of the number of copies of each target's sum per block: one per lane, if they fit.
 fn copies(targets: u64) -> u32 {
     (FEW / targets.max(1)).clamp(1, 32).ilog2()
 }
@@ -373,7 +373,7 @@ impl Kind for Scatter {
         let inner_strides = inner_word + Space::words(inner_rank);
         let inner_coordinates = inner.coordinates("j");
         let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
-        // General kernels that count in 64 bits have a loop over this many dimensions.
+        // General kernels with 64-bit positions have a loop over this many dimensions.
         let looped = if any == 1 && wide == 1 { rank } else { 0 }.to_string();
         let (divisors, strides_at) = (HEAD.to_string(), strides.to_string());
         let words = (inner_strides + 2 * inner_rank).to_string();
@@ -384,7 +384,7 @@ impl Kind for Scatter {
         // Complex numbers have a kernel for each dtype.
         let any_dtype = any && !dtype.is_complex();
         let types = || format!("typedef {bits} Bits;");
-        // Extremes are raised as numbers of one or two words.
+        // Extremes are raised as integers of 4 or 8 bytes.
         let most = if extreme && dtype.size() <= 4 { 4 } else { 8 };
         let own = ["sizeof(Bits)", "*memory<const Bits>(address)"].map(String::from);
         // Fields that a mode does not use are equal for all dtypes.
@@ -484,7 +484,7 @@ impl Kind for Scatter {
         let key = if far == 1 { "u64" } else { "u32" };
         const SORT: [&str; 3] = radix::ENTRIES;
         let sums = if mode == Mode::SumRuns { sums } else { "" };
-        // General kernels leave the sort to the program that sorts tensors, which gives positions of 64 bits.
+        // General kernels leave the sort to the program that sorts tensors, which gives 64-bit positions.
         let any_keys = format!("typedef {key} Key;\ntypedef u64 Count;");
         let (sort, entries): (_, &[&str]) = match (any, mode) {
             (true, Mode::SumRuns) => (any_keys, &["targets", "sum_runs", "add_long", "finish"]),
@@ -601,7 +601,7 @@ impl Kind for Scatter {
         let (from, to) = (pairs()?, pairs()?);
         words[8] = from.keys;
         queue.run(3, grid, 256, &words)?;
-        // The bytes that hold a target's number, or the number for no target.
+        // Bytes of a target's number, or of the number that means no target.
         let passes = u64::from(u64::BITS - targets.leading_zeros()).div_ceil(8).max(1);
         let from = Pairs { positions: 0, ..from };
         let job = Job {
@@ -669,7 +669,7 @@ impl Scatter {
         queue.run(0, blocks(count, 256), 256, &words)?;
         (words[8], words[9]) = (keys.ptr, positions.ptr);
         queue.launch(&Launch {
-            // The greatest key.
+            // The maximum key.
             limit: words[10] as usize,
             ..Launch::new(
                 Arc::new(Program::new(&Sort { dtype: key, descending: false })),

@@ -12,8 +12,8 @@ use smallvec::{SmallVec, smallvec};
 pub const CHUNK: u32 = 1 << CHUNK_LOG;
 pub const CHUNK_LOG: u32 = 7;
 
-/// An upper bound on the partial results of chunks of `1 << shift` elements, of `count` elements: in each such range,
-/// one chunk may start a run and another may continue one.
+/// An upper bound on the partial results of `count` elements in ranges of `1 << shift`: in each range, one chunk may
+/// start a run and another may continue one.
 pub fn partial(count: u64, shift: u32) -> u64 {
     2 * count.div_ceil(1 << shift)
 }

@@ -1,11 +1,12 @@
 //! Note [Sums in any order]. Scattered sums of floats of up to 32 bits are sums of integers, which have the same bits
 //! in every order. So elements are added as they arrive, on any number of threads. The integers of a target are
-//! multiples of its unit, a power of two. The number of greatest magnitude at the target determines the unit: it has
-//! [`room`] bits, at least 35 for launches of up to 2^26 elements. So only numbers that are small relative to another
-//! one at the same target have rounding errors, and the sum is rounded once. The old value is one of the numbers.
+//! multiples of its unit, a power of two. The number of maximum magnitude at the target determines the unit: in units
+//! it has [`room`] bits, at least 35 for launches of up to 2^26 elements. So only numbers that are small relative to
+//! another number at the same target have rounding errors, and the sum is rounded once. The old value is one of the
+//! numbers.
 //!
-//! A target's top is its greatest exponent, as stored and at least 1; 0 where there are no numbers. The bits above mark
-//! numbers that are not finite; the sum is then an infinity or nan, as in other sums. The same definitions are in
+//! A target's top is its maximum biased exponent, at least 1; 0 if there are no numbers. Higher bits mark numbers that
+//! are not finite; the sum is then an infinity or nan, as in other sums. The same definitions are in
 //! `kernels/sums.cuh`.
 
 /// Bytes per target of a top and a sum.
@@ -15,7 +16,7 @@ const PLUS_INFINITY: u32 = 1 << 29;
 const MINUS_INFINITY: u32 = 1 << 30;
 const NOT_A_NUMBER: u32 = 1 << 31;
 
-/// The number of bits for the greatest number of a target, so that no sum of `count` elements overflows.
+/// The number of bits for the largest number of a target, such that no sum of `count` elements overflows.
 pub fn room(count: u64) -> u32 {
     62 - (u64::BITS - count.leading_zeros()).min(60)
 }
@@ -56,10 +57,10 @@ pub fn units(a: f32, top: u32, room: u32) -> i64 {
     }
 }
 
-/// The largest number of bits of integers from [`short_units`].
+/// Maximum number of bits that [`short_units`] supports.
 pub const SHORT: u32 = 50;
 
-/// The same for integers of at most that many bits.
+/// [`units`] for a room of at most [`SHORT`] bits.
 #[inline(always)]
 pub fn short_units(a: f32, top: u32, room: u32) -> i64 {
     if top >= PLUS_INFINITY {
@@ -70,7 +71,7 @@ pub fn short_units(a: f32, top: u32, room: u32) -> i64 {
 
 #[inline(always)]
 fn scaled(a: f32, top: u32, room: u32) -> f64 {
-    // A top that is not finite is greater than the others.
+    // The subtraction wraps for the tops of infinities and nan; their results are not used.
     f64::from(a) * power_of_two((room as i32 + 126).wrapping_sub(top as i32))
 }
 
@@ -81,7 +82,7 @@ fn rounded(a: f64) -> f64 {
     if a.abs() < (1u64 << 51) as f64 { a + ROUNDING - ROUNDING } else { a }
 }
 
-/// The sum of the numbers.
+/// The sum, from its value in units.
 pub fn sum_of(units: i64, top: u32, room: u32) -> f32 {
     match top {
         0..PLUS_INFINITY => (units as f64 * power_of_two(top as i32 - room as i32 - 126)) as f32,
@@ -105,7 +106,7 @@ mod tests {
     fn no_sum_overflows_and_small_numbers_are_as_exact_as_large_ones() {
         for (count, room) in [(1u64, 61), (3, 60), (1 << 26, 35), ((1 << 26) - 1, 36)] {
             assert_eq!(super::room(count), room, "{count}");
-            // The maximum count of the greatest number, and the old value.
+            // `count` copies of the largest number, and the old value.
             let most = i128::from(units(f32::MAX, top_of(f32::MAX), room)) * i128::from(count + 1);
             assert!(most <= i128::from(i64::MAX), "{count}");
             if count < 1000 {

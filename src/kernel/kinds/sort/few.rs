@@ -9,9 +9,8 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blo
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch};
 
-/// As [`Sort`], for rows of up to [`SortFew::MOST`] elements and of at least one. The launch has up to
-/// [`SortFew::RANK`] dimensions, and its views span fewer than 2^31 elements: kernels for larger ones would double the
-/// shipped code.
+/// [`Sort`] for rows of 1 to [`SortFew::MOST`] elements. The launch has up to [`SortFew::RANK`] dimensions, and its
+/// views span fewer than 2^31 elements: kernels for larger ones would double the shipped code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SortFew(pub Sort);
 
@@ -27,7 +26,7 @@ impl SortFew {
     pub const RANK: usize = 5;
 }
 
-/// A launch without the dimension that is sorted.
+/// A launch without the sorted dimension.
 fn without_last(launch: &Launch) -> Launch {
     let mut rows = launch.clone();
     rows.shape.pop();

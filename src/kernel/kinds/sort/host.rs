@@ -1,8 +1,8 @@
-//! Sorts rows. Every element is mapped to an unsigned integer with the same order (nan greatest, both zeros
+//! Sorts rows. Every element is mapped to an unsigned integer with the same order (nan largest, both zeros
 //! equal, all bits flipped for descending order). Equal keys keep their order.
 //!
-//! Long rows are sorted by radix, by all threads. Short rows go through a sorting network, several rows at a time: the
-//! network is the same for all rows, so that vectors hold one element of each.
+//! Long rows are sorted by radix, by all threads. Short rows go through a sorting network, several rows at a time: all
+//! rows use the same network, so a vector holds one element of each row.
 
 use crate::array::{Dims, dispatch};
 use crate::kernel::host::complex::{C64, C128};
@@ -169,7 +169,7 @@ struct Row<M> {
     from: (*const M, isize),
     values: (*mut M, isize),
     positions: (*mut i64, isize),
-    /// Flips the keys of a descending order.
+    /// Flips the keys for descending order.
     turn: u64,
 }
 
@@ -225,7 +225,7 @@ impl<M: Element<Lane: Ordered>> Row<M> {
             if key_bits::<M>() == 32 && length <= 1 << 32 {
                 return self.by_radix::<u64>(&parts, 0);
             }
-            // Long keys within a small range are sorted as short ones.
+            // Long keys within a small range are sorted as short keys.
             let (least, most) = parts.range(|i| self.key(i))?;
             match most - least {
                 _ if length > 1 << 32 => self.by_radix::<(u64, u64)>(&parts, 0),
@@ -375,7 +375,7 @@ impl Parts {
 }
 
 impl Parts {
-    /// The least and the greatest of all keys.
+    /// The minimum and maximum of all keys.
     fn range(&self, key: impl Fn(usize) -> u64 + Sync) -> Option<(u64, u64)> {
         let ends = self.each(
             |_| (u64::MAX, 0),
@@ -397,7 +397,7 @@ trait Item: Copy + Ord + Send + Sync {
     fn at(self) -> usize;
 }
 
-/// Both within 32 bits.
+/// Key and position in 32 bits each.
 impl Item for u64 {
     #[inline(always)]
     fn new(key: u64, at: usize) -> u64 {
@@ -462,7 +462,7 @@ fn network(lanes: &mut [[i64; TOGETHER]]) {
     }
 }
 
-/// Bits of an element's key: elements of up to four bytes have short keys.
+/// Bits of an element's key. Elements of up to four bytes have short keys.
 const fn key_bits<M>() -> u32 {
     if size_of::<M>() <= 4 { 32 } else { 64 }
 }
@@ -492,7 +492,7 @@ impl Ordered for i64 {
     }
 }
 
-/// Floats: nan is the greatest key, and both zeros have the key of the positive one.
+/// Floats: nan has the maximum key, and both zeros have the key of the positive one.
 macro_rules! floats {
     ($($t:ident $bits:ident $int:ident),*) => {$(
         impl Ordered for $t {

@@ -1,5 +1,5 @@
-//! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short ones in one block each, long ones by
-//! radix. [`Top`] gives the first elements alone, [`Nth`] one of them.
+//! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short rows in one block each, long rows by
+//! radix. [`Top`] gives only the first elements, [`Nth`] only one element.
 
 mod few;
 mod host;
@@ -20,10 +20,10 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, bits_type, fill, prelude
 use crate::kernel::host::{FaultSlot, tasks};
 use crate::kernel::{Kind, Launch};
 
-/// Sorts rows (the last dimension). Stable; nan is greatest.
+/// Sorts rows (the last dimension). Stable; nan is the largest value.
 ///
-/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length. A `Launch::limit` that is not 0
-/// promises integers from 0 to the limit.
+/// Views: 0 input, 1 out values, 2 out positions (`i64`). Launch shape: rows.., row length. A non-zero `Launch::limit`
+/// guarantees that elements are integers from 0 to the limit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sort {
     /// The dtype of input and values.
@@ -34,11 +34,11 @@ pub struct Sort {
 
 /// Rows up to this length fit a block.
 const SHORT: usize = 2048;
-/// Keeps launch grids and scratch memory small: at most this many elements are radix-sorted at a time.
+/// Maximum number of elements that are radix-sorted at a time, to limit grids and scratch memory.
 const BATCH: u64 = 1 << 28;
 
-/// The signature's fields: short rows, the logarithm of their size, counts of 64 bits, keys of any dtype and short rows of
-/// any size.
+/// The signature's fields: short rows, the logarithm of their size, 64-bit counts, a general kernel (keys of any dtype,
+/// short rows of any size).
 const FIELDS: [u32; 4] = [1, 4, 1, 1];
 
 fn extents(launch: &Launch) -> (u64, usize) {

@@ -1,5 +1,5 @@
-//! The element of a rank in long rows, and many first elements of them, without sorting the rows. On CUDA devices digits
-//! of the key of that rank are counted, from the highest one on.
+//! Selects the element of a rank in long rows, or many first elements, without sorting the rows. CUDA kernels find the
+//! key of that rank digit by digit, from the highest, by counting.
 
 use super::{SHORT, Sort, extents, host};
 use crate::array::Dtype;
@@ -22,8 +22,8 @@ pub struct Nth {
 }
 
 impl Nth {
-    /// Whether rows of this length are selected from. Shorter rows are sorted by a block, and narrower elements in few
-    /// passes.
+    /// Whether selection is used for rows of this length. Shorter rows are sorted by a block, and narrower elements in
+    /// few passes.
     pub fn takes(dtype: Dtype, length: usize) -> bool {
         matches!(dtype.size(), 4 | 8) && !dtype.is_complex() && length > SHORT && length < 1 << 31
     }
@@ -32,7 +32,7 @@ impl Nth {
 /// Bits of a digit, and elements that a block reads at a time, also in the template.
 const DIGIT: u32 = 11;
 const TILE: u64 = 1024;
-/// Keeps scratch memory small: at most this many rows at a time.
+/// Maximum number of rows at a time, to limit scratch memory.
 const ROWS: u64 = 8192;
 /// Maximum elements of a part whose elements are collected, so that 16 bits count those of a tile.
 const PART: u64 = 1 << 15;
@@ -49,8 +49,8 @@ pub(super) struct Selection {
     pub rank: u64,
     /// As in [`Nth`].
     pub nan: bool,
-    /// How many elements to keep of each row, up to the rank and in the order of their positions within those before the
-    /// last key and those that have it; 0 for the element of the rank alone.
+    /// Number of elements to keep of each row, up to the rank; 0 for only the element of the rank. Elements before the
+    /// key of the rank come first, then those with that key, each in the order of their positions.
     pub kept: u64,
     /// Kept values, and the distance between rows of them.
     pub values: (Ptr, u64),
@@ -124,7 +124,7 @@ impl Selection {
                 queue.run(1, rows as u32, 256, &words)?;
                 high = shift;
             }
-            // Tallies, and their sums; then the elements.
+            // Counts, and their sums; then the elements.
             (words[4], words[5]) = (several, part);
             queue.run(2, (rows * several) as u32, 256, &words)?;
             queue.run(3, rows as u32, 256, &words)?;

@@ -21,13 +21,14 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Top(pub Sort);
 
-/// Enough blocks to fill a large device.
+/// Number of blocks that fill a large device.
 const BLOCKS: u64 = 1024;
 /// Minimum elements of a part of a row.
 const PART: u64 = 1 << 14;
 
 impl Top {
-    /// Maximum elements to keep per row that a block selects: few enough that it discards most of those it collects.
+    /// Maximum elements to keep per row for selection by blocks: few enough that a block discards most of what it
+    /// collects.
     pub const MOST: usize = 512;
 
     /// Whether this many elements of rows of this length are selected.

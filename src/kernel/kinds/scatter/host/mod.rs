@@ -19,7 +19,7 @@ use ordered::{Ordered, Plain, Write};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Elements of a group of small boxes, and the fewest neighbouring elements of a box.
+/// Elements of a group of small boxes, and minimum number of neighbouring elements of a box.
 const GROUP: usize = 1 << 14;
 const FEWEST: usize = 16;
 
@@ -155,11 +155,11 @@ struct Walk<'a, M> {
     source: *const M,
     index: *const i64,
     out: *mut M,
-    /// The dimensions along which only the index moves the target.
+    /// The dimensions along which the target depends only on the index.
     fold: Dims,
-    /// The dimensions along which the target moves by itself, except the last one.
+    /// The other dimensions, along which the target has a stride, except for `lanes`.
     free: Dims,
-    /// The last one, if it is the last of the launch.
+    /// The last dimension of the launch, if the target has a stride along it.
     lanes: Dim,
     limit: usize,
     /// The target's stride along the axis.
@@ -189,7 +189,7 @@ impl<'a, M: Element> Walk<'a, M> {
         }
     }
 
-    /// The start of box `number`, and its lanes, if boxes have this many.
+    /// The start and the lanes of box `number`, for boxes of at most `lanes` lanes.
     fn cut(&self, number: usize, lanes: usize) -> (Steps, Range<usize>) {
         let per = self.lanes.extent.div_ceil(lanes);
         let (mut rest, from) = (number / per, number % per * lanes);
@@ -234,7 +234,7 @@ impl<'a, M: Element> Walk<'a, M> {
         });
     }
 
-    /// Calls `each` with the number, the position along the axis and the source of elements along a dimension.
+    /// Calls `each` with the number, the position along the axis and the source of each element along a dimension.
     ///
     /// # Safety
     /// As for `elements`.
@@ -249,7 +249,7 @@ impl<'a, M: Element> Walk<'a, M> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match steps {
-                // With constant steps, a loop takes half of the instructions.
+                // With constant steps, the loop takes half of the instructions.
                 [1, 1, ..] => self.stepped(first, (count, [1, 1], steps[3]), faults, each),
                 _ => self.stepped(first, (count, [steps[0], steps[1]], steps[3]), faults, each),
             }

@@ -18,7 +18,7 @@ pub(super) trait Write<M>: Sync {
     /// # Safety
     /// The elements and targets are valid; no other thread has these targets.
     unsafe fn row(&self, state: &mut Self::State, place: usize, to: *mut M, from: *const M, lanes: usize);
-    /// Writes the rest.
+    /// Writes the remaining targets.
     ///
     /// # Safety
     /// The targets are those of the box.

@@ -40,7 +40,7 @@ pub(super) unsafe fn run<M: Element<Lane = f32>>(scatter: &Scatter, launch: &Lau
     let walk = Walk::<M>::of(launch);
     let total: usize = launch.shape.iter().product();
     let all = count(&walk.fold);
-    // Rows stay whole: a run of targets is shorter than pieces of rows.
+    // Rows are not cut: *runs* of whole rows take less time than *direct* sums of pieces.
     let lanes =
         if walk.has_rows() { walk.lanes.extent } else { (PREFERRED_CACHED / walk.limit.max(1)).max(FEWEST) };
     let lanes = lanes.min(walk.lanes.extent);

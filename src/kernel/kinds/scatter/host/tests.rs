@@ -36,8 +36,8 @@ fn bits(dtype: Dtype, seed: u64) -> u64 {
     }
 }
 
-/// Returns whether two words hold the same elements. The sign of a nan is that of either operand, as the
-/// compiler chooses.
+/// Returns whether two words hold the same elements. The sign of a nan may be that of either operand,
+/// depending on the compiler.
 fn alike(dtype: Dtype, a: u64, b: u64) -> bool {
     let is_nan = |bits: u64| match dtype {
         Dtype::F16 => f16::from_bits(bits as u16).is_nan(),
@@ -85,7 +85,7 @@ impl Held {
     }
 }
 
-/// A shape, the axis, limits, and dimensions over which the index repeats.
+/// A shape, the axis, limits, and the dimensions along which the index is constant.
 type Form = (&'static [usize], usize, &'static [usize], &'static [usize]);
 
 const FORMS: &[Form] = &[
