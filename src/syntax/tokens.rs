@@ -11,7 +11,7 @@ use logos::Logos;
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
 pub enum T {
-    // Keywords, in the order of section 3 of the language.
+    // Keywords.
     #[token("let")]
     Let,
     #[token("fn")]
