@@ -36,7 +36,7 @@ pub struct Device {
     faults: Faults,
     in_flight: InFlight,
     plans: Mutex<PlanCache>,
-    /// The bytes of tensors that records of gradients keep.
+    /// The bytes of tensors that gradient records keep.
     recorded: AtomicU64,
     /// Live tensors, views among them.
     tensors: AtomicUsize,
@@ -465,12 +465,12 @@ impl Device {
         self.tensors.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that records of gradients begin to keep.
+    /// Counts bytes that gradient records begin to keep.
     pub(crate) fn keep_recorded(&self, bytes: u64) {
         self.recorded.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that records of gradients no longer keep.
+    /// Counts bytes that gradient records no longer keep.
     pub(crate) fn release_recorded(&self, bytes: u64) {
         self.recorded.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -213,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of host memory for lists, texts and other values, and the same amount for tensors on the host.
+    /// Bytes of host memory for lists, strings and other values, and the same amount for tensors on the host.
     pub fn host_memory(mut self, bytes: usize) -> Builder {
         self.host_memory = Some(bytes);
         self
@@ -321,7 +321,7 @@ impl Builder {
         Ok(self.build_on(machine))
     }
 
-    /// A session on an existing machine.
+    /// A session on an existing VM.
     pub(crate) fn build_on(self, machine: Arc<Machine>) -> Engine {
         if self.device_limit.is_some() {
             machine.set_memory_limit(self.device_limit);

@@ -17,7 +17,7 @@ use num_complex::Complex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Types that convert to script values. Sealed: implemented for numbers, texts, options, vectors, maps with
+/// Types that convert to script values. Sealed: implemented for numbers, strings, options, vectors, maps with
 /// text keys (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A
 /// [`Complex`] number becomes a tensor without dimensions, and a vector of them a one-dimensional tensor, on
 /// the current device: scripts have complex tensors but no complex numbers.
@@ -41,7 +41,7 @@ pub trait IntoValue: Sized + sealed::Into {
     }
 }
 
-/// Types that script values convert to. Sealed: implemented for numbers, texts, options, vectors, maps with
+/// Types that script values convert to. Sealed: implemented for numbers, strings, options, vectors, maps with
 /// text keys (from records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices
 /// and dtypes. `()` accepts and drops any value. A [`Complex`] number is a tensor with one element, or a
 /// number.

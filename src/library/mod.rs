@@ -119,7 +119,7 @@ impl Loader for Library {
     }
 }
 
-/// A machine with the language's own natives, on a runtime.
+/// A VM with the language's own natives, on a runtime.
 pub fn machine(rt: crate::plan::Runtime) -> crate::vm::Vm {
     machine_with(rt, Library::default())
 }

@@ -1,4 +1,4 @@
-//! Methods of texts. Python's names; positions count characters.
+//! Methods of strings. Python's names; positions count characters.
 
 use super::case::{is_cased, push_folded, push_title};
 use super::{any, int_param, optional, takes, text_param};

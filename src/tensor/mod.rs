@@ -37,7 +37,7 @@ struct Content {
     base: Base,
     layout: Layout,
     dtype: Dtype,
-    /// The number of references that records of gradients keep. Counted in the storage's first tensor.
+    /// The number of references that gradient records keep. Counted in the storage's first tensor.
     kept: AtomicU32,
     /// State that few tensors have.
     extra: OnceLock<Box<Extra>>,
