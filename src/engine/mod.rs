@@ -82,7 +82,7 @@ pub struct Engine {
 // SAFETY: see Note [An engine moves whole].
 unsafe impl Send for Engine {}
 
-// The assumptions of that note, and what is promised about the handles.
+// Checks the assumptions of that note and the documented properties of handles.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<crate::plan::Runtime>();
@@ -250,7 +250,7 @@ impl Engine {
                 modules.into_iter().for_each(|module| vm.retire(module));
                 Ok(())
             });
-            // A destructor of the embedder panicked while no script could handle the error.
+            // Discard the panic of an embedder's destructor: no script can handle the error.
             drop(done);
         }
         self.held.hold(value)
@@ -409,7 +409,7 @@ pub fn codes() -> Vec<&'static Code> {
 
 /// Waits for background work that must not run while the process exits: kernels being compiled. Dropping an engine does
 /// the same for its devices, so only a program that exits without dropping its engines, or whose scripts leak tensors,
-/// needs to call it. Devices can compile nothing in the background afterwards.
+/// needs to call it. Afterwards devices compile nothing in the background.
 pub fn prepare_exit() {
     crate::device::prepare_exit();
 }
@@ -420,8 +420,8 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     diagnose_beside(sources, name, text, &|_| None)
 }
 
-/// The same; `files` returns the source text of a file by its path. Files that the source imports outside of a `try`
-/// are checked too, and so are its uses of their names. Warnings are only those of the source itself.
+/// [`diagnose`], where `files` returns the source text of a file by its path. Files that the source imports outside of
+/// a `try` are checked too, and so are its uses of their names. Warnings are reported only for the source itself.
 pub(crate) fn diagnose_beside(
     sources: &mut SourceMap,
     name: &str,

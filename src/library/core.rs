@@ -263,7 +263,7 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// The text of a number without blanks around it and without `_`, which must be between digits.
+/// The text of a number, without surrounding blanks and without `_`, which must be between digits.
 fn without_marks(text: &str) -> Option<String> {
     let text = text.trim();
     let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
@@ -283,7 +283,7 @@ pub(super) fn whole(value: f64) -> Result<Value> {
 fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     match &args[0] {
         Value::Str(text) => {
-            // Rust also reads names in any case.
+            // Rust also accepts `inf` and `nan` in any case.
             let value = without_marks(text.as_str()).and_then(|digits| digits.parse().ok());
             value.map(Value::Float).ok_or_else(|| error::conversion(text.as_str(), "float"))
         }

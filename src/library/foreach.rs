@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Values, Vm};
 use foldhash::HashSet;
 
-/// Rows of this many bytes do not wait for more: the device works on them meanwhile.
+/// Rows with this many bytes in total are submitted at once, so that the device works on them while more are collected.
 const ENOUGH: u64 = 256 << 20;
 
 /// Maximum number of templates.
@@ -64,7 +64,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     },
 }];
 
-/// Rows that are updated like an earlier one.
+/// Rows that are updated in the same way as an earlier one.
 struct Repeated {
     template: Template,
     first: Vec<Tensor>,
@@ -86,13 +86,13 @@ fn tensors_of(vm: &mut Vm, row: &Value) -> Result<Vec<Tensor>> {
     Ok(values.iter().map(tensor).collect::<Option<_>>().unwrap_or_default())
 }
 
-/// False when operations are recorded, or each one counts for a limit.
+/// False if operations are recorded, or if each operation counts towards a limit.
 fn may_repeat(vm: &Vm) -> bool {
     let recording = &vm.rt.recording;
     !(recording.used && recording.enabled) && vm.rt.quota.fuel.is_none()
 }
 
-/// The kind that fits a row of tensors.
+/// The template that fits a row of tensors.
 fn kind_of(vm: &mut Vm, kinds: &[Repeated], tensors: &[Tensor]) -> Result<Option<usize>> {
     if !may_repeat(vm) {
         return Ok(None);
@@ -105,7 +105,7 @@ fn kind_of(vm: &mut Vm, kinds: &[Repeated], tensors: &[Tensor]) -> Result<Option
     Ok(None)
 }
 
-/// Submits the work of the rows that wait.
+/// Submits the work of the collected rows.
 fn submit(vm: &mut Vm, kinds: &mut [Repeated]) -> Result<()> {
     for Repeated { template, first, rows } in kinds {
         let rows = std::mem::take(rows);

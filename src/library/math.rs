@@ -338,7 +338,7 @@ pub static TABLE: &[NativeDef] = &[
             if k > n {
                 return Ok(Value::Int(0));
             }
-            // Beyond 66 steps no number of choices fits in an int, and each step is exact.
+            // After 66 steps no binomial coefficient fits in an int, and each step is exact.
             let k = i128::from(k.min(n - k));
             let step = |product: i128, i| {
                 let next = product.checked_mul(i128::from(n) - k + i)? / i;
@@ -421,7 +421,7 @@ fn round_float(x: f64, digits: i64) -> f64 {
     text.parse().unwrap_or(x)
 }
 
-/// The significant digits of a float above 0, all of them: `5` for 500, `512` for 5.12.
+/// All significant digits of a float above 0: `5` for 500, `512` for 5.12.
 fn exact(x: f64) -> String {
     let text = format!("{x:.770e}");
     let digits = text.split_once('e').map_or(text.as_str(), |(digits, _)| digits);
@@ -435,7 +435,7 @@ fn round(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
         (Value::Float(x), Some(digits)) => Ok(Value::Float(round_float(*x, digits))),
         (other, Some(digits)) if digits < 0 => {
             let x = other.as_int().unwrap_or(0);
-            // No int reaches half of 10^20.
+            // No int is as large as half of 10^20.
             let scale = 10i128.pow(digits.unsigned_abs().min(20) as u32);
             let (low, rest) = (i128::from(x).div_euclid(scale), i128::from(x).rem_euclid(scale));
             let up = rest * 2 > scale || (rest * 2 == scale && low % 2 != 0);

@@ -304,7 +304,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// Size of a tuple beside its elements, in list slots.
+/// Size of a tuple without its elements, in list slots.
 const PAIR: usize = 6;
 
 /// The elements of several sequences; they are charged as long as the second result lives.

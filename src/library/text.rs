@@ -18,7 +18,7 @@ const WITHIN: Signature = takes(&[
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
-/// A method without arguments, implemented by a function of the text.
+/// A method without arguments, implemented by a function of the string.
 macro_rules! simple {
     ($name:literal, $doc:literal, $example:literal, $f:expr) => {
         NativeDef {
@@ -422,14 +422,14 @@ fn length(args: &[Value]) -> usize {
     if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
 }
 
-/// A new text with this content.
+/// A new string with this content.
 fn copied(vm: &mut Vm, part: &str) -> Result<Value> {
     let mut copy = String::new();
     vm.push_text(&mut copy, part)?;
     Ok(Value::str(copy))
 }
 
-/// A new text made by converting another one piece by piece.
+/// A new string made by converting another string piece by piece.
 fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<Value> {
     let mut out = String::new();
     vm.pieces(s, |piece| {
@@ -440,7 +440,7 @@ fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<
     Ok(Value::str(out))
 }
 
-/// `before` followed by the text in lower case.
+/// `before` followed by the string in lower case.
 fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
     let mut out = before.to_string();
     // The lower case of a capital sigma depends on its neighbours: pieces must end at word boundaries.
@@ -493,7 +493,7 @@ fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value>
     Ok(Value::list(items))
 }
 
-/// The lines of a text without their ends. After a final line end there is no further line.
+/// The lines of a string without their ends. After a final line end there is no further line.
 fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
     let (mut lines, mut from, mut base, mut after_return) = (Vec::new(), 0, 0, false);
     vm.pieces(s, |piece| {
@@ -517,7 +517,7 @@ fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
     Ok(lines)
 }
 
-/// The parts of a text between non-empty separators; `most` limits the number of splits.
+/// The parts of a string between non-empty separators; `most` limits the number of splits.
 fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a str>> {
     let (mut parts, mut from) = (Vec::new(), 0);
     search::matches(vm, s, by, most, |at| {
@@ -530,7 +530,7 @@ fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a s
     Ok(parts)
 }
 
-/// The words of a text; if there are more than `most`, the last part extends to the end of the text.
+/// The words of a string; if there are more than `most`, the last part extends to the end of the string.
 fn words<'a>(vm: &mut Vm, s: &'a str, most: usize) -> Result<Vec<&'a str>> {
     let (mut words, mut begun, mut base, mut last) = (Vec::new(), None, 0, None);
     vm.pieces(s, |piece| {
@@ -669,8 +669,8 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
     Ok(Value::Bool(false))
 }
 
-/// The part of a text between `start` and `end`, and the position of its first character. `None` when it begins after
-/// its end or after the text: not even an empty text occurs there.
+/// The part of a string between `start` and `end`, and the position of its first character. `None` if `start` is after
+/// `end` or after the string: not even an empty string occurs there.
 fn within(args: &[Value]) -> Option<(usize, &str)> {
     let Value::Str(s) = &args[0] else { return None };
     let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
@@ -728,7 +728,7 @@ fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             let mut words = words(vm, s, usize::MAX)?;
             let cut = (words.len() + 1).saturating_sub(most);
             parts.extend(words.drain(cut..).rev());
-            // The rest extends from the start of the text to the end of its last word.
+            // The rest extends from the start of the string to the end of its last word.
             let end = |word: &&str| word.as_ptr().addr() - s.as_ptr().addr() + word.len();
             parts.extend(words.last().map(|word| &s[..end(word)]));
         }
@@ -763,7 +763,7 @@ fn expand_tabs(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// Pads a text; `sides` gets the missing characters and the width.
+/// Pads a string; `sides` receives the number of missing characters and the width.
 fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize, usize) -> (usize, usize)) -> Result<Value> {
     let (s, width) = (text(args), args[1].as_int().unwrap_or(0).max(0) as usize);
     let fill = args[2].as_str().unwrap_or(" ");

@@ -163,7 +163,7 @@ pub(super) fn rebuilt(
         return Err(error::nesting("a tree"));
     }
     vm.charge(1)?;
-    // `leaf` may change lists and dicts.
+    // The call of `leaf` may change lists and dicts.
     let copy = match tree {
         Value::List(list) => vm.copies(&list.borrow())?,
         Value::Dict(dict) => vm.copies(dict.borrow().all_values())?,

@@ -76,7 +76,7 @@ impl Unexpected<'_> {
         self.opener().map(|(_, kind)| kind)
     }
 
-    /// The same, with its position.
+    /// The innermost open bracket around the error, with its position.
     fn opener(&self) -> Option<(usize, T)> {
         let mut depth = 0;
         for (at, token) in self.tokens[..self.index.min(self.tokens.len())].iter().enumerate().rev() {

@@ -21,7 +21,7 @@ use crate::plan::{Began, Limits as Things};
 pub(super) const SLICE: u32 = 4096;
 /// Units that a call of a native counts towards the next check, in addition to its work.
 pub(super) const NATIVE: u32 = 64;
-/// The same for an instruction that the interpreter loop does not handle inline.
+/// Units that an instruction counts if the interpreter loop does not handle it inline.
 pub(super) const STEP: u32 = 4;
 /// Checks that ignore the time limit after it is reached, so that a handler can clean up.
 const GRACE: u32 = 16;

@@ -1,4 +1,4 @@
-//! Transfers between several devices: `comm.broadcast`, `comm.gather`, ... as `torch.cuda.comm` has them.
+//! Transfers between several devices: `comm.broadcast`, `comm.gather` and others, as in `torch.cuda.comm`.
 
 use super::device_of;
 use super::streams::stream_of;

@@ -443,7 +443,8 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
     all.iter().map(of).collect()
 }
 
-/// The records of the `inputs` of a backward pass, which stores gradients in them, also in results of operations.
+/// The records of the `inputs` of a backward pass, which stores gradients in them, also if they are results of
+/// operations.
 fn accumulating(vm: &mut Vm, value: &Value, index: usize) -> Result<Option<Vec<gradient::Edge>>> {
     if let Value::None = value {
         return Ok(None);
