@@ -1,4 +1,4 @@
-//! Sums, means and maxima of rows that are looked up.
+//! Sums, means and maxima of rows selected by index (embedding bags).
 
 use super::composed::{ints, t};
 use super::formula::{Formula, formula};

@@ -1,7 +1,7 @@
-//! Cells of recurrent networks: what follows their products, as one operation.
+//! Cells of recurrent networks: the computation after the matrix products, as one operation.
 //!
-//! Written out, a cell is a dozen operations per step of a sequence, each with a record, on tensors for which a launch
-//! takes less time than the host needs for one operation.
+//! As separate operations, a cell would be a dozen recorded operations per step of a sequence. The tensors are so small
+//! that a launch takes less time than the host needs for one operation.
 
 use super::gradient::{Back, Var};
 use super::params::X;

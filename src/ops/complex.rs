@@ -351,7 +351,7 @@ static ANGLE: MapFn = MapFn {
 };
 
 /// The function to use for `f` over operands of `dtype` (`f` itself, or its complex version) and the dtype of its
-/// result. A comparison gives `bool` for complex operands too. An error if `f` has no complex version.
+/// result. The result of a comparison is `bool` for complex operands too. An error if `f` has no complex version.
 pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'static MapFn, Dtype)> {
     if !dtype.is_complex() {
         return Ok((f, dtype));

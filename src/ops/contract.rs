@@ -199,7 +199,7 @@ fn combinations(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let none = narrow(rt, x, 0, 0, 0)?;
         return reshape(rt, &none, &[0, usize::try_from(r).unwrap_or(0)]).map(Out::Tensor);
     }
-    // All rows are made first, as in PyTorch.
+    // All rows are created first, as in PyTorch.
     if r > 32 || u32::try_from(r).ok().and_then(|r| n.checked_pow(r)).is_none_or(|rows| rows > 1 << 40) {
         let message = format!("combinations of {r} out of {n} elements");
         return Err(error::bad_value(1, message, "choose fewer: all rows of positions are made first"));

@@ -383,7 +383,7 @@ fn lower_count(rows: i128, columns: i128, offset: i128) -> i128 {
     if rows == 0 || columns == 0 {
         return 0;
     }
-    // Rows that have any; among them, rows whose length grows from `first` to `last` by one each.
+    // The rows that have such elements; among them, rows whose length grows from `first` to `last` by one each.
     let first = if offset > 0 { columns.min(1 + offset) } else { i128::from(rows + offset > 0) };
     let last = (rows + offset).clamp(0, columns);
     let growing = last - first + 1;

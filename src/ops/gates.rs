@@ -1,4 +1,4 @@
-//! Activations composed of other operations: gates, thresholds, and those that draw.
+//! Activations composed of other operations: gates, thresholds, and random ones.
 //!
 //! Halves compute in `f32` and are rounded once.
 
@@ -214,7 +214,7 @@ fn softshrink(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if limit < 0.0 || limit.is_nan() {
         return Err(error::bad_value(1, format!("`lambd` is {limit}"), "write 0 or more"));
     }
-    // An element of the dtype, as in the comparisons.
+    // Rounded to the dtype, as in comparisons.
     let limit = Scalar::Float(limit).rounded(x.dtype()).as_f64();
     let out = formula(rt, |f| {
         let x = f.var(x);

@@ -176,7 +176,7 @@ fn bins_of(rt: &mut Runtime, x: &Tensor, edges: &Tensor, outside: i64) -> Result
     let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
     let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
-    // As narrow as fits.
+    // The narrowest dtype that fits.
     if outside < 0 { rt.convert(&bin, Dtype::I16) } else { Ok(bin) }
 }
 

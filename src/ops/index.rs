@@ -207,7 +207,7 @@ pub static OPS: &[Op] = &[
             };
             indexed_write(rt, name, args, out, MapArg::Tensor(&scaled), Some(&SUM))
         }),
-        // The index and `alpha` are for the source.
+        // The gradient of the source needs the index and `alpha`.
         gradient: Gradient::Rule(Keeps::operands(0b10100).when(|_, _, param| param == 3), |b| {
             rules::fixed(b, &[4]);
             b.to(0, || b.g());
@@ -308,7 +308,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// The forms of `scatter`, which keep different things for their gradients.
+/// The variants of `scatter`, which keep different tensors for their gradients.
 static SCATTER: Op = Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
 static SCATTER_SUM: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };

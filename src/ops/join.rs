@@ -339,7 +339,8 @@ pub(super) fn write_parts(rt: &mut Runtime, name: &'static str, parts: &[(Tensor
     if rt.copy_parts(name, parts)? {
         return Ok(());
     }
-    // A value that is not yet computed is stored where it belongs; work over another shape would end its group first.
+    // A pending value is stored directly to its part. These parts come first, because work over another shape would end
+    // the value's group.
     let goes_first = |(target, source): &&(Tensor, &Tensor)| {
         rt.is_open(source) && parts.iter().any(|(other, _)| other.shape() != target.shape())
     };
@@ -451,7 +452,7 @@ fn chunk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     parts(rt, x, dim, equal_parts(extent, extent.div_ceil(chunks)))
 }
 
-/// The ints of an `i64` tensor of at most one dimension. A tensor without dimensions gives an int.
+/// The ints of an `i64` tensor of at most one dimension. A tensor without dimensions is read as an int.
 fn ints_of(rt: &mut Runtime, index: usize, x: &Tensor) -> Result<Arg> {
     if x.dtype() != Dtype::I64 {
         return Err(error::wrong_tensor(index, "i64", x, "convert it: `.to(i64)`"));
@@ -492,7 +493,7 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, cuts.into_iter().map(part))
 }
 
-/// The ends of the parts that positions cut off, and the extent.
+/// The ends of the parts that start at the given positions, and the extent.
 pub(super) fn cuts_of(rt: &mut Runtime, given: &Arg, extent: usize) -> Result<Vec<usize>> {
     let given = if let Arg::Tensor(given) = given { ints_of(rt, 1, given)? } else { given.clone() };
     let clamp = |at: i64| {
@@ -514,8 +515,8 @@ fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, (0..x.shape()[dim]).map(|i| selected(x, dim, i)))
 }
 
-/// Makes a single copy of a view with two dimensions for each of `x`: a broadcast one for the repeats, and the
-/// dimension itself.
+/// Makes a single copy of a view with two dimensions for each dimension of `x`: a broadcast one for the repeats, and
+/// the dimension itself.
 fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
     if repeats.len() > MAX_RANK {
         return Err(error::too_many_dims(repeats.len()));

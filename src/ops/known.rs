@@ -1,7 +1,7 @@
 //! Result shapes inferred from operand shapes before anything runs, for `runnel check`.
 //!
-//! Uses no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. An operation
-//! without a rule, or an operand with unknown properties, gives [`Known::Unknown`]. A [`Clash`] is reported
+//! Uses no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. The result of an
+//! operation without a rule, or of an operand with unknown properties, is [`Known::Unknown`]. A [`Clash`] is reported
 //! only if every run would fail with the operation's own error.
 
 use super::Op;

@@ -397,7 +397,7 @@ fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor)
 }
 
-/// The products of queries and keys. Those of halves are `f32`.
+/// The products of queries and keys; `f32` for halves.
 static SCORES: Op = Op {
     name: "attention_scores",
     params: &[X, Param::new("key", Kind::Tensor)],
@@ -429,7 +429,8 @@ static WEIGHTS: Op = Op {
         b.to(0, || {
             let y = b.y().wide();
             let g = b.g().wide();
-            // Rounded weights do not sum to 1, and where one is nearly 1 the rest would be lost in the difference.
+            // Rounded weights do not sum to exactly 1, and where one is nearly 1 the others would be lost in the
+            // difference.
             let mean = (&g * &y).sum(&[-1], true) / y.sum(&[-1], true);
             y * (g - mean)
         });
@@ -484,7 +485,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             Dtype::Bool => (f.select(&mask, &scores, f64::NEG_INFINITY), mask),
             _ => (&scores + mask.to(scores.dtype()), mask.ne(f64::NEG_INFINITY)),
         };
-        // A query without any visible key: softmax of its row is undefined.
+        // For a query without any visible key, the softmax of its row is undefined.
         let any = seen.call("any", &[Arg::Int(-1), Arg::Bool(true)]);
         let weights = softmax(f.select(&any, scores, 0.0));
         f.select(&any, weights, 0.0)
@@ -569,7 +570,7 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             }
             let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
             if args.is_given(3) {
-                // A float as in PyTorch, so -1 does not fit `u8`.
+                // The padding is a float as in PyTorch, so -1 does not fit `u8`.
                 check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
             }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
@@ -617,7 +618,7 @@ fn replicated(rt: &mut Runtime, x: &Tensor, dim: usize, added: [i64; 2]) -> Resu
     taken(rt, x, dim, added, |at| at.call("clamp", &[Arg::Int(0), Arg::Int(extent - 1)]))
 }
 
-/// The elements of a dimension at places from `-before` to `extent + after`, which `from` maps into it.
+/// The elements of a dimension at positions from `-before` to `extent + after`, which `from` maps into the dimension.
 fn taken(
     rt: &mut Runtime,
     x: &Tensor,

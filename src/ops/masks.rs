@@ -90,7 +90,7 @@ fn masked_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let flat = mask.reshape(&[mask.count() as i64]);
         let place = flat.to(Dtype::I64).call("cumsum", &[Arg::Int(0)]) - 1i64;
         let place = f.select(&flat, &place, 0i64).reshape(&x.shape());
-        // A position past the end is a fault at this line.
+        // A position past the end raises a fault at this line.
         f.select(&mask, f.var(source).call("take", &[place.arg()]), &x)
     });
     found.map(Out::Tensor)

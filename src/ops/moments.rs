@@ -300,7 +300,7 @@ fn var_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
     g.restore(&dims, b.args().flag(3), rank) * factor * (x - mean)
 }
 
-/// The gradient of the variance from that of the standard deviation; 0 where that is 0.
+/// The gradient of the variance, given the gradient of the standard deviation; 0 where the standard deviation is 0.
 fn var_of_std<'a>(b: &'a Back<'_>) -> Var<'a> {
     let std = b.y();
     b.select(&std.eq(0.0), 0.0, b.g() / (&std * 2.0))

@@ -171,7 +171,7 @@ fn affine(
 }
 
 /// Moves the running statistics of `batch_norm` and `instance_norm` toward the mean and the variance of `count`
-/// elements each; toward the means over samples where each has its own.
+/// elements each; toward the means over samples if each sample has its own statistics.
 fn move_running(
     rt: &mut Runtime,
     args: &Args<'_>,
@@ -206,7 +206,7 @@ fn move_toward(rt: &mut Runtime, running: &Tensor, found: &Tensor, momentum: &Ar
     apply(rt, op, Call::InPlace(Args(&[t(running), t(&found), momentum.clone()]))).map(drop)
 }
 
-/// The norm by running statistics.
+/// The norm with running statistics.
 fn by_running(rt: &mut Runtime, args: &Args<'_>, x: &Tensor, name: &str) -> Result<Tensor> {
     let (Some(mean), Some(variance)) = (args.opt_tensor(1), args.opt_tensor(2)) else {
         let missing = if args.opt_tensor(1).is_none() { 1 } else { 2 };

@@ -404,7 +404,7 @@ fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
     };
     let times = drawn(rt, name, f, &operands, dtype, target)?;
     // The logarithm of a uniform number that rounds to 1 is 0, whose own logarithm and inverse are infinite. As in
-    // PyTorch's kernels, half of a unit stands for it.
+    // PyTorch's kernels, it is replaced by half of a unit.
     let least = 0.5f64.powi(dtype.digits() as i32);
     call(rt, "clamp_min", &[t(&times), Arg::Float(least)])
 }
@@ -703,9 +703,8 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 "without replacement, at least `num_samples` probabilities are above 0",
             )?;
         }
-        // Among independent exponential waiting times whose rates are the weights, each is the shortest with a
-        // probability proportional to its weight.
-        // These are released before the sort, so that they are not stored.
+        // Of independent exponential variables whose rates are the weights, each is the minimum with a probability
+        // proportional to its weight. These are released before the sort, so that they are not stored.
         let scores = {
             let times = exponentials(rt, NAME, &weights, chosen)?;
             let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];

@@ -713,7 +713,7 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let most = rt.reduce(&x, Reduction::new(name, &MAX, &dims, x.dtype(), acc).keepdim(true))?;
     let terms = rt.map(name, &EXP_BELOW, &[MapArg::Tensor(&x), MapArg::Tensor(&most)], acc, acc)?;
     let sum = rt.reduce(&terms, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(2)))?;
-    // So that later work does not store them.
+    // Released, so that later work does not store them.
     drop(terms);
     let most = most.with_layout(Layout::contiguous(&shape));
     rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)

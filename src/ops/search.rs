@@ -138,7 +138,7 @@ pub(super) fn common(
         MapArg::Position => Operand::Tensor(Dtype::I64),
     };
     let dtype = match (result_type(operands.iter().map(rank)), operands) {
-        // Numbers outside the range of the dtype are compared exactly.
+        // Numbers outside the dtype's range are compared exactly.
         (dtype, [MapArg::Number(n), _] | [_, MapArg::Number(n)])
             if !n.fits(dtype) || dtype == Dtype::U8 && n.as_i64() < 0 =>
         {

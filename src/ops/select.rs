@@ -259,8 +259,8 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
 }
 
-/// The gradient of `clamp` with bounds in these parameters. An element at a bound has the gradient 0 if the bounds
-/// are numbers, and shares it with a bound that is a tensor; the upper bound takes precedence.
+/// The gradient of `clamp` with bounds in these parameters. The gradient of an element at a bound is 0 if the bound is
+/// a number; an element and a bound that is a tensor share the gradient. The upper bound takes precedence.
 fn bounded_back(b: &Back<'_>, low: Option<usize>, high: Option<usize>) {
     let both = |x: Var<'_>, y: Var<'_>| b.op("logical_and", &[x.arg(), y.arg()]);
     let either = |x: Var<'_>, y: Var<'_>| b.op("logical_or", &[x.arg(), y.arg()]);

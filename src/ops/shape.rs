@@ -448,7 +448,7 @@ fn viewed(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     }
 }
 
-/// The same bytes as elements of another dtype.
+/// The tensor's bytes as elements of another dtype.
 fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
     let (own, new) = (x.dtype().size(), dtype.size());
     let mut layout = x.layout().clone();

@@ -334,7 +334,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if given.rank() != 1 {
         return Err(error::wrong_rank(name, 0, given, "a vector", "flatten it first: `x.flatten()`"));
     }
-    // Rejects what is not an integer.
+    // Rejects tensors that are not integers.
     drop(as_positions(rt, 0, given)?);
     let least = match usize::try_from(args.int(2)?) {
         Ok(least) => least,
@@ -346,7 +346,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let mut length = least;
     if given.count() > 0 {
-        // A single wait: negative numbers count as the greatest, so the maximum shows both errors.
+        // A single wait: negative numbers are mapped to the maximum, so the maximum shows both errors.
         let marked = {
             let x = as_positions(rt, 0, given)?;
             let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
@@ -405,7 +405,7 @@ pub(super) fn counts(rt: &mut Runtime, name: &'static str, x: &Tensor, length: u
     Ok(out)
 }
 
-/// The counts of bytes, up to the greatest one that occurs and at least `least`. The elements are read once.
+/// The counts of bytes, up to the largest byte that occurs and at least `least`. The elements are read once.
 fn bytes_counted(rt: &mut Runtime, name: &'static str, x: &Tensor, least: usize) -> Result<Tensor> {
     let all = counts(rt, name, x, least.clamp(256, Count::MOST))?;
     let length = match least {

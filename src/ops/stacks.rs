@@ -1,4 +1,4 @@
-//! Joining and cutting along given dimensions, and raised ranks.
+//! Joining and splitting along fixed dimensions, and adding dimensions.
 
 use super::composed::{call, t};
 use super::params::X;
@@ -134,7 +134,7 @@ fn joined(
     call(rt, "cat", &[Arg::Tensors(raised), Arg::Int(dim)]).map(Out::Tensor)
 }
 
-/// With leading dimensions of extent 1.
+/// The tensor with leading dimensions of extent 1 added.
 fn at_least(rt: &mut Runtime, x: &Tensor, rank: usize) -> Result<Tensor> {
     (x.rank()..rank).try_fold(x.clone(), |x, _| super::composed::unsqueeze(rt, &x, 0))
 }

@@ -80,7 +80,7 @@ pub static INDEX: Op = Op {
     ..Op::BASE
 };
 
-/// The gradient of [`INDEX`]: zeros of a shape with elements added where indices say.
+/// The gradient of [`INDEX`]: zeros of a shape, with elements added at the indices.
 pub static SPREAD: Op = Op {
     name: "spread",
     run: Run::Primitive(|rt, args| {
@@ -528,9 +528,9 @@ impl Picks {
     }
 }
 
-/// The places that several index tensors select together.
+/// The elements that several index tensors select together.
 struct Places {
-    /// Element offsets within the view; below them an index out of range ([`Misplaced`]).
+    /// Element offsets within the view; lower values encode an index out of range ([`Misplaced`]).
     offsets: Tensor,
     /// The offsets are below this.
     reach: usize,
@@ -555,7 +555,7 @@ fn offsets(
         sum = Some(rt.map("index", &AFFINE, &terms, Dtype::I64, Dtype::I64)?);
         Ok(())
     };
-    // All over one shape, so that they are one launch.
+    // All have one shape, so that they are one launch.
     let over = |ids: &Tensor| match ids.layout().broadcast_to(together) {
         Some(layout) => ids.with_layout(layout),
         None => ids.clone(),
@@ -588,7 +588,7 @@ fn offsets(
         Some(sum) => sum,
         None => rt.empty(together, Dtype::I64, view.device())?,
     };
-    // The first index out of range is the one that is reported, so it is written last.
+    // The first index out of range is reported, so it is written last.
     for (ids, i, extent) in outside.into_iter().rev() {
         offsets = marked(rt, &offsets, ids, i, extent)?;
     }

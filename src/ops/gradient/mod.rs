@@ -85,7 +85,7 @@ pub struct Keeps {
 pub type Needs = fn(&super::Args<'_>, usize, usize) -> bool;
 
 impl Keeps {
-    /// Stands for the results in [`Needs`].
+    /// Represents the results in [`Needs`].
     pub const RESULTS: usize = usize::MAX;
     /// Nothing but shapes.
     pub const NOTHING: Keeps = Keeps { operands: 0, needs: |_, _, _| true, results: 0, narrower: false };

@@ -1,4 +1,4 @@
-//! Draws from further distributions, in place: made of exponential, normal and uniform numbers.
+//! Draws from more distributions, in place, computed from exponential, normal and uniform numbers.
 
 use super::draws::{EXPONENTIAL, EXPONENTIAL_WIDE, UNIFORM_WIDE};
 use super::{SPREAD, draw, drawn, float_target, normals};
@@ -120,7 +120,7 @@ fn cauchy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (median, sigma) = (args.float(1)?, above_zero(args, 2, "sigma")?);
     let state = draw(rt, target.device(), args.generator(3))?;
     let [seed, offset] = state.operands();
-    // In f64, so that the tails have the digits that they need.
+    // Computed in f64, so that the tails have enough digits.
     let numbers = drawn(rt, NAME, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target)?;
     let pi = std::f64::consts::PI;
     let operands = [MapArg::Tensor(&numbers), number(pi), number(-pi / 2.0)];
