@@ -28,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
             text_param("text"),
             Param::or("append", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Writes a text to a file, replacing the whole file, or appending to it with `append`. If replacing fails, the old file stays.",
+        doc: "Writes a string to a file, replacing the whole file, or appending to it with `append`. If replacing fails, the old file stays.",
         example: "let path = files.temp_folder() ++ \"/log.txt\"\nwrite(path, \"one\\n\")\nwrite(path, \"two\\n\", append = true)\nassert(read(path).splitlines() == [\"one\", \"two\"])",
         run: write,
     },

@@ -50,7 +50,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "len",
         receiver: "",
         signature: takes(&[any("x")]),
-        doc: "The number of elements of a container, of characters of a text, of rows of a tensor.",
+        doc: "The number of elements of a container, of characters of a string, of rows of a tensor.",
         example: "assert(len([1, 2]) == 2)",
         run: |vm, args| vm.length(&args[0]).map(|n| Value::Int(n as i64)),
     },

@@ -342,7 +342,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "debug_dump",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Returns the captured work as a text with one line per step: its lane (0 is the stream that the capture began on, others are streams that joined) and its operation.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
+        doc: "Returns the captured work as a string with one line per step: its lane (0 is the stream that the capture began on, others are streams that joined) and its operation.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
         example: "let x = ones(4)\nlet g = Graph()\nlet y = with graph(g) { (x + 1) * 2 }\nassert(g.debug_dump() == \"lane 0: add+mul [4]\\n\")",
         run: |_, args| Ok(Value::str(graph_of(&args[0], 0)?.dump()?)),
     },

@@ -269,7 +269,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "list_gpu_processes",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Returns a text that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
+        doc: "Returns a string that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
         example: "print(cuda.list_gpu_processes())",
         run: |vm, args| {
             let device = queried(vm, args)?;

@@ -59,9 +59,9 @@ pub static TABLE: &[NativeDef] = &[
             DELIMITER,
             LINKS,
         ]),
-        doc: "Writes a tensor, or a dict or record of tensors, to a file whose ending gives the format (see `load`). The \
-              file is replaced as a whole: if writing fails, the old file stays. `metadata` is a dict or record of texts, \
-              for `.safetensors`.",
+        doc: "Writes a tensor, or a dict or record of tensors, to a file whose extension selects the format (see \
+              `load`). The file is replaced atomically: if writing fails, the old file stays. `metadata` is a dict or \
+              record of strings, for `.safetensors`.",
         example: "let path = files.temp_folder() ++ \"/net.safetensors\"\n\
                   save(path, (w = ones(2, 3), b = zeros(3, dtype=bf16)), metadata=(step = \"7\"))\n\
                   let net = load(path)\nassert(net[\"b\"].dtype == bf16)\nassert(files.metadata(path)[\"step\"] == \"7\")",
@@ -80,7 +80,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.metadata",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The metadata of a `.safetensors` file: a dict of texts.",
+        doc: "The metadata of a `.safetensors` file: a dict of strings.",
         example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
                   assert(files.metadata(path)[\"by\"] == \"me\")",
         run: part!("files", formats::load::metadata),
