@@ -68,7 +68,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "input",
         receiver: "",
         signature: takes(&[Param::or("prompt", Kind::Str, Default::Str(""))]),
-        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait. In a program that embeds Runnel it reads what `Builder::input` gives, and is an error without that.",
+        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait. \
+              In a program that embeds Runnel it reads the lines of `Builder::input`, and is an error without that.",
         example: "",
         run: |vm, args| {
             let prompt = owned(&args[0]);

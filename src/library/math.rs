@@ -260,7 +260,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "math.lcm",
         receiver: "",
         signature: takes(&[Param::new("a", Kind::Int), Param::new("b", Kind::Int)]),
-        doc: "The least common multiple; 0 if one of both is 0.",
+        doc: "The least common multiple; 0 if one of the numbers is 0.",
         example: "assert(math.lcm(4, 6) == 12)",
         run: |_, args| {
             let divisor = common_divisor(&args[0], &args[1]).max(1);

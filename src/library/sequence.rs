@@ -169,7 +169,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "filter",
         receiver: "",
         signature: takes(&[any("f"), any("items")]),
-        doc: "A list of the elements for which `f` gives a true value.\n\nThe sequence may come first, for pipelines: `items |> filter(f)`.",
+        doc: "A list of the elements for which `f` returns a true value.\n\nThe sequence may come first, for \
+              pipelines: `items |> filter(f)`.",
         example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])\nassert((0..9 |> filter(|x| x % 4 == 0)) == [0, 4, 8])",
         run: |vm, args| {
             function_first("filter", args)?;

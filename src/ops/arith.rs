@@ -171,7 +171,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "abs",
         aliases: &["absolute"],
-        doc: "Returns the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
+        doc: "Returns the absolute value. The minimum integer of a dtype wraps to itself. Source: `torch.abs`.",
         search: &["absolute", "magnitude", "modulus"],
         params: UNARY,
         form: Form::ALL,
@@ -192,7 +192,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sign",
-        doc: "Returns -1, 0 or 1 by the sign; nan gives 0. Source: `torch.sign`.",
+        doc: "Returns -1, 0 or 1 by the sign, and 0 for nan. Source: `torch.sign`.",
         search: &["signum", "sgn"],
         params: UNARY,
         form: Form::ALL,

@@ -192,7 +192,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diag",
-        doc: "Makes a matrix with a vector on its diagonal, or gives the diagonal of a matrix. A copy. \
+        doc: "Makes a matrix with a vector on its diagonal, or returns the diagonal of a matrix. The result is a copy. \
               Source: `torch.diag`.",
         search: &["diagonal matrix", "eye"],
         params: &[X, DIAGONAL],

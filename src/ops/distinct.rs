@@ -54,9 +54,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unique_consecutive",
-        doc: "Returns the elements without those that equal the one before, as a vector, or with `dim` the slices along \
-              it; with `return_inverse` and `return_counts` as `unique`. Waits for the tensor. \
-              Source: `torch.unique_consecutive`.",
+        doc: "Returns the elements without repetitions of the previous element, as a vector, or with `dim` the slices \
+              along it; with `return_inverse` and `return_counts` as `unique`. Waits for the tensor. Source: \
+              `torch.unique_consecutive`.",
         search: &["distinct", "runs", "run length", "deduplicate"],
         params: &[X, INVERSE, COUNTS, Param::or("dim", Kind::Int, Default::None)],
         form: Form::BOTH,

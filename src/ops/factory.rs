@@ -61,8 +61,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "empty",
-        doc: "Makes a tensor without setting its elements (`f32` unless `dtype` is given). Reading what was \
-              never written gives arbitrary numbers. Source: `torch.empty`.",
+        doc: "Makes a tensor without setting its elements (`f32` unless `dtype` is given). Elements that were never \
+              written have arbitrary values. Source: `torch.empty`.",
         search: &["create", "allocate", "uninitialised"],
         params: SIZED,
         form: Form::FUNCTION,

@@ -170,7 +170,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "glu",
-        doc: "Splits `dim` in two halves and gives the first times the sigmoid of the second. Source: \
+        doc: "Splits `dim` into two halves and returns the first times the sigmoid of the second. Source: \
               `torch.nn.functional.glu`.",
         search: &["gated linear unit", "activation"],
         params: &[X, Param::or("dim", Kind::Int, Default::Int(-1))],

@@ -24,9 +24,9 @@ const NAME: &str = "histogram";
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: NAME,
-    doc: "Counts the elements between edges: `bins` equal parts of `range` (without it, of that from the least to the \
-          greatest element), or the parts between the ascending edges that `bins` lists. A part contains its lower \
-          edge; the last one contains its upper edge too. What is outside, and nan, is not counted. Returns `hist` and \
+    doc: "Counts the elements between edges: `bins` equal parts of `range` (by default from the minimum to the \
+          maximum), or the parts between the ascending edges that `bins` lists. A part contains its lower edge; the \
+          last one contains its upper edge too. What is outside, and nan, is not counted. Returns `hist` and \
           `bin_edges`, one edge more than parts, in the dtype of `x`, f32 or f64. `weight` says how much each element \
           counts; with `density` the parts are those of 1, each divided by its width. Source: `torch.histogram`.",
     search: &["histc", "count", "distribution", "bins", "density", "frequency"],

@@ -78,9 +78,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "one_hot",
-        doc: "Writes each integer as a row that is 1 at its position and 0 elsewhere, `i64`; without `num_classes` \
-              the rows are as long as the greatest integer needs (which waits for it). \
-              Source: `torch.nn.functional.one_hot`.",
+        doc: "Writes each integer as a row that is 1 at its position and 0 elsewhere, `i64`; without `num_classes` the \
+              maximum integer determines the length of the rows (which waits for it). Source: \
+              `torch.nn.functional.one_hot`.",
         search: &["classes", "labels", "indicator", "encode"],
         params: &[X, Param::or("num_classes", Kind::Int, Default::Int(-1))],
         form: Form::FUNCTION,
@@ -115,7 +115,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "scatter",
         doc: "Writes `src` (a tensor of at least the shape of `index`, or a number) to the positions that `index` \
-              holds along `dim`. Of several writes to one place the last in row-major order stays; with `reduce` \
+              holds along `dim`. Of several writes to one position, the last in row-major order remains; with `reduce` \
               (`\"add\"`, `\"multiply\"`, `\"amax\"`, `\"amin\"`) they are combined, with the same bits in every run. \
               Source: `torch.scatter`.",
         search: &["write", "put", "one hot", "assign"],

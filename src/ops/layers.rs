@@ -28,7 +28,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "dropout",
         doc: "Sets each element to 0 with probability `p` and multiplies the others by `1 / (1 - p)`; without \
-              `training` gives `x`. Source: `torch.nn.functional.dropout`.",
+              `training` returns `x`. Source: `torch.nn.functional.dropout`.",
         search: &["regularisation", "random", "mask"],
         params: &[X, P, TRAINING, GENERATOR],
         form: Form::BOTH,
@@ -226,9 +226,10 @@ pub static OPS: &[Op] = &[
         name: "scaled_dot_product_attention",
         doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
-              `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
-              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
-              values, dimension -3, than of queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
+              `is_causal` hides the keys after a query's position. The result of a query that sees no key is zeros. \
+              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are \
+              dropped. With `enable_gqa` there may be fewer heads of keys and values, dimension -3, than of queries. \
+              Source: `torch.nn.functional.scaled_dot_product_attention`.",
         search: &["attention", "transformer", "softmax", "sdpa", "flash"],
         params: &[
             Param::new("query", Kind::Tensor),

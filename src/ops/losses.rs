@@ -15,10 +15,10 @@ use crate::tensor::Tensor;
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: "softmax_cross_entropy",
-    doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
-          of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; where it \
-          is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; with \
-          `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
+    doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without an intermediate tensor of the size of `x`: \
+          a record of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; \
+          where it is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; \
+          with `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
           `logsumexp` are `f32`. `nn.cross_entropy` has weights. Source: `torch.nn.functional.cross_entropy`.",
     search: &["loss", "classes", "negative log likelihood", "logits"],
     params: &[

@@ -19,10 +19,10 @@ const RIGHT: Param = Param::named("right", Kind::Bool, Default::Bool(false));
 pub static OPS: &[Op] = &[
     Op {
         name: "searchsorted",
-        doc: "Returns the positions at which values would be inserted so that a sequence stays ascending: how many elements \
-              are less, or with `right` (`side=\"right\"`) less or equal. A sequence with several dimensions has a row for \
-              each row of the values; `sorter` holds the positions that sort a sequence that is not. nan is the greatest. \
-              Positions are `i64`, with `out_int32` `i32`. Source: `torch.searchsorted`.",
+        doc: "Returns the positions at which values would be inserted so that a sequence stays ascending: the number \
+              of elements that are less, or with `right` (`side=\"right\"`) less or equal. A sequence with several \
+              dimensions has a row for each row of the values; `sorter` holds the positions that sort a sequence that \
+              is not. nan is the greatest. Positions are `i64`, with `out_int32` `i32`. Source: `torch.searchsorted`.",
         search: &["binary search", "bisect", "insert", "lower bound", "upper bound"],
         params: &[
             Param::new("sorted_sequence", Kind::Tensor),

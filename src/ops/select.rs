@@ -36,8 +36,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "where",
-        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. Of the condition alone, \
-              gives the positions of its true elements, `nonzero(condition, as_tuple=true)`, which waits. Source: `torch.where`.",
+        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. With only a \
+              condition, returns the positions of its true elements, `nonzero(condition, as_tuple=true)`, which waits. \
+              Source: `torch.where`.",
         search: &["choose", "select", "if else", "ternary", "mask"],
         params: &[
             Param::new("condition", Kind::Tensor),
@@ -99,8 +100,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "nan_to_num",
-        doc: "Replaces nan by `nan`, and infinities by `posinf` and `neginf` (left out: the greatest and least \
-              finite number of the dtype). Source: `torch.nan_to_num`.",
+        doc: "Replaces nan by `nan`, and infinities by `posinf` and `neginf` (by default the maximum and minimum \
+              finite numbers of the dtype). Source: `torch.nan_to_num`.",
         search: &["replace nan", "replace infinity", "clean"],
         params: &[
             X,

@@ -57,8 +57,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "view",
         doc: "Views the elements with another shape, never copying; an error where the strides do not allow it. One \
-              extent may be `-1`. With a dtype in place of a shape, views the same bytes as elements of that dtype: \
-              if its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
+              extent may be `-1`. With a dtype instead of a shape, views the same bytes as elements of that dtype: if \
+              its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
         search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
         params: &[X, Param::rest("size", Kind::ShapeOrDtype)],
         form: Form::METHOD,

@@ -35,8 +35,8 @@ const KEEPDIM: Param = Param::or("keepdim", Kind::Bool, Default::Bool(false));
 pub static OPS: &[Op] = &[
     Op {
         name: "sort",
-        doc: "Sorts along a dimension: a record of `values` and the `indices` they had. Always stable; nan is the \
-              greatest. Source: `torch.sort`.",
+        doc: "Sorts along a dimension: a record of `values` and the `indices` they had. Always stable; nan sorts last. \
+              Source: `torch.sort`.",
         search: &["order", "rank", "ascending", "descending"],
         params: &[X, LAST_DIM, DESCENDING, STABLE],
         form: Form::BOTH,
@@ -62,7 +62,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "topk",
-        doc: "Returns the `k` greatest elements along a dimension, greatest first (or the least, least first, with \
+        doc: "Returns the `k` largest elements along a dimension, largest first (or the smallest, smallest first, with \
               `largest=false`): a record of `values` and `indices`. Source: `torch.topk`.",
         search: &["best", "largest", "greatest", "beam"],
         params: &[
@@ -81,8 +81,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "kthvalue",
-        doc: "Returns the `k`-th least element along a dimension, counted from 1: a record of `values` and `indices`. \
-              Source: `torch.kthvalue`.",
+        doc: "Returns the `k`-th smallest element along a dimension, counted from 1: a record of `values` and \
+              `indices`. Source: `torch.kthvalue`.",
         search: &["quantile", "order statistic", "percentile"],
         params: &[X, Param::new("k", Kind::Int), LAST_DIM, KEEPDIM],
         form: Form::BOTH,

@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sgn",
-        doc: "Returns the sign: -1, 0 or 1. For a complex number, gives `x / abs(x)`, and 0 for 0. Source: \
+        doc: "Returns the sign: -1, 0 or 1. For a complex number, returns `x / abs(x)`, and 0 for 0. Source: \
               `torch.sgn`.",
         search: &["sign", "direction", "phase"],
         params: UNARY,

@@ -116,7 +116,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 OUT,
             ],
         },
-        doc: "Cuts a tensor along `dim` and gives a tuple of the chunks, one per device: equal ones (the last smaller, and fewer than devices when there is not enough), or of `chunk_sizes`. A chunk for the tensor's own device is a view. With `streams`, the copy to the i-th device runs on the i-th stream (`none`: the current one). With `out`, the chunks are written into those tensors.\n\nSource: `torch.cuda.comm.scatter`.",
+        doc: "Splits a tensor along `dim` into a tuple of chunks, one per device: of equal size (the last may be \
+              smaller, and there may be fewer chunks than devices), or of `chunk_sizes`. A chunk for the tensor's own \
+              device is a view. With `streams`, the copy to the i-th device runs on the i-th stream (`none`: the \
+              current one). With `out`, the chunks are written into those tensors.\n\nSource: \
+              `torch.cuda.comm.scatter`.",
         example: "let (a, b) = comm.scatter(arange(6), [0, 1], chunk_sizes=[2, 4])\nassert(equal(a, [0, 1]) and b.device == cuda:1 and b.shape == (4,))",
         run: scatter,
     },

@@ -35,14 +35,11 @@ pub static TABLE: &[NativeDef] = &[
             LINKS,
         ]),
         doc: "The contents of a file, on the current device or on `device`, converted to `dtype` if one is given. The \
-              ending of the path gives the format, or `format` does:\n\n\
-              - `.npy` and `.raw`: a tensor\n\
-              - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
-              - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, \
-              `delimiter`)\n\
-              - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\
-              - `.idx`: a tensor; the files of MNIST, also compressed ones, need `format=\"idx\"`\n\n\
-              Nothing in a file is ever run. Links are refused without `links=true`.",
+              file extension selects the format, or `format` does:\n\n- `.npy` and `.raw`: a tensor\n- `.npz` and \
+              `.safetensors`: a dict of tensors; `only` picks entries by name\n- `.csv`: a tensor of numbers, or a \
+              dict of columns where the first line has names (`header`, `delimiter`)\n- `.png`, `.ppm`, `.pgm`: an \
+              image, a u8 tensor `[channels, height, width]`\n- `.idx`: a tensor; the files of MNIST, also compressed \
+              ones, need `format=\"idx\"`\n\nNothing in a file is ever run. Links are refused without `links=true`.",
         example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
                   assert(equal(load(path), [[1.5, 2.0], [3.0, 4.0]]))\nassert(load(path, device=cpu).device == cpu)",
         run: part!("files", formats::load::load),

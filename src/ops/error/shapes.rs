@@ -69,8 +69,8 @@ static NOTHING_TO_REDUCE: Code = Code {
     id: "E0410",
     kind: ErrorKind::Shape,
     title: "a reduction of an empty tensor",
-    page: "A tensor without elements has no greatest, least or middle element. It has a sum and a product \
-           (0 and 1).\n\nCheck `x.numel()` first.",
+    page: "A tensor without elements has no maximum, minimum or median. It has a sum and a product (0 and 1).\n\nCheck \
+           `x.numel()` first.",
     example: "zeros(0).max()",
 };
 
@@ -177,7 +177,7 @@ static NOT_ONE_ELEMENT: Code = Code {
     id: "E0422",
     kind: ErrorKind::Value,
     title: "not exactly one element",
-    page: "`item` gives the value of a tensor with one element. `tolist` gives all values of any tensor.",
+    page: "`item` returns the value of a tensor with one element. `tolist` returns all values of any tensor.",
     example: "zeros(2).item()",
 };
 

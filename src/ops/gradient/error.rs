@@ -91,7 +91,7 @@ static UNUSED: Code = Code {
     kind: ErrorKind::Value,
     title: "the outputs do not depend on an input",
     page: "`autograd.grad` was asked for the gradient of a tensor that the outputs do not depend on. If that is \
-           intended, pass `allow_unused=true`, which gives `none` for it.",
+           intended, pass `allow_unused=true`, which returns `none` for it.",
     example: "let x = ones(2, requires_grad=true)\nlet w = ones(2, requires_grad=true)\nautograd.grad(x.sum(), [w])",
 };
 
@@ -121,9 +121,9 @@ static REBOUND: Code = Code {
     id: "E0390",
     kind: ErrorKind::Value,
     title: "a parameter would be replaced instead of updated",
-    page: "`w -= g` is `w = w - g`: it gives the name a new tensor. In PyTorch it writes into the tensor. For the \
-           variable of a loop over parameters that have gradients, the parameters would stay as they were and nothing \
-           would train. Write in place: `w.sub_(g)`. If a new tensor is meant, write `w = w - g`.",
+    page: "`w -= g` is `w = w - g`: it binds the name to a new tensor. In PyTorch it writes into the tensor. For the \
+           variable of a loop over parameters that have gradients, the parameters would not change and nothing would \
+           be trained. Write in place: `w.sub_(g)`. If a new tensor is meant, write `w = w - g`.",
     example: "let w = ones(2, requires_grad=true)\nw.sum().backward()\nfor p in [w] {\n    with no_grad() { p -= 0.1 * p.grad }\n}",
 };
 

@@ -14,8 +14,8 @@ use crate::plan::{MapArg, Runtime};
 pub static OPS: &[Op] = &[
     Op {
         name: "geometric_",
-        doc: "Sets the elements to numbers of attempts up to the first success, each of which has probability `p`: 1, 2, ..; numbers above \
-              the greatest one of the dtype become that. Source: `torch.Tensor.geometric_`.",
+        doc: "Sets the elements to numbers of attempts up to the first success, each of which has probability `p`: 1, \
+              2, ..; numbers above the maximum of the dtype become the maximum. Source: `torch.Tensor.geometric_`.",
         search: &["random", "in place", "attempts", "waiting time"],
         params: &[X, Param::new("p", Kind::Float), GENERATOR],
         form: Form::METHOD,

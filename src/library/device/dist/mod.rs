@@ -107,7 +107,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.reduce_scatter",
         receiver: "",
         signature: Signature { params: &[X, OP] },
-        doc: "Folds the tensors of all processes element by element, and gives each process its part of the result: the first dimension is cut into equal parts, one per rank.\n\nSource: `torch.distributed.reduce_scatter_tensor`.",
+        doc: "Combines the tensors of all processes elementwise, and returns this process's part of the result: the \
+              first dimension is split into equal parts, one per rank.\n\nSource: \
+              `torch.distributed.reduce_scatter_tensor`.",
         example: "dist.init()\nlet n = dist.world_size()\nassert(equal(dist.reduce_scatter(ones(n * 2)), ones(2) * n))",
         run: part!("dist", calls::reduce_scatter),
     },
@@ -115,7 +117,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_to_all_single",
         receiver: "",
         signature: Signature { params: &[X] },
-        doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All must have the same shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
+        doc: "Returns this process's part of every process's tensor, in rank order: the first dimension is split into \
+              equal parts, one per rank. All tensors must have the same shape and dtype, which the result has \
+              too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
         example: "dist.init()\nlet (r, n) = (dist.rank(), dist.world_size())\nlet x = dist.all_to_all_single(full((n,), r))\nassert(equal(x, arange(n)))",
         run: part!("dist", calls::all_to_all_single),
     },
