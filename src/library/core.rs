@@ -65,7 +65,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "warn",
         receiver: "",
         signature: takes(&[text_param("text")]),
-        doc: "Prints a warning with its line to the standard error, each message once per session; the script continues. A program that embeds Runnel gets it with its other warnings.",
+        doc: "Prints a warning with its line to the standard error, each message once per session; the script \
+              continues. A program that embeds Runnel receives it with other warnings.",
         example: "warn(\"the learning rate is 0\")",
         run: |vm, args| {
             let site = vm.script_span();

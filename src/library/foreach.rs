@@ -19,9 +19,11 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     name: "foreach",
     receiver: "",
     signature: takes(&[any("f"), any("rows")]),
-    doc: "Updates many tensors in place, in few launches: calls `f(i)` for row `i` of `rows`: tensors, or trees of them, which `f` may read and write by elementwise operations. The operations must be the same for all rows of the same dtypes: `f` is not called for a row if an earlier call shows what to do.\n\nOptimisers \
-          use it for their parameters. While operations are recorded, `f` is called for each row. \
-          Source: `torch._foreach_add_` and others, for any operations.",
+    doc: "Updates many tensors in place, in few launches: calls `f(i)` for row `i` of `rows`: tensors, or trees of \
+          them, which `f` may read and write by elementwise operations. The operations must be the same for all rows \
+          of the same dtypes: `f` is not called for a row if an earlier call has shown its operations.\n\nOptimisers \
+          use it for their parameters. While operations are recorded, `f` is called for each row. Source: \
+          `torch._foreach_add_` and others, for any operations.",
     example: "let (weights, steps) = ([ones(2), ones(3, 3)], [full([2], 0.5), zeros(3, 3)])\nforeach(|i| weights[i].mul_(2).sub_(steps[i]), zip(weights, steps))\nassert(equal(weights[0], [1.5, 1.5]) and equal(weights[1], full([3, 3], 2.0)))",
     run: |vm, args| {
         let (f, rows) = (args[0].clone(), vm.collect(&args[1])?);

@@ -36,7 +36,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "exists",
         receiver: "",
         signature: takes(&[text_param("path")]),
-        doc: "Whether there is a file or folder of that path.",
+        doc: "Whether a file or folder exists at a path.",
         example: "assert(not exists(\"no-such-file.txt\"))",
         run: |vm, args| {
             let path = allowed(vm, &args[0])?;
@@ -112,7 +112,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "clock",
         receiver: "",
         signature: takes(&[]),
-        doc: "Seconds of a clock that never goes back: for measuring. Tensor work is asynchronous: wait for it first.",
+        doc: "Seconds of a monotonic clock, for measurements. Tensor work is asynchronous: wait for it first.",
         example: "let start = clock()\nassert(clock() >= start)",
         run: |vm, _| Ok(Value::Float(vm.uptime().as_secs_f64())),
     },

@@ -82,7 +82,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "round",
         receiver: "",
         signature: takes(&[Param::new("x", Kind::Number), Param::or("digits", Kind::Int, Default::None)]),
-        doc: "The nearest int, halves to the even one; with `digits`, the nearest float with that many decimals.",
+        doc: "The nearest int, ties to even; with `digits`, the nearest float with that many decimals.",
         example: "assert(round(2.5) == 2)\nassert(round(2.675, 2) == 2.67)",
         run: round,
     },
@@ -171,7 +171,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "math.log",
         receiver: "",
         signature: takes(&[Param::new("x", Kind::Float), Param::or("base", Kind::Float, Default::None)]),
-        doc: "The natural logarithm, or that to a base.",
+        doc: "The natural logarithm, or the logarithm to a base.",
         example: "assert(math.log(1) == 0.0)",
         run: |_, args| {
             let x = args[0].as_float().unwrap_or(f64::NAN).ln();

@@ -102,7 +102,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "enumerate",
         receiver: "",
         signature: takes(&[any("items"), Param::or("start", Kind::Int, Default::Int(0))]),
-        doc: "A list of (number, element) pairs. Of an iterable, such as a loader, the pairs are made one by one.",
+        doc: "A list of (number, element) pairs. For an iterable, such as a loader, the pairs are made one by one.",
         example: "assert(enumerate([\"a\"], 1) == [(1, \"a\")])",
         run: |vm, args| {
             let start = args[1].as_int().unwrap_or(0);
@@ -142,7 +142,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "map",
         receiver: "",
         signature: takes(&[any("f"), any("items"), Param::rest("more", Kind::Any)]),
-        doc: "A list of `f` of each element; with several sequences, of the elements at the same position.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
+        doc: "A list of the results of `f` for each element; with several sequences, for the elements at the same \
+              position.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;

@@ -182,8 +182,7 @@ pub static TABLE: &[NativeDef] = &[
             optional("separator", Kind::Str),
             Param::or("limit", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "A list of the parts between separators (between blanks, if none is given); at most `limit` \
-              cuts.",
+        doc: "A list of the parts between separators (by default blanks); at most `limit` splits.",
         example: "assert(\"a,b,,c\".split(\",\") == [\"a\", \"b\", \"\", \"c\"])\nassert(\" a  b \".split() == [\"a\", \"b\"])",
         run: split,
     },
@@ -290,7 +289,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "index",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the first occurrence of a part, which must be there.",
+        doc: "The position of the first occurrence of a part, which must occur.",
         example: "assert(\"abc\".index(\"c\") == 2)",
         run: |vm, args| match position(vm, args, false)? {
             Some(at) => Ok(Value::Int(at)),
@@ -301,7 +300,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rindex",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the last occurrence of a part, which must be there.",
+        doc: "The position of the last occurrence of a part, which must occur.",
         example: "assert(\"aba\".rindex(\"a\") == 2)",
         run: |vm, args| match position(vm, args, true)? {
             Some(at) => Ok(Value::Int(at)),
@@ -332,7 +331,7 @@ pub static TABLE: &[NativeDef] = &[
             optional("separator", Kind::Str),
             Param::or("limit", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "As `split`, with the cuts counted from the end.",
+        doc: "As `split`, with the splits counted from the end.",
         example: "assert(\"a.b.c\".rsplit(\".\", 1) == [\"a.b\", \"c\"])",
         run: rsplit,
     },

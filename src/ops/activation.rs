@@ -437,9 +437,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "rms_norm",
-        doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then \
-              multiplies by `weight` where it is given. `eps` left out is the dtype's machine epsilon. \
-              Source: `torch.nn.functional.rms_norm`.",
+        doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then multiplies by \
+              `weight` where it is given. By default `eps` is the dtype's machine epsilon. Source: \
+              `torch.nn.functional.rms_norm`.",
         search: &["normalise", "transformer", "root mean square"],
         params: &[
             X,

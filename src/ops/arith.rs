@@ -70,8 +70,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "div",
         aliases: &["divide", "true_divide"],
-        doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for a \
-              whole quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
+        doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for an integer \
+              quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
               integers, and an integer divided by zero is 0. Source: `torch.div`.",
         search: &["divide", "true_divide", "quotient", "/", "truncate", "floor"],
         params: &[
@@ -242,7 +242,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sqrt",
-        doc: "Returns the square root; of a negative number, nan. Correctly rounded. Source: `torch.sqrt`.",
+        doc: "Returns the square root, correctly rounded; nan for a negative number. Source: `torch.sqrt`.",
         search: &["square root"],
         params: UNARY,
         form: Form::ALL,
@@ -264,7 +264,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "maximum",
-        doc: "Returns the greater of two elements; nan if either is nan. Source: `torch.maximum`.",
+        doc: "Returns the larger of two elements; nan if either is nan. Source: `torch.maximum`.",
         search: &["max of two", "greater"],
         params: BINARY,
         form: Form::ALL,
@@ -286,7 +286,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmax",
-        doc: "Returns the greater of two elements; a number is preferred to nan. Source: `torch.fmax`.",
+        doc: "Returns the larger of two elements; a number is preferred to nan. Source: `torch.fmax`.",
         search: &["max of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,

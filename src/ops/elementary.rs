@@ -83,7 +83,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log",
-        doc: "Returns the natural logarithm; of 0 `-inf`, of a negative number nan. Source: `torch.log`.",
+        doc: "Returns the natural logarithm; `-inf` for 0, nan for a negative number. Source: `torch.log`.",
         search: &["ln", "logarithm"],
         params: UNARY,
         form: Form::ALL,

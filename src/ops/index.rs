@@ -43,8 +43,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "gather",
-        doc: "Takes one element per element of `index`: along `dim` from the position it holds, elsewhere from its \
-              own. The result has the shape of `index`. Source: `torch.gather`.",
+        doc: "Takes one element per element of `index`: along `dim` from the position in `index`, in other dimensions \
+              from the same position. The result has the shape of `index`. Source: `torch.gather`.",
         search: &["pick", "lookup", "along", "take_along_dim"],
         params: &[X, DIM, INDEX],
         form: Form::BOTH,
@@ -57,9 +57,10 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "embedding",
-        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, rows that are looked up and \
-              whose norm of order `norm_type` is greater are first scaled down to it, in `weight` itself. `padding_idx` names the row of the \
-              padding token; it, `scale_grad_by_freq` and `sparse` affect only gradients. Source: `torch.nn.functional.embedding`.",
+        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, \
+              selected rows with a larger norm of order `norm_type` are first scaled down to it, in `weight` itself. \
+              `padding_idx` is the row of the padding token. `padding_idx`, `scale_grad_by_freq` and `sparse` affect \
+              only gradients. Source: `torch.nn.functional.embedding`.",
         search: &["lookup", "rows", "token", "vocabulary"],
         params: &[
             Param::new("ids", Kind::Tensor),
@@ -262,8 +263,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "index_put",
-        doc: "Writes `values` where the index tensors say: `x[a, b] = values` as a function. With `accumulate` \
-              they are added. Source: `torch.index_put`.",
+        doc: "Writes `values` at the positions in the index tensors: `x[a, b] = values` as a function. With \
+              `accumulate` they are added. Source: `torch.index_put`.",
         search: &["assign", "put", "advanced indexing"],
         params: &[
             X,

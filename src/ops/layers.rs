@@ -96,7 +96,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "normalize",
-        doc: "Divides vectors along `dim` by their norm of order `p`, or by `eps` where that is greater. Source: \
+        doc: "Divides vectors along `dim` by their norm of order `p`, or by `eps` where that is larger. Source: \
               `torch.nn.functional.normalize`.",
         search: &["unit length", "norm", "direction"],
         params: &[
@@ -121,8 +121,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cosine_similarity",
-        doc: "Returns the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. \
-              Lengths below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
+        doc: "Returns the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. Norms \
+              below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
         search: &["angle", "similarity", "embedding"],
         params: &[
             Param::new("x1", Kind::Tensor),
@@ -224,12 +224,12 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "scaled_dot_product_attention",
-        doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
+        doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` for queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
               `is_causal` hides the keys after a query's position. The result of a query that sees no key is zeros. \
-              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are \
-              dropped. With `enable_gqa` there may be fewer heads of keys and values, dimension -3, than of queries. \
-              Source: `torch.nn.functional.scaled_dot_product_attention`.",
+              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the probability with which weights \
+              are dropped. With `enable_gqa` there may be fewer heads of keys and values, dimension -3, than of \
+              queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
         search: &["attention", "transformer", "softmax", "sdpa", "flash"],
         params: &[
             Param::new("query", Kind::Tensor),
@@ -251,9 +251,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "pad",
-        doc: "Adds elements before and after: `pad` has the numbers of the last dimension, then of the one before \
-              it, and so on; negative ones remove elements. `mode` is `constant` (of `value`), `reflect`, `replicate` or \
-              `circular`. Source: `torch.nn.functional.pad`.",
+        doc: "Adds elements before and after: `pad` has the two numbers of the last dimension, then of the previous \
+              one, and so on; negative numbers remove elements. `mode` is `constant` (of `value`), `reflect`, \
+              `replicate` or `circular`. Source: `torch.nn.functional.pad`.",
         search: &["border", "padding", "extend", "crop"],
         params: &[
             X,

@@ -18,7 +18,7 @@ pub static OPS: &[Op] = &[Op {
     doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without an intermediate tensor of the size of `x`: \
           a record of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; \
           where it is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; \
-          with `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
+          with `\"mean\"`, it is divided by `count`, the number of targets that are not ignored. For halves, sums and \
           `logsumexp` are `f32`. `nn.cross_entropy` has weights. Source: `torch.nn.functional.cross_entropy`.",
     search: &["loss", "classes", "negative log likelihood", "logits"],
     params: &[

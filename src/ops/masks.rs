@@ -26,8 +26,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "index_reduce",
-        doc: "Combines the slices of `source` with those at the positions `index` of a dimension: `reduce` is `prod`, `mean`, \
-              `amax` or `amin`. With `include_self=false` the old values are not included. Source: `torch.index_reduce`.",
+        doc: "Combines the slices of `source` with the slices at the positions `index` of a dimension: `reduce` is \
+              `prod`, `mean`, `amax` or `amin`. With `include_self=false` the old values are not included. Source: \
+              `torch.index_reduce`.",
         search: &["segment", "group by", "accumulate", "scatter_reduce"],
         params: &[
             X,

@@ -31,8 +31,8 @@ pub static OPS: &[Op] = &[
         name: "batch_norm",
         doc: "Shifts and scales each channel, dimension 1, to mean 0 and variance 1, then multiplies by `weight` and \
               adds `bias` where they are given. With `training`, mean and variance are those of the batch, and \
-              `running_mean` and `running_var` move toward them in place by the share `momentum`; else they are \
-              the running ones. Source: `torch.nn.functional.batch_norm`.",
+              `running_mean` and `running_var` move toward them in place by the fraction `momentum`; otherwise the \
+              running statistics are used. Source: `torch.nn.functional.batch_norm`.",
         search: &["normalise", "batch normalization", "channels"],
         params: &[
             X,

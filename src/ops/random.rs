@@ -141,8 +141,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "multinomial",
         doc: "Draws positions with probabilities in proportion to the elements of a vector, or of each row of a \
-              matrix: `num_samples` of each, independent of one another with `replacement`, else all different. \
-              Elements are 0 or more, and not all 0. Source: `torch.multinomial`.",
+              matrix: `num_samples` of each, independent with `replacement`, else all different. Elements are 0 or \
+              more, and not all 0. Source: `torch.multinomial`.",
         search: &["random", "sample", "choice", "categorical", "weights"],
         params: &[
             Param::new("input", Kind::Tensor),

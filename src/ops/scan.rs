@@ -60,7 +60,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cummax",
         doc: "Returns running maxima along a dimension: a record of `values`, and of the `indices` where each last \
-              occurred. From a nan on all are nan. Source: `torch.cummax`.",
+              occurred. After a nan, all are nan. Source: `torch.cummax`.",
         search: &["running maximum", "cumulative", "scan", "greatest so far"],
         params: EXTREME,
         form: Form::BOTH,
@@ -73,7 +73,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cummin",
         doc: "Returns running minima along a dimension: a record of `values`, and of the `indices` where each last \
-              occurred. From a nan on all are nan. Source: `torch.cummin`.",
+              occurred. After a nan, all are nan. Source: `torch.cummin`.",
         search: &["running minimum", "cumulative", "scan", "least so far"],
         params: EXTREME,
         form: Form::BOTH,

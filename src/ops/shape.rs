@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "movedim",
         aliases: &["moveaxis"],
-        doc: "Moves dimensions to other places; the others keep their order. A view. Source: `torch.movedim`.",
+        doc: "Moves dimensions to other positions; the others keep their order. A view. Source: `torch.movedim`.",
         search: &["moveaxis", "permute", "channels last"],
         params: &[X, Param::new("source", Kind::Dims), Param::new("destination", Kind::Dims)],
         form: Form::BOTH,
@@ -161,8 +161,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "squeeze",
-        doc: "Drops dimensions of extent 1: all of them, or those named by `dim` (which are kept when they are \
-              longer). A view; `squeeze_` changes the shape of the tensor itself. Source: `torch.squeeze`.",
+        doc: "Drops dimensions of extent 1: all of them, or those in `dim` (longer ones are kept). A view; `squeeze_` \
+              changes the shape of the tensor itself. Source: `torch.squeeze`.",
         search: &["remove dimension", "drop", "unsqueeze"],
         params: &[X, Param::or("dim", Kind::Dims, Default::None)],
         form: Form::ALL,
@@ -307,8 +307,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "contiguous",
-        doc: "Returns the tensor itself when its elements are row-major without gaps, else a copy that is. \
-              Source: `torch.Tensor.contiguous`.",
+        doc: "Returns the tensor itself if its elements are row-major without gaps, else a row-major copy. Source: \
+              `torch.Tensor.contiguous`.",
         search: &["memory", "layout", "copy", "strides"],
         params: &[X],
         form: Form::METHOD,

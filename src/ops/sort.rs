@@ -93,8 +93,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "median",
-        doc: "Returns the middle element (of an even count the lower one); with `dim` a record of `values` and \
-              `indices`. nan if any is. Source: `torch.median`.",
+        doc: "Returns the median (the lower one for an even count); with `dim` a record of `values` and `indices`. nan \
+              if any element is nan. Source: `torch.median`.",
         search: &["middle", "quantile", "robust"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
@@ -108,8 +108,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bincount",
-        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or adds up `weights` there. \
-              Waits for the tensor. Source: `torch.bincount`.",
+        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or sums its `weights`. Waits for \
+              the tensor. Source: `torch.bincount`.",
         search: &["histogram", "count", "frequency"],
         params: &[
             X,

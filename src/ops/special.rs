@@ -91,7 +91,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "erfinv",
-        doc: "Returns the number whose `erf` is `x`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
+        doc: "Returns the inverse of `erf`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
         search: &["inverse error function", "normal quantile", "probit"],
         params: UNARY,
         form: Form::ALL,

@@ -382,7 +382,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 POOL,
             ],
         },
-        doc: "Captures one call of a function with arguments like `args`, and returns a function that copies its arguments in, replays, and returns the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay as they were captured. The result is the same tensors at every call, with new values: `clone()` what must outlive the next call. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
+        doc: "Captures one call of a function with arguments like `args`, and returns a function that copies its \
+              arguments in, replays, and returns the result.\n\nArguments are tensors on the device, and tuples, lists \
+              and records of them; every call passes the same shapes and dtypes, and other values stay as they were \
+              captured. The result is the same tensors at every call, with new values: `clone()` values that must \
+              outlive the next call. `warmup` calls run before the capture.\n\nSource: \
+              `torch.cuda.make_graphed_callables`.",
         example: "let w = randn(4, 2)\nlet f = cuda.graphed(|x| relu(x @ w), [randn(3, 4)])\nlet x = randn(3, 4)\nassert(equal(f(x), relu(x @ w)))",
         run: |vm, args| graphed(vm, args),
     },

@@ -350,7 +350,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "checkpoint",
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any), Param::rest("args", Kind::Any)] },
-        doc: "`f(..args)`, recorded without what its operations keep: only the arguments are kept, and a backward pass runs `f` again. Takes less memory and more time. It runs again with the same random draws, device, streams and `autocast`.\n\nSource: `torch.utils.checkpoint`.",
+        doc: "`f(..args)`, recorded without the tensors that its operations keep: only the arguments are kept, and a \
+              backward pass runs `f` again. This takes less memory and more time. The second run has the same random \
+              draws, device, streams and `autocast`.\n\nSource: `torch.utils.checkpoint`.",
         example: "let w = ones(2, requires_grad=true)\nlet y = checkpoint(|w| exp(w) * w, w)\ny.sum().backward()\nassert(allclose(w.grad, exp(w) * (w + 1)))",
         run: functions::checkpoint,
     },
@@ -359,7 +361,7 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: Signature { params: &[Param::new("forward", Kind::Any), Param::new("rule", Kind::Any)] },
         doc: "Returns a function whose gradient is written by hand. `forward(..args)` returns `(result, saved)`. \
-              `rule(saved, g)` computes the gradient of the argument from `g`, that of the result: for several \
+              `rule(saved, g)` computes the gradient of the argument from `g`, the gradient of the result: for several \
               arguments a tuple, with `none` for arguments without a gradient.\n\nSource: `torch.autograd.Function`.",
         example: "let f = custom_gradient(|x| { (exp(x), exp(x)) }, |saved, g| g * saved)\nlet x = zeros(2, requires_grad=true)\nf(x).sum().backward()\nassert(equal(x.grad, [1.0, 1.0]))",
         run: forms::custom,
@@ -376,7 +378,9 @@ pub static TABLE: &[NativeDef] = &[
                 Param::or("enabled", Kind::Bool, Default::Bool(true)),
             ],
         },
-        doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`. The same as `nn.grad_scaler`.\n\nSource: `torch.amp.GradScaler`.",
+        doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, \
+              `scaler.step(optimizer)`, `scaler.update()`. Another name of `nn.grad_scaler`.\n\nSource: \
+              `torch.amp.GradScaler`.",
         example: "let scaler = GradScaler(init_scale=8.0)\nassert(scaler.scale(ones(1)).item() == 8)",
         run: |vm, args| {
             let make = vm.library_function("nn", "grad_scaler")?;

@@ -39,11 +39,11 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: SERIES,
         doc: "Draws lines: `plot.line(y)` over 0, 1, 2, ..., or `plot.line(x, y)`. The data are tensors on any device, \
-              ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a matrix \
-              one for each column, which `labels` names. What is not a number leaves a gap. `x_scale` and `y_scale` are \
-              `\"linear\"` or `\"log\"`.\n\n\
-              The chart is printed, as wide as the terminal; with `path` it is written to a file that ends in `.svg` or \
-              `.png`. `width` and `height` are columns and rows, in files pixels.\n\nSource: `matplotlib.pyplot.plot`.",
+              ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a \
+              matrix one for each column, which `labels` names. A nan leaves a gap. `x_scale` and `y_scale` are \
+              `\"linear\"` or `\"log\"`.\n\nThe chart is printed, as wide as the terminal; with `path` it is written \
+              to a file that ends in `.svg` or `.png`. `width` and `height` are columns and rows, in files \
+              pixels.\n\nSource: `matplotlib.pyplot.plot`.",
         example: "plot.line([1, 4, 9, 16], title=\"squares\", width=40, height=5)\n\
                   let path = files.temp_folder() ++ \"/loss.svg\"\n\
                   plot.line((train = [1.0, 0.5, 0.3], test = [1.1, 0.7, 0.6]), x_label=\"epoch\", path=path)\n\
