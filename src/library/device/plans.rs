@@ -73,7 +73,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "max_size",
         receiver: "plan_cache",
-        doc: "The largest number of cached plans; it can be assigned to.",
+        doc: "The maximum number of cached plans; it can be assigned to.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.max_size = 10\nassert(plans.max_size == 10)",
         read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().capacity() as u64)),
     },
