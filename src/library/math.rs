@@ -394,7 +394,7 @@ fn whole_of(value: &Value, f: fn(f64) -> f64) -> Result<Value> {
     }
 }
 
-/// Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form, gives 2.67.
+/// Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form, becomes 2.67.
 fn round_float(x: f64, digits: i64) -> f64 {
     // Beyond these bounds every float is kept, and every float is less than half a unit.
     if !x.is_finite() || x == 0.0 || digits > 323 {

@@ -195,7 +195,7 @@ pub fn scatter(
     parts.iter().zip(devices).map(|(part, &device)| moved(rt, part, device)).collect()
 }
 
-/// Writes the parts of a tensor along a dimension to tensors on CUDA devices, whose extents give the parts.
+/// Writes the parts of a tensor along a dimension to tensors on CUDA devices, whose extents define the parts.
 ///
 /// # Errors
 /// Those of [`Runtime::scatter_into`]; E0382 for a leaf.

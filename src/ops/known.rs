@@ -576,7 +576,7 @@ fn rearranged(args: &[Known], f: impl FnOnce(&[Option<usize>]) -> Option<Dims>) 
     Ok(Known::Tensor(Facts { dims: x.dims.as_deref().and_then(f), on_cuda: x.on_cuda }))
 }
 
-/// The ints of an int, of several ints, or of one list in place of several arguments.
+/// The ints of an int, of several ints, or of one list instead of several arguments.
 fn ints(value: &Known) -> Option<Vec<Option<i64>>> {
     let one = |value: &Known| match value {
         Known::Int(n) => Some(Some(*n)),

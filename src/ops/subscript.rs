@@ -1,9 +1,9 @@
 //! Indexing `x[0, 1..3, ..., none, mask, ids]`: reads and writes.
 //!
-//! Integers, slices, new axes and `...` give views; masks and index tensors select, which copies. The rules
-//! are PyTorch's: integers apply first; several index tensors broadcast and select together. The dimensions
-//! they give take the place of the index tensors if those were adjacent, else they come first.
-//! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
+//! Integers, slices, new axes and `...` create views; masks and index tensors select, which copies. The rules are
+//! PyTorch's: integers apply first; several index tensors broadcast and select together. The selected dimensions
+//! replace the index tensors if these were adjacent, else they come first. Source:
+//! <https://numpy.org/doc/stable/user/basics.indexing.html>
 
 use super::compare::{GE, LT};
 use super::folds::SUM;

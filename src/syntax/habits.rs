@@ -1,7 +1,7 @@
 //! Habits from other languages, and what to write instead: one rule per habit.
 //!
-//! A rule inspects the position where the grammar stopped, and gives advice only if it is sure. Rules are
-//! tried in order. They do not change what is accepted.
+//! A rule inspects the position where the grammar stopped, and returns advice only if it is sure. Rules are tried in
+//! order. They do not change what is accepted.
 
 use super::consequences::Role;
 use super::explain::Expected;

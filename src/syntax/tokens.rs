@@ -6,8 +6,7 @@
 
 use logos::Logos;
 
-/// The kind of a token. The `logos` attributes give its spelling; `scan` makes kinds without one
-/// from context.
+/// The kind of a token. The `logos` attributes define its spelling; `scan` makes kinds without one from context.
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
 pub enum T {

@@ -104,7 +104,7 @@ const FREE_TOKENS: usize = 4096;
 
 /// A virtual machine.
 ///
-/// Example: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
+/// Example: `vm.eval("<-e>", "1 + 1", Mode::Input)` returns `Value::Int(2)`.
 pub struct Vm {
     /// The runtime that tensor work is submitted to.
     pub rt: Runtime,

@@ -214,8 +214,8 @@ impl Vm {
     }
 }
 
-/// An option's text as a value of its default's type; a list is comma-separated. The error says which form the text
-/// should have.
+/// An option's text as a value of its default's type; a list is comma-separated. The error says what the option
+/// accepts.
 fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
     let digits = || text.replace('_', "");
     match default {

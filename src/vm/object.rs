@@ -56,7 +56,7 @@ pub trait Object: Any {
     }
 
     /// Begins an iteration, for `for` and everything else that takes a sequence: returns the object whose
-    /// [`Object::next`] gives the elements. `Ok(None)` if it is not a sequence.
+    /// [`Object::next`] returns the elements. `Ok(None)` if it is not a sequence.
     fn iterate(&self, _vm: &mut Vm) -> Result<Option<Value>> {
         Ok(None)
     }

@@ -25,7 +25,7 @@ const MAX_UNINDEXED: usize = 8;
 
 /// The entries of a dict.
 ///
-/// Example: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
+/// Example: after `insert("b", 1)` and `insert("a", 2)`, `keys()` yields "b", "a".
 #[derive(Default)]
 pub struct Table {
     keys: Vec<Key>,

@@ -410,7 +410,7 @@ impl Vm {
         items: &[Value],
         near: Option<DeviceId>,
     ) -> Result<Arg> {
-        // One list or tuple in place of several arguments.
+        // One list or tuple instead of several arguments.
         let single = match items {
             [one @ (Value::List(_) | Value::Tuple(_))] => Some(one),
             _ => None,

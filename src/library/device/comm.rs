@@ -305,7 +305,7 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     values.iter().enumerate().map(named).collect()
 }
 
-/// Labels an argument in an error that has no label of its own.
+/// Labels an argument in an error without a label.
 fn at(index: usize, text: &'static str) -> impl Fn(Error) -> Error {
     use ErrorKind::{Device, Shape, Type, Value};
     move |error| match error.labels().is_empty() && matches!(error.kind(), Device | Shape | Type | Value) {

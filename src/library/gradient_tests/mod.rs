@@ -130,7 +130,7 @@ impl Report {
     }
 }
 
-/// Fused and single launches give the same bits.
+/// Fused and separate launches have the same bits.
 fn same_bits(
     fused: &mut Vm,
     case: &Case,

@@ -115,7 +115,7 @@ pub struct State {
 
 /// The arguments and results that a rule reads.
 pub struct Saved {
-    /// The arguments; `Arg::None` in place of tensors that are not kept.
+    /// The arguments; `Arg::None` for tensors that are not kept.
     pub args: SmallVec<[Arg; 3]>,
     /// The results, if kept.
     pub results: SmallVec<[Option<Tensor>; 1]>,

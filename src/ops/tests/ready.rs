@@ -195,7 +195,7 @@ fn calls(lab: &mut Lab, op: &Op, dtype: Dtype, deep: bool, all_given: bool) -> V
     all
 }
 
-/// The calls that succeed; then the same with each optional argument given.
+/// The calls that succeed; then the same calls with each optional argument.
 fn run(lab: &mut Lab, op: &'static Op, dtype: Dtype, deep: bool) -> usize {
     let mut succeeded = Vec::new();
     let try_one = |lab: &mut Lab, list: &[Arg]| {
