@@ -28,7 +28,7 @@ fn median(runs: usize, per_run: usize, mut f: impl FnMut()) -> f64 {
 }
 
 fn go(launch: &Launch, faults: &FaultSlot) {
-    // SAFETY: the views reach into blocks that live until the end of the process.
+    // SAFETY: the views refer to blocks that live until the end of the process.
     unsafe { run(launch, faults) };
 }
 

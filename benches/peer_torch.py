@@ -211,7 +211,7 @@ def three_streams():
 row("P12 one stream", host(one_stream, 1) * 1e3, "ms")
 row("P12 three streams", host(three_streams, 1) * 1e3, "ms")
 
-# P26 is last: the sanitizer cannot be switched off.
+# P26 is last: the sanitizer cannot be disabled.
 many = min(many, 1000)
 unchecked = host(chain, many)
 import torch.cuda._sanitizer

@@ -585,7 +585,7 @@ def results(f):
     return [s.item() for s in (y.mean(), y.abs().mean(), (y * uniform(9, len(y))).mean())]
 
 
-# Tolerances relative to the mean of absolute values: for bf16, draws, and choices between near ties.
+# Tolerances relative to the mean of absolute values: for bf16, random numbers, and choices between nearly equal values.
 TOLERANCES = {"W1 gpt2": 0.01, "W9 decode": 0.01, "W6 monte carlo": 0.03, "N5 beam search": 0.01, "N9 classify": 0.01}
 given = {}
 if options.compare:
@@ -608,7 +608,7 @@ for name, make in programs:
     if not options.no_compile:
         try:
             row += times(make(torch.compile))
-        except Exception as error:  # What cannot be compiled has no figures.
+        except Exception as error:  # Programs that cannot be compiled have no figures.
             print(name, str(error)[:200], file=sys.stderr)
     print("\t".join(row), flush=True)
     torch._dynamo.reset()

@@ -56,7 +56,7 @@ bytes_ = torch.randint(0, 256, ((1 << 28) // scale,), dtype=torch.uint8, device=
 row("bincount 2^28 u8", device_time(lambda: torch.bincount(bytes_, minlength=256)))
 row("histc 64 Mi into 256", device_time(lambda: torch.histc(x, 256, min=-4, max=4)))
 
-# Sums and products that Runnel computes in order, extremes, and few sources of many targets.
+# Sums and products that Runnel computes in order, maxima, minima, and few sources with many targets.
 m = (1 << 22) // scale
 f64 = torch.float64
 for label, targets in [("1", 1), ("1000", 1000), ("1 Mi", (1 << 20) // scale)]:

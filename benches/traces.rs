@@ -3,8 +3,8 @@
 //!     cargo bench --bench traces
 //!
 //! The traces are made by code that models three workloads. Both columns are Runnel's allocator:
-//! `expandable_segments:false` is PyTorch's policy to the byte, so it stands for PyTorch's own figures. The
-//! device is emulated and its driver costs next to nothing, so that the time is the allocator's.
+//! `expandable_segments:false` is PyTorch's policy to the byte, so it represents PyTorch. The emulated device's driver
+//! takes almost no time, so the measured time is the allocator's.
 
 use runnel::base::Span;
 use runnel::device::{Backend, Block, Config, Device, Machine};
@@ -13,7 +13,7 @@ use runnel::memory::AllocConf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How often a trace is replayed; the first time takes memory from the driver.
+/// Number of times a trace is replayed; the first replay takes memory from the driver.
 const ROUNDS: usize = 7;
 const DEVICE_BYTES: u64 = 140 << 30;
 
@@ -54,7 +54,7 @@ impl Trace {
     }
 }
 
-/// Random numbers that are the same on every machine.
+/// Reproducible random numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -66,7 +66,7 @@ impl Draw {
     }
 }
 
-/// Ten steps of training a 24-layer transformer in bf16 with Adam, batches padded to their longest text.
+/// Ten steps of training a 24-layer transformer in bf16 with Adam, batches padded to their longest sequence.
 fn training() -> Trace {
     const LAYERS: usize = 24;
     const WIDTH: u64 = 1024;

@@ -29,15 +29,15 @@ pub fn main() -> runnel::Result<()> {
     drop(x);
     assert!(released.load(Ordering::Acquire));
 
-    // Our tensor for another library (PyTorch, JAX, CuPy, ...) through DLPack 1.0: `into_raw` gives the
-    // pointer for the capsule. The memory lives until that library calls the deleter.
+    // Our tensor for another library (PyTorch, JAX, CuPy, ...) through DLPack 1.0: `into_raw` returns the pointer for
+    // the capsule. The memory lives until that library calls the deleter.
     let mine: Tensor = engine.eval("let mine = arange(6.0).reshape(2, 3).t()\nmine")?;
     let lent = engine.export_dlpack(&mine, None)?;
     println!("{:?}", lent.managed().view);
     assert_eq!(lent.managed().view.ndim, 2);
     let raw = lent.into_raw();
 
-    // The way back, as the other library would do it: here another engine, which sees the same memory.
+    // The import, as the other library would do it. Here another engine sees the same memory.
     let mut other = Engine::new()?;
     // SAFETY: `raw` was made above and has no other owner, and `engine` does not use it in the meantime.
     let theirs = unsafe { other.import_dlpack(Dlpack::from_raw(raw))? };

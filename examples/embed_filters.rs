@@ -28,7 +28,7 @@ impl Picture {
     }
 }
 
-/// Submitted filters: file name and text.
+/// Submitted filters: file name and source text.
 const SENT: &[(&str, &str)] = &[
     (
         "blur.rnl",
@@ -125,7 +125,7 @@ fn one(engine: &mut Engine, name: &str, text: &str, picture: &Shared<Picture>) -
     Ok(means)
 }
 
-/// Runs something, and stops it when it takes longer than a user would wait.
+/// Runs code, and stops it if it takes longer than a user would wait.
 fn patiently<T>(
     engine: &mut Engine,
     run: impl FnOnce(&mut Engine) -> runnel::Result<T>,

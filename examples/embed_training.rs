@@ -47,7 +47,7 @@ impl Trainer {
         Ok(Trainer { engine, loss, update, weights })
     }
 
-    /// One step; gives the loss, which stays on the device.
+    /// One step; returns the loss, which stays on the device.
     fn step(&mut self, x: Tensor, y: Tensor, rate: f32) -> Result<Tensor> {
         let loss = self.loss.call(&mut self.engine, (x, y))?;
         self.engine.backward(&loss, None)?;
@@ -56,7 +56,7 @@ impl Trainer {
     }
 }
 
-/// Batches on a linear function of three variables, without random numbers.
+/// Batches of samples of a linear function of three variables, without random numbers.
 fn batch(rows: usize, seed: usize) -> (Vec<f32>, Vec<f32>) {
     let value = |i: usize| ((i * 7919 + seed * 104_729) % 1000) as f32 / 500.0 - 1.0;
     let x: Vec<f32> = (0..rows * 3).map(value).collect();

@@ -1,6 +1,6 @@
 //! Checks whether the arguments of a call fit a function's parameters.
 //!
-//! Applies the same rules as the machine does when the call runs, but without values.
+//! Applies the same rules as the VM when the call runs, but without values.
 
 use super::error;
 use crate::base::{self, Error, Span};

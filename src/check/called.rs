@@ -1,7 +1,7 @@
 //! Finds the functions that a program calls outside of `try`.
 //!
-//! Invariant: a call inside of `try`, or of a lambda without parameters (which is often deferred and then
-//! tried), does not count.
+//! Invariant: a call inside of `try`, or inside of a lambda without parameters (which is often called inside of `try`),
+//! does not count.
 
 use super::scope::{Id, Resolved};
 use crate::syntax::ast::*;

@@ -14,7 +14,7 @@ use crate::ops::{Op, Run, table};
 use crate::syntax::ast::*;
 use foldhash::HashSet;
 
-/// The result.
+/// The result of the analysis.
 pub struct Constants {
     /// The known facts about each binding's value, including rebound ones.
     pub values: Vec<Known>,
@@ -147,7 +147,7 @@ impl Reader<'_> {
         for param in &function.params {
             param.default.iter().for_each(|e| drop(self.expr(e)));
         }
-        // A function without parameters defers its body, often to be tried.
+        // A function without parameters is often called inside of `try`.
         let quiet = usize::from(function.params.is_empty() && !called);
         self.quiet += quiet;
         let elsewhere = std::mem::replace(&mut self.elsewhere, 1);

@@ -200,7 +200,7 @@ impl Reader {
             | StmtKind::Defer(e)
             | StmtKind::Expr(e)
             | StmtKind::Discard(e) => self.expr(e),
-            // A test catches the errors of its body.
+            // `runnel test` catches the errors of a test's body.
             StmtKind::Test(_, body) => self.aside(|reader| reader.block(body)),
             StmtKind::Return(None) | StmtKind::Break | StmtKind::Continue | StmtKind::Error => {}
         }
@@ -261,7 +261,7 @@ fn is_write(f: &Expr) -> bool {
     matches!(&f.kind, ExprKind::Name(name) if &**name == "write")
 }
 
-/// The end of a path: the part after the last slash of a text, or of the last text in a concatenation.
+/// The end of a path: the part after the last slash of a string, or of the last string in a concatenation.
 fn end_of(path: &Expr) -> Written {
     match &path.kind {
         ExprKind::Str(pieces) => match pieces.last() {

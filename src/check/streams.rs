@@ -1,11 +1,11 @@
 //! Finds side streams whose results are not waited for, or are used before a wait.
 //!
-//! Reads the top level of a program and each function separately, in source order. Streams with other uses
-//! than running work and being waited for are skipped, and so are streams that a function shares with its
-//! surroundings. Invariant: everything that may be a wait counts as one (an enclosing condition, a recorded
-//! event, a call into another file, a function that synchronises the device), and only values that are
-//! certainly tensors count as results: at the top level, tensors on a device; in a function, also results of
-//! operations on its arguments, which on a side stream are most likely device tensors.
+//! Reads the top level of a program and each function separately, in source order. Streams that are used for anything
+//! but running work and waits are skipped, and so are streams that a function shares with its surroundings. Invariant:
+//! everything that may be a wait counts as one (an enclosing condition, a recorded event, a call into another file, a
+//! function that synchronises the device), and only values that are certainly tensors count as results: at the top
+//! level, tensors on a device; in a function, also results of operations on its arguments, which on a side stream are
+//! most likely device tensors.
 
 use super::constants::is_on_cuda;
 use super::error;
@@ -592,7 +592,7 @@ impl Reader<'_> {
             (Some(_), "wait_stream" | "wait_event") => {}
             (Some(id), _) => self.wait(id),
             (None, "synchronize" | "wait") => self.note(Event::WaitAll),
-            // An event stands for the work before it: its owner may wait for it.
+            // An event marks the work before it, and other code may wait for the event.
             (None, "record") => {
                 match self.on() {
                     on if on.is_empty() => self.note(Event::WaitAll),

@@ -1,5 +1,5 @@
-//! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of modules written
-//! in Runnel, from their texts.
+//! `runnel doc NAME`: the documentation of natives and operations, from their tables, and of modules written in Runnel,
+//! from their source.
 
 mod example;
 

@@ -1,4 +1,4 @@
-//! `runnel fmt FILE...`: one layout for every program. A file is replaced as a whole or left unchanged.
+//! `runnel fmt FILE...`: one layout for every program. A file is replaced atomically or left unchanged.
 
 use super::error;
 use super::program;

@@ -194,7 +194,7 @@ impl Declared {
     }
 }
 
-/// The text of a string without interpolation.
+/// The characters of a string without interpolation.
 fn literal(expr: &Expr) -> Option<String> {
     let ExprKind::Str(pieces) = &expr.kind else { return None };
     pieces

@@ -4,8 +4,8 @@
 //! standard error, and otherwise by a thread, so that a reader sees each line in time and many prints need
 //! few writes.
 //!
-//! Output that is no longer read stops the script like Ctrl-C: the process must not end in the middle of an
-//! action because the writer thread notices it then.
+//! If nobody reads the output anymore, the script is stopped as by Ctrl-C: the writer thread must not end the process
+//! in the middle of an action.
 
 use super::signals;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ use std::time::Duration;
 const CAPACITY: usize = 1 << 16;
 /// Maximum delay of printed text.
 const MAX_DELAY: Duration = Duration::from_millis(20);
-/// The longest time for which a reader that does not read delays the end of a process that was asked to end.
+/// Maximum time that a process waits at its end for a reader that does not read.
 #[cfg(unix)]
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -90,7 +90,7 @@ impl Output {
         self.0.0.state.lock().kept = Some(text);
     }
 
-    /// Passes a text to a test that collects output.
+    /// Passes text to a test that collects output.
     pub fn kept(&self, _text: &str) -> bool {
         #[cfg(test)]
         if let Some(kept) = &self.0.0.state.lock().kept {
@@ -110,7 +110,7 @@ impl Output {
         self.0.0.state.lock().end
     }
 
-    /// Prints a text.
+    /// Prints text.
     pub fn print(&self, text: &str) {
         let mut state = self.0.0.state.lock();
         if text.is_empty() || state.end.is_some() {
@@ -133,7 +133,7 @@ impl Output {
             let shared = Arc::clone(&self.0.0);
             let thread = std::thread::Builder::new().name("runnel-output".into());
             if thread.spawn(move || shared.send_in_time()).is_err() {
-                // Without a thread every print is written by itself.
+                // Without a thread, every print is written at once.
                 state.send();
                 return;
             }
@@ -179,7 +179,8 @@ impl State {
     fn note_line(&mut self, text: &str) {
         match text.rsplit_once('\n') {
             Some((_, rest)) => rest.clone_into(&mut self.line),
-            // A script may draw on one line forever; then it only matters whether the line is empty.
+            // A script may write to one line forever, so long lines are not kept: only whether the line is empty
+            // matters.
             None if self.line.len() < 4096 => self.line.push_str(text),
             None => {}
         }

@@ -75,8 +75,8 @@ impl Signals {
             if told.read_exact(&mut [0; 1]).is_err() {
                 return;
             }
-            // The line editor handles SIGINT itself while it waits. It misses one that comes just before, so
-            // the signal is repeated.
+            // The line editor handles SIGINT itself while it waits. It misses a signal that arrives just before the
+            // wait, so the signal is repeated.
             for _ in 0..TRIES {
                 if waits.load(Ordering::Relaxed) {
                     interrupt.store(false, Ordering::Relaxed);
@@ -133,7 +133,7 @@ fn is_ignored(_signal: i32) -> bool {
     false
 }
 
-/// A write past the limit on the size of files fails like any other, instead of ending the process.
+/// A write beyond the system's file size limit returns an error, instead of ending the process.
 pub fn let_large_writes_fail() {
     #[cfg(unix)]
     // SAFETY: ignoring a signal installs no handler.

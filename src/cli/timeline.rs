@@ -106,7 +106,7 @@ fn longest<'a>(work: &[&'a Action]) -> Vec<Operation<'a>> {
         all[at].count += 1;
         all[at].total += action.end - action.start;
     }
-    // The sort is stable: of equal ones, the first that ran comes first.
+    // The sort is stable: equal operations stay in the order in which they ran.
     all.sort_by_key(|operation| std::cmp::Reverse(operation.total));
     all
 }

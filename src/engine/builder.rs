@@ -112,7 +112,7 @@ impl Builder {
         self
     }
 
-    /// The same with random stream priorities, determined by a seed: some streams are delayed as long as
+    /// [`Builder::schedule`] with random stream priorities, determined by a seed: some streams are delayed as long as
     /// possible.
     pub fn priorities(mut self, seed: u64) -> Builder {
         self.config.schedule = Some(Schedule::Priorities(seed));
@@ -213,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of host memory for lists, texts and other values, and the same amount for tensors on the host.
+    /// Bytes of host memory for lists, strings and other values, and the same amount for tensors on the host.
     pub fn host_memory(mut self, bytes: usize) -> Builder {
         self.host_memory = Some(bytes);
         self
@@ -270,9 +270,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether `dist.init()` may join other processes, which listens and connects on the network as a
-    /// launcher's environment variables say. Default: false; then `dist.init()` fails if these variables are
-    /// set.
+    /// Sets whether `dist.init()` may join other processes, which listens and connects on the network as the launcher's
+    /// environment variables specify. Default: false; then `dist.init()` fails if these variables are set.
     ///
     /// Dropping an engine leaves its group, and waits for the other processes to leave it too.
     pub fn groups(mut self, allowed: bool) -> Builder {
@@ -280,7 +279,7 @@ impl Builder {
         self
     }
 
-    /// A module in memory: `import name` runs this text once, even without file access. It shadows a library
+    /// A module in memory: `import name` runs this source text once, even without file access. It shadows a library
     /// module of the same name.
     ///
     /// ```
@@ -321,7 +320,7 @@ impl Builder {
         Ok(self.build_on(machine))
     }
 
-    /// A session on an existing machine.
+    /// A session on an existing VM.
     pub(crate) fn build_on(self, machine: Arc<Machine>) -> Engine {
         if self.device_limit.is_some() {
             machine.set_memory_limit(self.device_limit);

@@ -20,7 +20,7 @@ impl Engine {
         self.vm.within(|vm| checked(vm, name, text, false))
     }
 
-    /// The machine.
+    /// The VM.
     pub(crate) fn vm(&mut self) -> &mut Vm {
         &mut self.vm
     }

@@ -17,10 +17,10 @@ use num_complex::Complex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Types that convert to script values. Sealed: implemented for numbers, texts, options, vectors, maps with
-/// text keys (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A
-/// [`Complex`] number becomes a tensor without dimensions, and a vector of them a one-dimensional tensor, on
-/// the current device: scripts have complex tensors but no complex numbers.
+/// Types that convert to script values. Sealed: implemented for numbers, strings, options, vectors, maps with string
+/// keys (dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, and results of these. A [`Complex`]
+/// number becomes a tensor without dimensions, and a vector of them a one-dimensional tensor, on the current device:
+/// scripts have complex tensors but no complex numbers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed to scripts",
     label = "not a value for a script",
@@ -41,10 +41,9 @@ pub trait IntoValue: Sized + sealed::Into {
     }
 }
 
-/// Types that script values convert to. Sealed: implemented for numbers, texts, options, vectors, maps with
-/// text keys (from records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices
-/// and dtypes. `()` accepts and drops any value. A [`Complex`] number is a tensor with one element, or a
-/// number.
+/// Types that script values convert to. Sealed: implemented for numbers, strings, options, vectors, maps with string
+/// keys (from records and dicts), tuples, tensors, [`Array`]s, [`Shared`](crate::Shared) values, devices and dtypes.
+/// `()` accepts and drops any value. A [`Complex`] number is a tensor with one element, or a number.
 #[diagnostic::on_unimplemented(
     message = "a script's value cannot be converted to `{Self}`",
     label = "not a type that a script's value converts to",
@@ -168,7 +167,7 @@ fn room<T>(count: usize) -> Result<Vec<T>> {
     Ok(all)
 }
 
-/// Converts many elements. Ends when the engine has been told to.
+/// Converts many elements. Stops early if the engine is told to stop.
 fn each<A, B>(
     items: impl ExactSizeIterator<Item = A>,
     mut convert: impl FnMut(A) -> Result<B>,
@@ -181,7 +180,7 @@ fn each<A, B>(
     Ok(all)
 }
 
-/// A copy of a text. Ends as [`each`] does.
+/// A copy of a string. Stops early like [`each`].
 fn copied(text: &str) -> Result<String> {
     const PIECE: usize = 1 << 20;
     let mut copy = String::from_utf8(room(text.len())?).unwrap_or_default();
@@ -448,7 +447,7 @@ macro_rules! maps {
         /// A dict with the keys in order.
         impl<T: IntoValue> IntoValue for $map<String, T> {
             fn into_value(self, vm: &mut Vm) -> Result<Value> {
-                // One call that sorts millions could not end early.
+                // A single sort of millions of entries could not be interrupted.
                 let mut entries = BTreeMap::new();
                 for (key, value) in self {
                     paced(1)?;
@@ -466,7 +465,7 @@ macro_rules! maps {
         }
 
         impl<T> sealed::From for $map<String, T> {}
-        /// From a record, or a dict with text keys.
+        /// From a record, or a dict with string keys.
         impl<T: FromValue> FromValue for $map<String, T> {
             fn from_value(vm: &mut Vm, value: Value) -> Result<$map<String, T>> {
                 let entries: Vec<(Value, Value)> = match &value {

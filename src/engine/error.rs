@@ -12,9 +12,9 @@ pub static WRONG_TYPE: Code = Code {
     id: "E0961",
     kind: ErrorKind::Type,
     title: "a value does not convert",
-    page: "The program that embeds Runnel asked for a value of one type, and the script gave another one; or a \
-           function of that program was called with an argument that it cannot take.\n\n\
-           Convert the value in the script (`int(x)`, `x.item()`, `list(x)`), or ask for another type.",
+    page: "The program that embeds Runnel requested a value of one type, and the script returned another type; or a \
+           function of that program was called with an argument that it does not accept.\n\nConvert the value in the \
+           script (`int(x)`, `x.item()`, `list(x)`), or request another type.",
     example: "",
 };
 
@@ -41,10 +41,9 @@ pub static ANOTHER_ENGINE: Code = Code {
     id: "E0965",
     kind: ErrorKind::Value,
     title: "this belongs to another engine",
-    page: "A tensor, a stream, a program or a function of one engine was given to another one. Each engine has its \
-           own heap, streams and memory, so these cannot be shared directly.\n\n\
-           Read a tensor's elements in one engine and make a tensor of them in the other, or hand its memory over \
-           with `export_dlpack` and `import_dlpack`.",
+    page: "A tensor, a stream, a program or a function of one engine was passed to another engine. Each engine has its \
+           own heap, streams and memory, so these cannot be shared directly.\n\nRead a tensor's elements in one engine \
+           and make a tensor of them in the other, or transfer its memory with `export_dlpack` and `import_dlpack`.",
     example: "",
 };
 
@@ -53,9 +52,8 @@ pub static IN_USE: Code = Code {
     id: "E0966",
     kind: ErrorKind::Value,
     title: "the value is being used",
-    page: "A method of the embedding program was changing a value and asked for the same value again: it was given \
-           its own receiver as an argument.\n\n\
-           Call the method with another value.",
+    page: "A method of the embedding program was changing a value and accessed the same value again: its own receiver \
+           was passed as an argument.\n\nCall the method with another value.",
     example: "",
 };
 
@@ -65,8 +63,8 @@ pub static BAD_FOREIGN: Code = Code {
     kind: ErrorKind::Value,
     title: "foreign memory that cannot be a tensor",
     page: "The embedding program made a tensor from memory that belongs to another library, and its layout, its \
-           element type or its device is not supported.\n\n\
-           Make a contiguous copy in the other library, and hand that over.",
+           element type or its device is not supported.\n\nMake a contiguous copy in the other library, and pass the \
+           copy.",
     example: "",
 };
 

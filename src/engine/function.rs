@@ -46,7 +46,7 @@ pub(super) fn argument<T: FromValue>(vm: &mut Vm, args: &mut [Value], index: usi
 }
 
 /// Runs a closure of the embedder, with the conversions of its arguments and result. A panic becomes an
-/// error, so that the machine is not left in the middle of a call.
+/// error, so that the VM is not left in the middle of a call.
 pub(super) fn guarded(code: impl FnOnce() -> Result<Value>) -> Result<Value> {
     guard::call("a function", code)?
 }

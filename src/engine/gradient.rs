@@ -24,8 +24,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// E0380 for ints and bools, which have no gradients, and for switching off a tensor that was computed from others;
-    /// E0965 for a tensor of another engine.
+    /// E0380 for ints and bools, which have no gradients, and for disabling gradients of a tensor that was computed
+    /// from others; E0965 for a tensor of another engine.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -82,9 +82,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// E0380 if the tensor requires no gradients; E0381 if `gradient` is missing or has another form; E0383
-    /// for a second pass; E0384 if a script has since written in place what the pass needs; E0385 for an
-    /// operation without a gradient; E0965 for a tensor of another engine; errors of the work and of hooks.
+    /// E0380 if the tensor requires no gradients; E0381 if `gradient` is missing or has another shape or dtype; E0383
+    /// for a second pass; E0384 if a script has since written in place what the pass needs; E0385 for an operation
+    /// without a gradient; E0965 for a tensor of another engine; errors of the work and of hooks.
     ///
     /// ```
     /// # fn main() -> runnel::Result<()> {
@@ -111,8 +111,8 @@ impl Engine {
         })
     }
 
-    /// The same memory without a record: nothing that is computed from it reaches what this tensor was computed
-    /// from. Source: `torch.Tensor.detach`.
+    /// A tensor with the same memory and no gradient record: gradients of what is computed from it do not reach this
+    /// tensor. Source: `torch.Tensor.detach`.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn no_grad<T>(&mut self, code: impl FnOnce(&mut Engine) -> T) -> T {
-        /// Also restores it when the code panics.
+        /// Restores the setting, also when the code panics.
         struct Restore<'e>(&'e mut Engine, bool);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {

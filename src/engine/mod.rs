@@ -4,7 +4,7 @@
 //! panics; every failure is an [`Error`], and [`Engine::report`] renders it. A call submits its pending work
 //! before it returns, so errors of that work surface there.
 //!
-//! Note [An engine moves whole]. A machine's heap has counted pointers (`Rc`) and cells that two threads must
+//! Note [An engine moves whole]. A VM's heap has counted pointers (`Rc`) and cells that two threads must
 //! not use at the same time. An engine is nevertheless `Send`, though not `Sync`, because it owns all
 //! references into its heap:
 //!
@@ -14,7 +14,7 @@
 //! - *Nothing inside belongs to a thread.* Values and functions of the embedder, its output, input and
 //!   receivers are `Send` by their bounds, and so are the module loader and the runtime. The exception is the
 //!   input of an interactive session; only the command line sets it, for an engine that is never moved.
-//! - *Nothing stays behind on a thread.* During a call, parts of the machine are stored in thread-locals; the
+//! - *Nothing stays behind on a thread.* During a call, parts of the VM are stored in thread-locals; the
 //!   end of the call takes them back, also when a panic unwinds (`vm::limits::Entry`). Values are dropped
 //!   inside such a call (`Vm::let_go`), so that none is deferred in the account of another engine. Other
 //!   thread-local data (free blocks of memory, scratch space, the current CUDA context) holds no values.
@@ -82,7 +82,7 @@ pub struct Engine {
 // SAFETY: see Note [An engine moves whole].
 unsafe impl Send for Engine {}
 
-// The assumptions of that note, and what is promised about the handles.
+// Checks the assumptions of that note and the documented properties of handles.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<crate::plan::Runtime>();
@@ -250,7 +250,7 @@ impl Engine {
                 modules.into_iter().for_each(|module| vm.retire(module));
                 Ok(())
             });
-            // A destructor of the embedder panicked while no script could handle the error.
+            // Discard the panic of an embedder's destructor: no script can handle the error.
             drop(done);
         }
         self.held.hold(value)
@@ -409,7 +409,7 @@ pub fn codes() -> Vec<&'static Code> {
 
 /// Waits for background work that must not run while the process exits: kernels being compiled. Dropping an engine does
 /// the same for its devices, so only a program that exits without dropping its engines, or whose scripts leak tensors,
-/// needs to call it. Devices can compile nothing in the background afterwards.
+/// needs to call it. Afterwards devices compile nothing in the background.
 pub fn prepare_exit() {
     crate::device::prepare_exit();
 }
@@ -420,8 +420,8 @@ pub fn diagnose(sources: &mut SourceMap, name: &str, text: &str) -> Findings {
     diagnose_beside(sources, name, text, &|_| None)
 }
 
-/// The same; `files` returns the texts of files by path. Files that the source imports outside of a `try` are
-/// checked too, and so are its uses of their names. Warnings are only those of the source itself.
+/// [`diagnose`], where `files` returns the source text of a file by its path. Files that the source imports outside of
+/// a `try` are checked too, and so are its uses of their names. Warnings are reported only for the source itself.
 pub(crate) fn diagnose_beside(
     sources: &mut SourceMap,
     name: &str,

@@ -48,7 +48,7 @@ impl Tensor {
     /// # fn main() -> runnel::Result<()> {
     /// # let mut engine = runnel::Engine::builder().backend(runnel::Backend::Emu).build()?;
     /// let y: runnel::Tensor = engine.eval("ones(4).exp()")?;
-    /// # // As small as an executor can be.
+    /// # // A minimal executor.
     /// # let waker = std::task::Waker::noop();
     /// # let mut ready = std::pin::pin!(y.ready());
     /// # while std::future::Future::poll(ready.as_mut(), &mut std::task::Context::from_waker(waker)).is_pending() {}

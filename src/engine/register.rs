@@ -18,7 +18,7 @@ enum Target {
     Field(&'static str),
 }
 
-/// A native whose description may still be added.
+/// A native whose description is not complete yet.
 struct Pending {
     target: Target,
     native: Native,

@@ -104,7 +104,7 @@ fn one(out: &mut String, error: &Error, sources: &SourceMap, severity: Severity,
         let (start, len) = excerpts.place(*span)?;
         let text = text::visible(text);
         let text = text::clipped(&text, LABEL_SHOWN);
-        // An empty text has no lines.
+        // Empty text has no lines.
         let text = if text.is_empty() { Vec::new() } else { text.split('\n').map(str::to_string).collect() };
         Some(Label { start, len, text, main: at == 0 })
     });

@@ -2,7 +2,7 @@
 
 /// Appends a character as it begins a word.
 pub(super) fn push_title(out: &mut String, c: char) {
-    // The letters of two letters.
+    // Single characters that represent two letters.
     if let Some(title) = "ǄǅǆǇǈǉǊǋǌǱǲǳ".chars().position(|letter| letter == c) {
         out.extend("ǅǈǋǲ".chars().nth(title / 3));
         return;
@@ -12,14 +12,14 @@ pub(super) fn push_title(out: &mut String, c: char) {
     upper.for_each(|rest| out.extend(rest.to_lowercase()));
 }
 
-/// Returns whether a letter has a case: those of many scripts have none.
+/// Returns whether a letter has a case: the letters of many writing systems have none.
 pub(super) fn is_cased(c: char) -> bool {
     c.is_uppercase() || c.is_lowercase()
 }
 
 /// Appends a character in the form that is equal for upper and lower case.
 pub(super) fn push_folded(out: &mut String, c: char) {
-    // The capital of a dotless i is that of i, but the two are different letters.
+    // A dotless i and an i have the same capital, but they are different letters.
     if c == 'ı' {
         out.push(c);
         return;

@@ -65,7 +65,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "warn",
         receiver: "",
         signature: takes(&[text_param("text")]),
-        doc: "Prints a warning with its line to the standard error, each text once per session; the script continues. A program that embeds Runnel gets it with its other warnings.",
+        doc: "Prints a warning with its line to the standard error, each message once per session; the script \
+              continues. A program that embeds Runnel receives it with other warnings.",
         example: "warn(\"the learning rate is 0\")",
         run: |vm, args| {
             let site = vm.script_span();
@@ -115,7 +116,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "int",
         receiver: "",
         signature: takes(&[any("x"), Param::or("base", Kind::Int, Default::Int(10))]),
-        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a text in a base from 2 to 36.",
+        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a string in a base from 2 to 36.",
         example: "assert(int(\"ff\", 16) == 255)\nassert(int(-2.7) == -2)",
         run: int,
     },
@@ -123,7 +124,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "float",
         receiver: "",
         signature: takes(&[any("x")]),
-        doc: "A float from a number, a one-element tensor, or a text.",
+        doc: "A float from a number, a one-element tensor, or a string.",
         example: "assert(float(\"1e3\") == 1000.0)",
         run: float,
     },
@@ -150,7 +151,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "context",
         receiver: "error",
         signature: takes(&[any("self"), text_param("text")]),
-        doc: "The error with a text before its message that says what failed. Its kind, labels and help are unchanged. For `throw e.context(\"...\")`.",
+        doc: "The error with a string before its message that says what failed. Its kind, labels and help are unchanged. For `throw e.context(\"...\")`.",
         example: "let e = try { [1][3] } catch e { e.context(\"the third batch\") }\nassert(e.kind == \"Index\")\nassert(e.message.startswith(\"the third batch: \"))",
         run: |_, args| match &args[0] {
             Value::Error(caught) => {
@@ -188,7 +189,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "ord",
         receiver: "",
         signature: takes(&[text_param("char")]),
-        doc: "The Unicode code point of a text of one character.",
+        doc: "The Unicode code point of a string of one character.",
         example: "assert(ord(\"A\") == 65)",
         run: |_, args| {
             let mut chars = args[0].as_str().unwrap_or("").chars();
@@ -263,7 +264,7 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// The text of a number without blanks around it and without `_`, which must be between digits.
+/// The text of a number, without surrounding blanks and without `_`, which must be between digits.
 fn without_marks(text: &str) -> Option<String> {
     let text = text.trim();
     let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
@@ -283,7 +284,7 @@ pub(super) fn whole(value: f64) -> Result<Value> {
 fn float(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     match &args[0] {
         Value::Str(text) => {
-            // Rust also reads names in any case.
+            // Rust also accepts `inf` and `nan` in any case.
             let value = without_marks(text.as_str()).and_then(|digits| digits.parse().ok());
             value.map(Value::Float).ok_or_else(|| error::conversion(text.as_str(), "float"))
         }

@@ -142,7 +142,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "setdefault",
         receiver: "dict",
         signature: takes(&[any("self"), any("key"), optional("default", Kind::Any)]),
-        doc: "The value of a key, which gets the default first when it is missing.",
+        doc: "The value of a key. A missing key is first set to the default.",
         example: "let d = dict()\nd.setdefault(\"a\", []).append(1)\nassert(d[\"a\"] == [1])",
         run: |_, args| {
             let dict = this(&args[0])?;

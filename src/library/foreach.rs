@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Values, Vm};
 use foldhash::HashSet;
 
-/// Rows of this many bytes do not wait for more: the device works on them meanwhile.
+/// Rows with this many bytes in total are submitted at once, so that the device works on them while more are collected.
 const ENOUGH: u64 = 256 << 20;
 
 /// Maximum number of templates.
@@ -19,9 +19,11 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     name: "foreach",
     receiver: "",
     signature: takes(&[any("f"), any("rows")]),
-    doc: "Updates many tensors in place, in few launches: calls `f(i)` for row `i` of `rows`: tensors, or trees of them, which `f` may read and write by elementwise operations. The operations must be the same for all rows of the same dtypes: `f` is not called for a row if an earlier call shows what to do.\n\nOptimisers \
-          use it for their parameters. While operations are recorded, `f` is called for each row. \
-          Source: `torch._foreach_add_` and others, for any operations.",
+    doc: "Updates many tensors in place, in few launches: calls `f(i)` for row `i` of `rows`: tensors, or trees of \
+          them, which `f` may read and write by elementwise operations. The operations must be the same for all rows \
+          of the same dtypes: `f` is not called for a row if an earlier call has shown its operations.\n\nOptimisers \
+          use it for their parameters. While operations are recorded, `f` is called for each row. Source: \
+          `torch._foreach_add_` and others, for any operations.",
     example: "let (weights, steps) = ([ones(2), ones(3, 3)], [full([2], 0.5), zeros(3, 3)])\nforeach(|i| weights[i].mul_(2).sub_(steps[i]), zip(weights, steps))\nassert(equal(weights[0], [1.5, 1.5]) and equal(weights[1], full([3, 3], 2.0)))",
     run: |vm, args| {
         let (f, rows) = (args[0].clone(), vm.collect(&args[1])?);
@@ -64,7 +66,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     },
 }];
 
-/// Rows that are updated like an earlier one.
+/// Rows that are updated in the same way as an earlier one.
 struct Repeated {
     template: Template,
     first: Vec<Tensor>,
@@ -86,13 +88,13 @@ fn tensors_of(vm: &mut Vm, row: &Value) -> Result<Vec<Tensor>> {
     Ok(values.iter().map(tensor).collect::<Option<_>>().unwrap_or_default())
 }
 
-/// False when operations are recorded, or each one counts for a limit.
+/// False if operations are recorded, or if each operation counts towards a limit.
 fn may_repeat(vm: &Vm) -> bool {
     let recording = &vm.rt.recording;
     !(recording.used && recording.enabled) && vm.rt.quota.fuel.is_none()
 }
 
-/// The kind that fits a row of tensors.
+/// The template that fits a row of tensors.
 fn kind_of(vm: &mut Vm, kinds: &[Repeated], tensors: &[Tensor]) -> Result<Option<usize>> {
     if !may_repeat(vm) {
         return Ok(None);
@@ -105,7 +107,7 @@ fn kind_of(vm: &mut Vm, kinds: &[Repeated], tensors: &[Tensor]) -> Result<Option
     Ok(None)
 }
 
-/// Submits the work of the rows that wait.
+/// Submits the work of the collected rows.
 fn submit(vm: &mut Vm, kinds: &mut [Repeated]) -> Result<()> {
     for Repeated { template, first, rows } in kinds {
         let rows = std::mem::take(rows);

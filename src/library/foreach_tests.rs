@@ -31,7 +31,7 @@ let params = map(|i| randn(shapes[i % 8], requires_grad=true), 0..48)
 for p in params { p.grad = randn_like(p) }
 ";
 
-/// Optimisers, with the most launches of a step and the most operations.
+/// Optimisers, with the maximum number of launches and of operations of a step.
 const OPTIMIZERS: &[(&str, u64, u64)] = &[
     ("nn.sgd(params, lr=0.1)", 1, 8),
     ("nn.sgd(params, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=true, maximize=true)", 1, 12),
@@ -156,7 +156,7 @@ fn rows_that_fit_no_template_call_the_function() {
 
 #[test]
 fn functions_that_depend_on_the_shape_are_called_for_each_row() {
-    // Each does the same as an elementwise update for some first row, and something else for later ones.
+    // Each equals an elementwise update for the first row, and does something else for later rows.
     let updates = [
         "if a[i].ndim > 1 { a[i].mul_(3) } else { a[i].add_(b[i]) }",
         "a[i].div_(a[i].numel())",
@@ -211,7 +211,7 @@ fn a_training_step_is_few_launches() {
     let known = vm.rt.known_groups();
     let (launches, operations) = counts(&mut vm, "step()");
     assert!(launches <= 18 && operations <= 60, "{launches} launches, {operations} operations");
-    // The steps before were the same work over other memory.
+    // Earlier steps had the same work over other memory.
     assert!(known > 10 && vm.rt.known_groups() == known, "{known}, {}", vm.rt.known_groups());
 }
 
@@ -246,7 +246,7 @@ fn chains_over_other_parts_of_a_tensor_hit_the_cache() {
     let known = vm.rt.known_groups();
     run(&mut vm, "for i in 0..12 { part(i); cuda.synchronize() }");
     assert_eq!(vm.rt.known_groups(), known, "only the offsets differ");
-    // Views of one tensor that lie in other distances are other work.
+    // Views of one tensor with other strides are different work.
     run(&mut vm, "for i in 1..4 { y[0] = softmax(y[i], -1) + y[0]; cuda.synchronize() }");
     let equal = run(
         &mut vm,

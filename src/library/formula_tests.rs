@@ -1,4 +1,4 @@
-//! Formulas of gradients and copies of many tensors: what the queue gets, with the bits of separate operations.
+//! Formulas of gradients and copies of many tensors: the queued work, and the same bits as with separate operations.
 
 use super::*;
 use crate::device::{Backend, Config, Machine};
@@ -14,7 +14,7 @@ fn run(vm: &mut Vm, text: &str) -> Value {
     vm.eval("<test>", text, Mode::Input).unwrap_or_else(|e| panic!("{text}: {e:?}"))
 }
 
-/// The bytes of a tensor that a script gives.
+/// The bytes of the tensor that a script evaluates to.
 fn bytes(vm: &mut Vm, text: &str) -> Vec<u8> {
     match run(vm, text) {
         Value::Tensor(tensor) => vm.rt.read(&tensor).unwrap(),
@@ -88,7 +88,7 @@ fn copies_of_many_tensors_are_one_launch_that_is_not_assembled() {
         assert_eq!((vm.rt.launches() - launches, vm.rt.known_groups() - known), (1, 0), "{text}");
         assert!(matches!(run(&mut vm, same), Value::Bool(true)), "{text}");
     }
-    // What is still to be computed is stored by the launch that computes it.
+    // A pending value is stored by the launch that computes it.
     run(&mut vm, "let a = randn(8)\ncuda.synchronize()");
     let launches = vm.rt.launches();
     run(&mut vm, "let z = stack([a + 1, a * 2, a - 3, a / 4, a * a])");
@@ -99,7 +99,8 @@ fn copies_of_many_tensors_are_one_launch_that_is_not_assembled() {
 
 #[test]
 fn copies_of_many_tensors_follow_the_rules_of_copies() {
-    // Other dtypes, strides, devices and empty tensors; a copy of a lost or racing tensor is as before.
+    // Other dtypes, strides, devices and empty tensors; a copy of a lost or racing tensor behaves as with separate
+    // operations.
     let mut vm = vm(true);
     let texts = [
         "equal(stack([a, b.to(f64), a, b])[1], b.to(f64))",

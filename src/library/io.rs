@@ -28,7 +28,7 @@ pub static TABLE: &[NativeDef] = &[
             text_param("text"),
             Param::or("append", Kind::Bool, Default::Bool(false)),
         ]),
-        doc: "Writes a text to a file, replacing the whole file, or appending to it with `append`. If replacing fails, the old file stays.",
+        doc: "Writes a string to a file, replacing the whole file, or appending to it with `append`. If replacing fails, the old file stays.",
         example: "let path = files.temp_folder() ++ \"/log.txt\"\nwrite(path, \"one\\n\")\nwrite(path, \"two\\n\", append = true)\nassert(read(path).splitlines() == [\"one\", \"two\"])",
         run: write,
     },
@@ -36,7 +36,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "exists",
         receiver: "",
         signature: takes(&[text_param("path")]),
-        doc: "Whether there is a file or folder of that path.",
+        doc: "Whether a file or folder exists at a path.",
         example: "assert(not exists(\"no-such-file.txt\"))",
         run: |vm, args| {
             let path = allowed(vm, &args[0])?;
@@ -68,7 +68,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "input",
         receiver: "",
         signature: takes(&[Param::or("prompt", Kind::Str, Default::Str(""))]),
-        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait. In a program that embeds Runnel it reads what `Builder::input` gives, and is an error without that.",
+        doc: "Prints the prompt and reads a line of the standard input; `none` at its end. An interrupt ends the wait. \
+              In a program that embeds Runnel it reads the lines of `Builder::input`, and is an error without that.",
         example: "",
         run: |vm, args| {
             let prompt = owned(&args[0]);
@@ -111,7 +112,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "clock",
         receiver: "",
         signature: takes(&[]),
-        doc: "Seconds of a clock that never goes back: for measuring. Tensor work is asynchronous: wait for it first.",
+        doc: "Seconds of a monotonic clock, for measurements. Tensor work is asynchronous: wait for it first.",
         example: "let start = clock()\nassert(clock() >= start)",
         run: |vm, _| Ok(Value::Float(vm.uptime().as_secs_f64())),
     },

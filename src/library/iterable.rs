@@ -14,8 +14,8 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
     name: "iterable",
     receiver: "",
     signature: takes(&[Param::new("begin", Kind::Fn), optional("length", Kind::Any)]),
-    doc: "A value that `for` goes through. Each `for` calls `begin()`, which gives a function; that is called for \
-          each element, and gives `none` after the last one. `length` is what `len` gives: an int, or a function \
+    doc: "A value that `for` iterates over. Each `for` calls `begin()`, which returns a function. The loop calls that \
+          function for each element until it returns `none`. `length` is the result of `len`: an int, or a function \
           that computes it.",
     example: "let countdown = iterable(|| {\n    let n = 3\n    || { n = n - 1; if n >= 0 { n } else { none } }\n}, 3)\n\
               let seen = []\nfor n in countdown { seen.append(n) }\nassert(seen == [2, 1, 0])\nassert(len(countdown) == 3)",

@@ -48,7 +48,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "insert",
         receiver: "list",
         signature: takes(&[any("self"), Param::new("index", Kind::Int), any("x")]),
-        doc: "Inserts an element before the one at `index`; beyond the ends, at the end.",
+        doc: "Inserts an element before the element at `index`; an index past the end appends.",
         example: "let a = [1, 3]\na.insert(1, 2)\nassert(a == [1, 2, 3])",
         run: |vm, args| {
             let (list, index) = (this(&args[0])?, args[1].as_int().unwrap_or(0));

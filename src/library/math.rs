@@ -82,7 +82,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "round",
         receiver: "",
         signature: takes(&[Param::new("x", Kind::Number), Param::or("digits", Kind::Int, Default::None)]),
-        doc: "The nearest int, halves to the even one; with `digits`, the nearest float with that many decimals.",
+        doc: "The nearest int, ties to even; with `digits`, the nearest float with that many decimals.",
         example: "assert(round(2.5) == 2)\nassert(round(2.675, 2) == 2.67)",
         run: round,
     },
@@ -171,7 +171,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "math.log",
         receiver: "",
         signature: takes(&[Param::new("x", Kind::Float), Param::or("base", Kind::Float, Default::None)]),
-        doc: "The natural logarithm, or that to a base.",
+        doc: "The natural logarithm, or the logarithm to a base.",
         example: "assert(math.log(1) == 0.0)",
         run: |_, args| {
             let x = args[0].as_float().unwrap_or(f64::NAN).ln();
@@ -260,7 +260,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "math.lcm",
         receiver: "",
         signature: takes(&[Param::new("a", Kind::Int), Param::new("b", Kind::Int)]),
-        doc: "The least common multiple; 0 if one of both is 0.",
+        doc: "The least common multiple; 0 if one of the numbers is 0.",
         example: "assert(math.lcm(4, 6) == 12)",
         run: |_, args| {
             let divisor = common_divisor(&args[0], &args[1]).max(1);
@@ -338,7 +338,7 @@ pub static TABLE: &[NativeDef] = &[
             if k > n {
                 return Ok(Value::Int(0));
             }
-            // Beyond 66 steps no number of choices fits in an int, and each step is exact.
+            // After 66 steps no binomial coefficient fits in an int, and each step is exact.
             let k = i128::from(k.min(n - k));
             let step = |product: i128, i| {
                 let next = product.checked_mul(i128::from(n) - k + i)? / i;
@@ -394,7 +394,7 @@ fn whole_of(value: &Value, f: fn(f64) -> f64) -> Result<Value> {
     }
 }
 
-/// Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form, gives 2.67.
+/// Formatting rounds the exact binary value, so 2.675, which is slightly below its decimal form, becomes 2.67.
 fn round_float(x: f64, digits: i64) -> f64 {
     // Beyond these bounds every float is kept, and every float is less than half a unit.
     if !x.is_finite() || x == 0.0 || digits > 323 {
@@ -421,7 +421,7 @@ fn round_float(x: f64, digits: i64) -> f64 {
     text.parse().unwrap_or(x)
 }
 
-/// The significant digits of a float above 0, all of them: `5` for 500, `512` for 5.12.
+/// All significant digits of a float above 0: `5` for 500, `512` for 5.12.
 fn exact(x: f64) -> String {
     let text = format!("{x:.770e}");
     let digits = text.split_once('e').map_or(text.as_str(), |(digits, _)| digits);
@@ -435,7 +435,7 @@ fn round(_: &mut Vm, args: &mut [Value]) -> Result<Value> {
         (Value::Float(x), Some(digits)) => Ok(Value::Float(round_float(*x, digits))),
         (other, Some(digits)) if digits < 0 => {
             let x = other.as_int().unwrap_or(0);
-            // No int reaches half of 10^20.
+            // No int is as large as half of 10^20.
             let scale = 10i128.pow(digits.unsigned_abs().min(20) as u32);
             let (low, rest) = (i128::from(x).div_euclid(scale), i128::from(x).rem_euclid(scale));
             let up = rest * 2 > scale || (rest * 2 == scale && low % 2 != 0);

@@ -92,7 +92,7 @@ pub fn natives() -> Natives {
     natives
 }
 
-/// Modules from the embedded library, from files, and from texts of the embedder.
+/// Modules from the embedded library, from files, and from source texts of the embedder.
 #[derive(Default)]
 pub struct Library {
     /// Modules of the embedder by name; they shadow the library's.
@@ -119,12 +119,12 @@ impl Loader for Library {
     }
 }
 
-/// A machine with the language's own natives, on a runtime.
+/// A VM with the language's own natives, on a runtime.
 pub fn machine(rt: crate::plan::Runtime) -> crate::vm::Vm {
     machine_with(rt, Library::default())
 }
 
-/// The same with modules from elsewhere.
+/// [`machine`] with modules from files and from the embedding program.
 pub fn machine_with(rt: crate::plan::Runtime, library: Library) -> crate::vm::Vm {
     crate::vm::Vm::new(rt, natives(), Box::new(library))
 }

@@ -1,4 +1,4 @@
-//! Library modules written in Runnel: their texts and documentation.
+//! Library modules written in Runnel: their source texts and documentation.
 //!
 //! A library module is an ordinary module whose text is part of the program (`stdlib/NAME.rnl`). The checker
 //! and the compiler do not treat it specially. Its documentation is the comment at its start, and that of its
@@ -10,7 +10,7 @@ use crate::syntax::ast::{Function, PatternKind, StmtKind};
 pub struct Embedded {
     /// Its name in `import`.
     pub name: &'static str,
-    /// Its text.
+    /// Its source text.
     pub text: &'static str,
 }
 

@@ -19,9 +19,9 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
         Param::or("label", Kind::Str, Default::Str("")),
         optional("total", Kind::Int),
     ]),
-    doc: "The elements of `x`, for a `for` that shows its progress: `runnel` draws a bar on the standard error, if that is a \
-          terminal, and nothing otherwise. The number of elements is the length of `x` where that is known, or `total`. \
-          Loops may be nested. A program that embeds Runnel receives the progress with `Builder::progress`.",
+    doc: "The elements of `x`, for a `for` that shows its progress: `runnel` draws a bar on the standard error, if \
+          that is a terminal, and nothing otherwise. The number of elements is the length of `x` if that is known, or \
+          `total`. Loops may be nested. A program that embeds Runnel receives the progress with `Builder::progress`.",
     example: "let sum = 0\nfor x in progress([1, 2, 3], \"adding\") { sum += x }\nassert(sum == 6)\n\
               assert(len(progress(0..8)) == 8)",
     run: |vm, args| {

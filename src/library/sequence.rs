@@ -50,7 +50,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "len",
         receiver: "",
         signature: takes(&[any("x")]),
-        doc: "The number of elements of a container, of characters of a text, of rows of a tensor.",
+        doc: "The number of elements of a container, of characters of a string, of rows of a tensor.",
         example: "assert(len([1, 2]) == 2)",
         run: |vm, args| vm.length(&args[0]).map(|n| Value::Int(n as i64)),
     },
@@ -102,7 +102,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "enumerate",
         receiver: "",
         signature: takes(&[any("items"), Param::or("start", Kind::Int, Default::Int(0))]),
-        doc: "A list of (number, element) pairs. Of an iterable, such as a loader, the pairs are made one by one.",
+        doc: "A list of (number, element) pairs. For an iterable, such as a loader, the pairs are made one by one.",
         example: "assert(enumerate([\"a\"], 1) == [(1, \"a\")])",
         run: |vm, args| {
             let start = args[1].as_int().unwrap_or(0);
@@ -142,7 +142,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "map",
         receiver: "",
         signature: takes(&[any("f"), any("items"), Param::rest("more", Kind::Any)]),
-        doc: "A list of `f` of each element; with several sequences, of the elements at the same position.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
+        doc: "A list of the results of `f` for each element; with several sequences, for the elements at the same \
+              position.\n\nThe sequence may come first, for pipelines: `items |> map(f)`.",
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;
@@ -169,7 +170,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "filter",
         receiver: "",
         signature: takes(&[any("f"), any("items")]),
-        doc: "A list of the elements for which `f` gives a true value.\n\nThe sequence may come first, for pipelines: `items |> filter(f)`.",
+        doc: "A list of the elements for which `f` returns a true value.\n\nThe sequence may come first, for \
+              pipelines: `items |> filter(f)`.",
         example: "assert(filter(|x| x > 1, [1, 2, 3]) == [2, 3])\nassert((0..9 |> filter(|x| x % 4 == 0)) == [0, 4, 8])",
         run: |vm, args| {
             function_first("filter", args)?;
@@ -304,7 +306,7 @@ pub static TABLE: &[NativeDef] = &[
     },
 ];
 
-/// Size of a tuple beside its elements, in list slots.
+/// Size of a tuple without its elements, in list slots.
 const PAIR: usize = 6;
 
 /// The elements of several sequences; they are charged as long as the second result lives.

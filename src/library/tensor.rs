@@ -46,7 +46,7 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "real",
         receiver: "tensor",
-        doc: "The real part: of a complex tensor a view, of any other the tensor itself.",
+        doc: "The real part: a view of a complex tensor; any other tensor is returned itself.",
         example: "assert(equal(complex([1.0], [2.0]).real, [1.0]))",
         read: |vm, v| applied(vm, v, "real", &[]),
     },

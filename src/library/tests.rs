@@ -15,7 +15,7 @@ fn everything_has_an_example_that_runs() {
     let mut failures = Vec::new();
     let operations = |entry: &docs::Entry| crate::ops::table::find(&entry.name).is_some();
     for entry in docs::entries().iter().filter(|entry| !operations(entry)) {
-        // Functions that need a person or leave files behind.
+        // Functions that need user input or leave files behind.
         if entry.example.is_empty() && !["input", "read", "write"].contains(&entry.name.as_str()) {
             failures.push(format!("{} has no example", entry.name));
         }
@@ -139,7 +139,7 @@ fn scripts() -> Vec<String> {
 
 #[test]
 fn a_session_is_sound_after_every_limit() {
-    // Each script stops at a third of the points, another third than the one before.
+    // Each script is stopped at one third of the points, and the next script at another third.
     for (number, text) in scripts().into_iter().enumerate() {
         let mut vm = vm();
         let cuda = vm.rt.current_device();
@@ -161,7 +161,7 @@ fn a_session_is_sound_after_every_limit() {
 
 #[test]
 fn damaged_scripts_never_panic() {
-    // Shuffled pieces of the scripts: most do not parse, the others do unexpected things.
+    // Shuffled pieces of the scripts: most do not parse, and the others are arbitrary programs.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! Methods of texts. Python's names; positions count characters.
+//! Methods of strings. Python's names; positions count characters.
 
 use super::case::{is_cased, push_folded, push_title};
 use super::{any, int_param, optional, takes, text_param};
@@ -18,7 +18,7 @@ const WITHIN: Signature = takes(&[
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
-/// A method without arguments, implemented by a function of the text.
+/// A method without arguments, implemented by a function of the string.
 macro_rules! simple {
     ($name:literal, $doc:literal, $example:literal, $f:expr) => {
         NativeDef {
@@ -182,8 +182,7 @@ pub static TABLE: &[NativeDef] = &[
             optional("separator", Kind::Str),
             Param::or("limit", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "A list of the parts between separators (between blanks, if none is given); at most `limit` \
-              cuts.",
+        doc: "A list of the parts between separators (by default blanks); at most `limit` splits.",
         example: "assert(\"a,b,,c\".split(\",\") == [\"a\", \"b\", \"\", \"c\"])\nassert(\" a  b \".split() == [\"a\", \"b\"])",
         run: split,
     },
@@ -191,7 +190,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "join",
         receiver: "str",
         signature: takes(&[text_param("self"), any("items")]),
-        doc: "The texts of a sequence with this one between them.",
+        doc: "The strings of a sequence, joined with this string between them.",
         example: "assert(\", \".join([\"a\", \"b\"]) == \"a, b\")",
         run: join,
     },
@@ -199,7 +198,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "strip",
         receiver: "str",
         signature: CHARS,
-        doc: "The text without blanks, or the given characters, at both ends.",
+        doc: "The string without blanks, or the given characters, at both ends.",
         example: "assert(\" a \".strip() == \"a\")",
         run: |vm, args| strip(vm, args, true, true),
     },
@@ -207,7 +206,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "lstrip",
         receiver: "str",
         signature: CHARS,
-        doc: "The text without blanks, or the given characters, at its start.",
+        doc: "The string without blanks, or the given characters, at its start.",
         example: "assert(\" a \".lstrip() == \"a \")",
         run: |vm, args| strip(vm, args, true, false),
     },
@@ -215,7 +214,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rstrip",
         receiver: "str",
         signature: CHARS,
-        doc: "The text without blanks, or the given characters, at its end.",
+        doc: "The string without blanks, or the given characters, at its end.",
         example: "assert(\" a \".rstrip() == \" a\")",
         run: |vm, args| strip(vm, args, false, true),
     },
@@ -228,7 +227,7 @@ pub static TABLE: &[NativeDef] = &[
             text_param("new"),
             Param::or("count", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "The text with every `old` replaced by `new`, or the first `count`.",
+        doc: "The string with every `old` replaced by `new`, or only the first `count`.",
         example: "assert(\"aXbX\".replace(\"X\", \"-\") == \"a-b-\")",
         run: replace,
     },
@@ -236,7 +235,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "startswith",
         receiver: "str",
         signature: takes(&[text_param("self"), any("prefix")]),
-        doc: "Whether the text begins with a prefix, or with one of a tuple of them.",
+        doc: "Whether the string begins with a prefix, or with one of a tuple of prefixes.",
         example: "assert(\"abc\".startswith(\"ab\"))",
         run: |vm, args| ends(vm, args, |s, p| s.starts_with(p)),
     },
@@ -244,7 +243,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "endswith",
         receiver: "str",
         signature: takes(&[text_param("self"), any("suffix")]),
-        doc: "Whether the text ends with a suffix, or with one of a tuple of them.",
+        doc: "Whether the string ends with a suffix, or with one of a tuple of suffixes.",
         example: "assert(\"abc\".endswith((\"x\", \"bc\")))",
         run: |vm, args| ends(vm, args, |s, p| s.ends_with(p)),
     },
@@ -252,7 +251,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "removeprefix",
         receiver: "str",
         signature: PART,
-        doc: "The text without a prefix, if it begins with it.",
+        doc: "The string without a prefix, if it begins with the prefix.",
         example: "assert(\"abc\".removeprefix(\"a\") == \"bc\")",
         run: |vm, args| match text(args).strip_prefix(part(args)) {
             Some(rest) => copied(vm, rest),
@@ -263,7 +262,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "removesuffix",
         receiver: "str",
         signature: PART,
-        doc: "The text without a suffix, if it ends with it.",
+        doc: "The string without a suffix, if it ends with the suffix.",
         example: "assert(\"abc\".removesuffix(\"c\") == \"ab\")",
         run: |vm, args| match text(args).strip_suffix(part(args)) {
             Some(rest) => copied(vm, rest),
@@ -274,7 +273,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "find",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the first occurrence of a part between two positions; -1 when there is none.",
+        doc: "The position of the first occurrence of a part between two positions; -1 if it does not occur.",
         example: "assert(\"abcabc\".find(\"c\") == 2)\nassert(\"abcabc\".find(\"c\", 3) == 5)\nassert(\"abc\".find(\"x\") == -1)",
         run: |vm, args| Ok(Value::Int(position(vm, args, false)?.unwrap_or(-1))),
     },
@@ -282,7 +281,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rfind",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the last occurrence of a part between two positions; -1 when there is none.",
+        doc: "The position of the last occurrence of a part between two positions; -1 if it does not occur.",
         example: "assert(\"aba\".rfind(\"a\") == 2)",
         run: |vm, args| Ok(Value::Int(position(vm, args, true)?.unwrap_or(-1))),
     },
@@ -290,7 +289,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "index",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the first occurrence of a part, which must be there.",
+        doc: "The position of the first occurrence of a part, which must occur.",
         example: "assert(\"abc\".index(\"c\") == 2)",
         run: |vm, args| match position(vm, args, false)? {
             Some(at) => Ok(Value::Int(at)),
@@ -301,7 +300,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rindex",
         receiver: "str",
         signature: WITHIN,
-        doc: "The position of the last occurrence of a part, which must be there.",
+        doc: "The position of the last occurrence of a part, which must occur.",
         example: "assert(\"aba\".rindex(\"a\") == 2)",
         run: |vm, args| match position(vm, args, true)? {
             Some(at) => Ok(Value::Int(at)),
@@ -312,7 +311,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "partition",
         receiver: "str",
         signature: PART,
-        doc: "The text before the first occurrence of a part, the part, and the text after it; without an occurrence, the text and two empty texts.",
+        doc: "The string before the first occurrence of a part, the part, and the string after it; without an occurrence, the string and two empty strings.",
         example: "assert(\"lr=1=2\".partition(\"=\") == (\"lr\", \"=\", \"1=2\"))",
         run: |vm, args| partition(vm, args, false),
     },
@@ -320,7 +319,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rpartition",
         receiver: "str",
         signature: PART,
-        doc: "The text before the last occurrence of a part, the part, and the text after it; without an occurrence, two empty texts and the text.",
+        doc: "The string before the last occurrence of a part, the part, and the string after it; without an occurrence, two empty strings and the string.",
         example: "assert(\"a/b/c\".rpartition(\"/\") == (\"a/b\", \"/\", \"c\"))",
         run: |vm, args| partition(vm, args, true),
     },
@@ -332,7 +331,7 @@ pub static TABLE: &[NativeDef] = &[
             optional("separator", Kind::Str),
             Param::or("limit", Kind::Int, Default::Int(-1)),
         ]),
-        doc: "As `split`, with the cuts counted from the end.",
+        doc: "As `split`, with the splits counted from the end.",
         example: "assert(\"a.b.c\".rsplit(\".\", 1) == [\"a.b\", \"c\"])",
         run: rsplit,
     },
@@ -340,7 +339,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "expandtabs",
         receiver: "str",
         signature: takes(&[text_param("self"), Param::or("tabsize", Kind::Int, Default::Int(8))]),
-        doc: "The text with each tab replaced by blanks up to the next column that `tabsize` divides.",
+        doc: "The string with each tab replaced by blanks up to the next multiple of `tabsize` columns.",
         example: "assert(\"a\\tb\".expandtabs(4) == \"a   b\")",
         run: expand_tabs,
     },
@@ -363,7 +362,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "ljust",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, padded on the right to a width.",
+        doc: "The string, padded on the right to a width.",
         example: "assert(\"a\".ljust(3, \".\") == \"a..\")",
         run: |vm, args| justify(vm, args, |missing, _| (0, missing)),
     },
@@ -371,7 +370,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "rjust",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, padded on the left to a width.",
+        doc: "The string, padded on the left to a width.",
         example: "assert(\"a\".rjust(3) == \"  a\")",
         run: |vm, args| justify(vm, args, |missing, _| (missing, 0)),
     },
@@ -379,7 +378,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "center",
         receiver: "str",
         signature: WIDTH,
-        doc: "The text, padded on both sides to a width.",
+        doc: "The string, padded on both sides to a width.",
         example: "assert(\"a\".center(3, \"*\") == \"*a*\")",
         // As in Python, an odd character goes to the left if the width is odd.
         run: |vm, args| {
@@ -393,7 +392,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "zfill",
         receiver: "str",
         signature: takes(&[text_param("self"), int_param("width")]),
-        doc: "The text, padded with zeros after its sign to a width.",
+        doc: "The string, padded with zeros after its sign to a width.",
         example: "assert(\"-7\".zfill(4) == \"-007\")",
         run: |vm, args| {
             let (s, width) = (text(args), args[1].as_int().unwrap_or(0).clamp(0, i64::MAX) as usize);
@@ -422,14 +421,14 @@ fn length(args: &[Value]) -> usize {
     if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
 }
 
-/// A new text with this content.
+/// A new string with this content.
 fn copied(vm: &mut Vm, part: &str) -> Result<Value> {
     let mut copy = String::new();
     vm.push_text(&mut copy, part)?;
     Ok(Value::str(copy))
 }
 
-/// A new text made by converting another one piece by piece.
+/// A new string made by converting another string piece by piece.
 fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<Value> {
     let mut out = String::new();
     vm.pieces(s, |piece| {
@@ -440,7 +439,7 @@ fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<
     Ok(Value::str(out))
 }
 
-/// `before` followed by the text in lower case.
+/// `before` followed by the string in lower case.
 fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
     let mut out = before.to_string();
     // The lower case of a capital sigma depends on its neighbours: pieces must end at word boundaries.
@@ -493,7 +492,7 @@ fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value>
     Ok(Value::list(items))
 }
 
-/// The lines of a text without their ends. After a final line end there is no further line.
+/// The lines of a string without their ends. After a final line end there is no further line.
 fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
     let (mut lines, mut from, mut base, mut after_return) = (Vec::new(), 0, 0, false);
     vm.pieces(s, |piece| {
@@ -517,7 +516,7 @@ fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
     Ok(lines)
 }
 
-/// The parts of a text between non-empty separators; `most` limits the number of splits.
+/// The parts of a string between non-empty separators; `most` limits the number of splits.
 fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a str>> {
     let (mut parts, mut from) = (Vec::new(), 0);
     search::matches(vm, s, by, most, |at| {
@@ -530,7 +529,7 @@ fn parts<'a>(vm: &mut Vm, s: &'a str, by: &str, most: usize) -> Result<Vec<&'a s
     Ok(parts)
 }
 
-/// The words of a text; if there are more than `most`, the last part extends to the end of the text.
+/// The words of a string; if there are more than `most`, the last part extends to the end of the string.
 fn words<'a>(vm: &mut Vm, s: &'a str, most: usize) -> Result<Vec<&'a str>> {
     let (mut words, mut begun, mut base, mut last) = (Vec::new(), None, 0, None);
     vm.pieces(s, |piece| {
@@ -669,8 +668,8 @@ fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result
     Ok(Value::Bool(false))
 }
 
-/// The part of a text between `start` and `end`, and the position of its first character. `None` when it begins after
-/// its end or after the text: not even an empty text occurs there.
+/// The part of a string between `start` and `end`, and the position of its first character. `None` if `start` is after
+/// `end` or after the string: not even an empty string occurs there.
 fn within(args: &[Value]) -> Option<(usize, &str)> {
     let Value::Str(s) = &args[0] else { return None };
     let (start, end) = (args[2].as_int().unwrap_or(0), args[3].as_int());
@@ -728,7 +727,7 @@ fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             let mut words = words(vm, s, usize::MAX)?;
             let cut = (words.len() + 1).saturating_sub(most);
             parts.extend(words.drain(cut..).rev());
-            // The rest extends from the start of the text to the end of its last word.
+            // The rest extends from the start of the string to the end of its last word.
             let end = |word: &&str| word.as_ptr().addr() - s.as_ptr().addr() + word.len();
             parts.extend(words.last().map(|word| &s[..end(word)]));
         }
@@ -763,7 +762,7 @@ fn expand_tabs(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
-/// Pads a text; `sides` gets the missing characters and the width.
+/// Pads a string; `sides` receives the number of missing characters and the width.
 fn justify(vm: &mut Vm, args: &[Value], sides: fn(usize, usize) -> (usize, usize)) -> Result<Value> {
     let (s, width) = (text(args), args[1].as_int().unwrap_or(0).max(0) as usize);
     let fill = args[2].as_str().unwrap_or(" ");

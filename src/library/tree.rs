@@ -29,7 +29,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "tree_map",
         receiver: "",
         signature: takes(&[any("f"), any("tree"), Param::rest("more", Kind::Any)]),
-        doc: "The same lists, tuples, records and dicts with `f(leaf)` in place of each leaf: of everything that is none of these. With several trees of the same form, `f` gets the leaves at the same position.\n\nThe tree may come first, for pipelines: `params |> tree_map(f)`. Source: `torch.utils._pytree.tree_map`.",
+        doc: "The same lists, tuples, records and dicts with each leaf replaced by `f(leaf)`. Leaves are all other \
+              values. With several trees of the same structure, `f` receives the leaves at the same position.\n\nThe \
+              tree may come first, for pipelines: `params |> tree_map(f)`. Source: `torch.utils._pytree.tree_map`.",
         example: "let params = (w = 1, layers = [(2, 3)])\nassert(tree_map(|x| x * 10, params) == (w = 10, layers = [(20, 30)]))\nlet gradients = (w = 0.5, layers = [(1, 2)])\nassert(tree_map(|p, g| p - g, params, gradients) == (w = 0.5, layers = [(1, 1)]))",
         run: |vm, args| {
             function_first("tree_map", args)?;
@@ -163,7 +165,7 @@ pub(super) fn rebuilt(
         return Err(error::nesting("a tree"));
     }
     vm.charge(1)?;
-    // `leaf` may change lists and dicts.
+    // The call of `leaf` may change lists and dicts.
     let copy = match tree {
         Value::List(list) => vm.copies(&list.borrow())?,
         Value::Dict(dict) => vm.copies(dict.borrow().all_values())?,

@@ -437,9 +437,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "rms_norm",
-        doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then \
-              multiplies by `weight` where it is given. `eps` left out is the dtype's machine epsilon. \
-              Source: `torch.nn.functional.rms_norm`.",
+        doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then multiplies by \
+              `weight` where it is given. By default `eps` is the dtype's machine epsilon. Source: \
+              `torch.nn.functional.rms_norm`.",
         search: &["normalise", "transformer", "root mean square"],
         params: &[
             X,
@@ -698,7 +698,7 @@ fn inside<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand, g: Var<'a>
     b.select(&x.gt(low).call("logical_and", &[x.lt(high).arg()]), g, 0.0)
 }
 
-/// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its own gradient 0, and never infinite.
+/// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its gradient 0, so neither is infinite.
 fn power_below_0<'a>(x: &Var<'a>) -> Var<'a> {
     x.call("clamp_max", &[Arg::Int(0)]).unary("exp")
 }
@@ -753,14 +753,14 @@ fn row_mean<'a>(x: &Var<'a>, dims: &[i64]) -> Var<'a> {
     x.call("mean", &[Arg::Ints(dims.to_vec()), Arg::Bool(true)])
 }
 
-/// `x` with mean 0 and variance 1 over dimensions, and the factor of its scale.
+/// `x` standardised to mean 0 and variance 1 over dimensions, and the scale factor.
 fn standardised<'a>(x: &Var<'a>, dims: &[i64], eps: Arg) -> (Var<'a>, Var<'a>) {
     let off = x - row_mean(x, dims);
     let scale = (row_mean(&off.square(), dims) + eps).unary("rsqrt");
     (off * &scale, scale)
 }
 
-/// The gradient of `x` where `g` is that of `x` with mean 0 and variance 1 over dimensions.
+/// The gradient of `x`, given the gradient `g` of the standardised `x` (mean 0 and variance 1 over dimensions).
 pub(super) fn standardised_gradient<'a>(g: Var<'a>, x: &Var<'a>, dims: &[i64], eps: Arg) -> Var<'a> {
     let (y, scale) = standardised(x, dims, eps);
     through_standardised(&g, &y, scale, dims)

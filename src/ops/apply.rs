@@ -24,8 +24,7 @@ pub enum Call<'a> {
 
 /// Applies an operation.
 ///
-/// # Errors
-/// Those of the operation. E0504 when operands are given to an operation that is not elementwise.
+/// # Errors Those of the operation. E0504 if operands are passed to an operation that is not elementwise.
 #[inline]
 pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     rt.count_operation();

@@ -43,7 +43,7 @@ pub enum Arg {
     Data(Data),
     /// The indices between brackets.
     Indices(Vec<Index>),
-    /// In a record, in place of a list of tensors that is not kept.
+    /// In a gradient record, instead of a list of tensors that is not kept.
     Shapes(Vec<crate::array::Dims>),
 }
 
@@ -83,8 +83,8 @@ pub enum Out {
 
 /// The arguments of one call, one per parameter of the operation's signature.
 ///
-/// Accessors never panic: an argument whose kind contradicts the signature is a mistake in the operation's
-/// definition and gives a coded error.
+/// Accessors never panic: an argument whose kind contradicts the signature is a mistake in the operation's definition
+/// and results in a coded error.
 #[derive(Clone, Copy)]
 pub struct Args<'a>(pub &'a [Arg]);
 

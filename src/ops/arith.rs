@@ -1,6 +1,6 @@
 //! Arithmetic: the operators `+ - * / // % **`, unary `-`, and related functions.
 //!
-//! Integers wrap. Integer division or remainder by zero gives 0 and never traps; floats follow IEEE 754.
+//! Integers wrap. Integer division or remainder by zero is 0 and never traps; floats follow IEEE 754.
 
 use super::complex::{self, unit};
 use super::gradient::{Back, Var};
@@ -14,7 +14,7 @@ use crate::kernel::{CudaText, MapFn};
 /// Rounded quotients have gradients of 0.
 const DIVIDED: Keeps =
     Keeps::XY.when(|args, kept, param| args.text(2).is_none() && (kept == 1 || param == 1));
-/// The result for both, and each operand for itself.
+/// Both gradients need the result, and each needs its own operand.
 const HYPOT_KEPT: Keeps =
     Keeps::XY.and_result().when(|_, kept, param| kept == Keeps::RESULTS || kept == param);
 
@@ -70,8 +70,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "div",
         aliases: &["divide", "true_divide"],
-        doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for a \
-              whole quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
+        doc: "Divides elementwise: `x / other`. Integers and bools divide as floats and give `f32`; for an integer \
+              quotient write `//`, or `rounding_mode=\"floor\"`, or `\"trunc\"` to round towards zero; these keep \
               integers, and an integer divided by zero is 0. Source: `torch.div`.",
         search: &["divide", "true_divide", "quotient", "/", "truncate", "floor"],
         params: &[
@@ -171,7 +171,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "abs",
         aliases: &["absolute"],
-        doc: "Returns the absolute value. The least integer of a dtype wraps to itself. Source: `torch.abs`.",
+        doc: "Returns the absolute value. The minimum integer of a dtype wraps to itself. Source: `torch.abs`.",
         search: &["absolute", "magnitude", "modulus"],
         params: UNARY,
         form: Form::ALL,
@@ -192,7 +192,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sign",
-        doc: "Returns -1, 0 or 1 by the sign; nan gives 0. Source: `torch.sign`.",
+        doc: "Returns -1, 0 or 1 by the sign, and 0 for nan. Source: `torch.sign`.",
         search: &["signum", "sgn"],
         params: UNARY,
         form: Form::ALL,
@@ -242,7 +242,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sqrt",
-        doc: "Returns the square root; of a negative number, nan. Correctly rounded. Source: `torch.sqrt`.",
+        doc: "Returns the square root, correctly rounded; nan for a negative number. Source: `torch.sqrt`.",
         search: &["square root"],
         params: UNARY,
         form: Form::ALL,
@@ -264,7 +264,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "maximum",
-        doc: "Returns the greater of two elements; nan if either is nan. Source: `torch.maximum`.",
+        doc: "Returns the larger of two elements; nan if either is nan. Source: `torch.maximum`.",
         search: &["max of two", "greater"],
         params: BINARY,
         form: Form::ALL,
@@ -286,7 +286,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fmax",
-        doc: "Returns the greater of two elements; a number is preferred to nan. Source: `torch.fmax`.",
+        doc: "Returns the larger of two elements; a number is preferred to nan. Source: `torch.fmax`.",
         search: &["max of two", "ignore nan"],
         params: BINARY,
         form: Form::BOTH,
@@ -375,7 +375,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::LERP),
             },
         }),
-        // The weight for the ends, and the ends for the weight.
+        // The gradients of the ends need the weight, and that of the weight needs the ends.
         gradient: Gradient::Rule(Keeps::ALL.when(|_, kept, param| (kept == 2) != (param == 2)), |b| {
             b.to(0, || b.g() * (1.0 - b.x(2)).conj());
             b.to(1, || b.g() * b.x(2).conj());
@@ -408,7 +408,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCMUL),
             },
         }),
-        // Each factor for the other one.
+        // The gradient of each factor needs the other factor.
         gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param == 3), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2) * b.arg(3)).conj());
@@ -434,7 +434,7 @@ pub static OPS: &[Op] = &[
                 complex: Some(&complex::ADDCDIV),
             },
         }),
-        // The dividend for the divisor, and the divisor for both.
+        // The gradient of the divisor needs the dividend, and both need the divisor.
         gradient: Gradient::Rule(Keeps::operands(0b110).when(|_, kept, param| kept + param > 2), |b| {
             b.to(0, || b.g());
             b.to(1, || b.g() * (b.x(2).reciprocal() * b.arg(3)).conj());
@@ -571,7 +571,7 @@ pub static DIV: MapFn = MapFn {
     complex: Some(&complex::DIV),
 };
 
-/// The quotient, rounded towards zero; an integer divided by zero gives 0.
+/// The quotient, rounded towards zero; an integer divided by zero is 0.
 pub static TRUNC_DIVIDE: MapFn = MapFn {
     name: "trunc_divide",
     arity: 2,
@@ -745,14 +745,14 @@ fn halved_on_ties<'a>(b: &'a Back<'_>, x: &Var<'a>, other: &Var<'a>) -> Var<'a> 
     b.select(&x.eq(other), b.g() * 0.5, b.g())
 }
 
-/// The gradient of the greater of the first operand and the one of parameter `other`.
+/// The gradient of the maximum of the first operand and the operand of parameter `other`.
 pub(super) fn greater_back(b: &Back<'_>, other: usize) {
     let (x, y) = (|| b.x(0), || b.x(other));
     b.to(0, || b.select(&x().lt(y()), 0.0, halved_on_ties(b, &x(), &y())));
     b.to(other, || b.select(&x().gt(y()), 0.0, halved_on_ties(b, &x(), &y())));
 }
 
-/// The gradient of the smaller of the first operand and the one of parameter `other`.
+/// The gradient of the minimum of the first operand and the operand of parameter `other`.
 pub(super) fn smaller_back(b: &Back<'_>, other: usize) {
     let (x, y) = (|| b.x(0), || b.x(other));
     b.to(0, || b.select(&x().gt(y()), 0.0, halved_on_ties(b, &x(), &y())));

@@ -1,4 +1,4 @@
-//! Sums, means and maxima of rows that are looked up.
+//! Sums, means and maxima of rows selected by index (embedding bags).
 
 use super::composed::{ints, t};
 use super::formula::{Formula, formula};
@@ -15,11 +15,11 @@ use crate::tensor::Tensor;
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: "embedding_bag",
-    doc: "Looks up rows of `weight` and combines those of each bag: `mode` is `\"sum\"`, `\"mean\"` or `\"max\"`. A matrix of \
-          `ids` has a bag per row. A vector has bags that begin at `offsets`, which ascend from 0; with `include_last_offset` the last \
-          offset is the end. Rows are multiplied by `per_sample_weights`, of the shape of `ids`, before they are added. Ids equal \
-          to `padding_idx` are left out, and a bag without ids is 0. Other options are those of `embedding`. Source: \
-          `torch.nn.functional.embedding_bag`.",
+    doc: "Looks up rows of `weight` and combines the rows of each bag: `mode` is `\"sum\"`, `\"mean\"` or `\"max\"`. A \
+          matrix of `ids` has a bag per row. A vector has bags that begin at `offsets`, which ascend from 0; with \
+          `include_last_offset` the last offset is the end. Rows are multiplied by `per_sample_weights`, of the shape \
+          of `ids`, before they are summed. Ids equal to `padding_idx` are left out, and a bag without ids is 0. Other \
+          options are those of `embedding`. Source: `torch.nn.functional.embedding_bag`.",
     search: &["lookup", "segment sum", "sparse features", "EmbeddingBag"],
     params: &[
         Param::new("ids", Kind::Tensor),

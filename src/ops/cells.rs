@@ -1,7 +1,7 @@
-//! Cells of recurrent networks: what follows their products, as one operation.
+//! Cells of recurrent networks: the computation after the matrix products, as one operation.
 //!
-//! Written out, a cell is a dozen operations per step of a sequence, each with a record, on tensors for which a launch
-//! takes less time than the host needs for one operation.
+//! As separate operations, a cell would be a dozen recorded operations per step of a sequence. The tensors are so small
+//! that a launch takes less time than the host needs for one operation.
 
 use super::gradient::{Back, Var};
 use super::params::X;
@@ -17,9 +17,9 @@ use crate::tensor::Tensor;
 pub static OPS: &[Op] = &[
     Op {
         name: "lstm_step",
-        doc: "Gives the next states of an LSTM, a record of `h` and `c`, from the products of its input and of its last \
-              output with their weights, `x` and `y`, whose last dimension holds the gates input, forget, cell and \
-              output, and from the state `c`. `nn.lstm` uses it. Source: `torch.lstm_cell`, without the products.",
+        doc: "Returns the next states of an LSTM, a record of `h` and `c`, from the products of its input and of its \
+              last output with their weights, `x` and `y`, whose last dimension holds the gates input, forget, cell \
+              and output, and from the state `c`. `nn.lstm` uses it. Source: `torch.lstm_cell`, without the products.",
         search: &["recurrent", "long short-term memory", "gates", "cell"],
         params: &[X, Param::new("y", Kind::Tensor), Param::new("c", Kind::Tensor)],
         form: Form::FUNCTION,
@@ -34,9 +34,10 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "gru_step",
-        doc: "Gives the next state of a gated recurrent unit, from the products of its input and of its last output \
+        doc: "Returns the next state of a gated recurrent unit, from the products of its input and of its last output \
               with their weights, `x` and `y`, whose last dimension holds the gates reset, update and new, and from \
-              the state `h`. `bias` is added to the gate new of `y`. `nn.gru` uses it. Source: `torch.gru_cell`, without the products.",
+              the state `h`. `bias` is added to the gate new of `y`. `nn.gru` uses it. Source: `torch.gru_cell`, \
+              without the products.",
         search: &["recurrent", "gated recurrent unit", "gates", "cell"],
         params: &[
             X,

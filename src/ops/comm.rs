@@ -93,7 +93,7 @@ pub fn broadcast_into(rt: &mut Runtime, tensor: &Tensor, targets: &[Tensor]) -> 
     overwriting(rt, targets, sources, |rt| collective(rt).broadcast_into(tensor, targets), pairs)
 }
 
-/// Copies tensors from the first device to the others, small ones together. Gives one list per device.
+/// Copies tensors from the first device to the others, small ones together. Returns one list per device.
 ///
 /// # Errors
 /// Those of [`Runtime::broadcast_coalesced`].
@@ -195,7 +195,7 @@ pub fn scatter(
     parts.iter().zip(devices).map(|(part, &device)| moved(rt, part, device)).collect()
 }
 
-/// Writes the parts of a tensor along a dimension to tensors on CUDA devices, whose extents give the parts.
+/// Writes the parts of a tensor along a dimension to tensors on CUDA devices, whose extents define the parts.
 ///
 /// # Errors
 /// Those of [`Runtime::scatter_into`]; E0382 for a leaf.
@@ -240,7 +240,7 @@ pub fn gather_into(rt: &mut Runtime, tensors: &[Tensor], whole: &Tensor, dim: us
     overwriting(rt, targets, tensors, |rt| collective(rt).gather_into(tensors, whole, dim), pairs)
 }
 
-/// Applies an operation that gives a tensor.
+/// Applies an operation that returns a tensor.
 pub(super) fn applied(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
     match apply(rt, op, Call::Plain(Args(args)))? {
         Out::Tensor(tensor) => Ok(tensor),

@@ -220,8 +220,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "signbit",
-        doc: "Tests which elements have their sign bit set: negative ones, and `-0.0`. Source: \
-              `torch.signbit`.",
+        doc: "Tests which elements have their sign bit set: negative numbers, and `-0.0`. Source: `torch.signbit`.",
         search: &["negative zero", "sign"],
         params: UNARY,
         form: Form::BOTH,

@@ -56,8 +56,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "real",
-        doc: "Returns the real part: of a complex tensor a view, so that writing to it writes to the tensor; of any \
-              other the tensor itself. `x.real` is the same. Source: `torch.real`.",
+        doc: "Returns the real part: a view of a complex tensor, so that writing to it writes to the tensor; any other \
+              tensor is returned itself. `x.real` is the same. Source: `torch.real`.",
         search: &["part", "complex", "view"],
         params: UNARY,
         form: Form::FUNCTION,
@@ -81,7 +81,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "conj",
-        doc: "Returns the complex conjugate; of a real tensor the tensor itself. Source: `torch.conj`.",
+        doc: "Returns the complex conjugate; a real tensor is returned itself. Source: `torch.conj`.",
         search: &["conjugate", "complex"],
         params: UNARY,
         form: Form::BOTH,
@@ -98,8 +98,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "angle",
-        doc: "Returns the angle in radians, from -pi to pi: of a real number 0, or pi where it is negative. \
-              Source: `torch.angle`.",
+        doc: "Returns the angle in radians, from -pi to pi: for a real number 0, or pi where it is negative. Source: \
+              `torch.angle`.",
         search: &["phase", "argument", "atan2", "complex"],
         params: UNARY,
         form: Form::BOTH,
@@ -351,7 +351,7 @@ static ANGLE: MapFn = MapFn {
 };
 
 /// The function to use for `f` over operands of `dtype` (`f` itself, or its complex version) and the dtype of its
-/// result. A comparison gives `bool` for complex operands too. An error if `f` has no complex version.
+/// result. The result of a comparison is `bool` for complex operands too. An error if `f` has no complex version.
 pub(super) fn over(name: &str, f: &'static MapFn, dtype: Dtype) -> Result<(&'static MapFn, Dtype)> {
     if !dtype.is_complex() {
         return Ok((f, dtype));

@@ -69,8 +69,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "vander",
-        doc: "Returns the matrix of powers of a vector, a row for each element: `N` of them (as many as elements), \
-              the highest first unless `increasing`. Source: `torch.vander`.",
+        doc: "Returns the matrix of powers of a vector, a row for each element: `N` of them (by default as many as \
+              elements), the highest power first unless `increasing`. Source: `torch.vander`.",
         search: &["vandermonde", "polynomial", "powers"],
         params: &[
             X,
@@ -85,8 +85,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cartesian_prod",
-        doc: "Returns all combinations of the elements of vectors, a row each; of one vector, itself. \
-              Source: `torch.cartesian_prod`.",
+        doc: "Returns all combinations of the elements of several vectors, one per row; a single vector is returned \
+              itself. Source: `torch.cartesian_prod`.",
         search: &["cartesian product", "combinations", "pairs", "grid"],
         params: &[Param::rest("tensors", Kind::Tensors)],
         form: Form::FUNCTION,
@@ -98,8 +98,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "combinations",
         doc: "Returns all combinations of `r` elements of a vector, one per row, in the order of their positions. \
-              `with_replacement` adds those in which an element appears several times. \
-              Waits for the device. Source: `torch.combinations`.",
+              `with_replacement` adds combinations in which an element appears several times. Waits for the device. \
+              Source: `torch.combinations`.",
         search: &["pairs", "subsets", "choose", "itertools"],
         params: &[
             X,
@@ -199,7 +199,7 @@ fn combinations(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let none = narrow(rt, x, 0, 0, 0)?;
         return reshape(rt, &none, &[0, usize::try_from(r).unwrap_or(0)]).map(Out::Tensor);
     }
-    // All rows are made first, as in PyTorch.
+    // All rows are created first, as in PyTorch.
     if r > 32 || u32::try_from(r).ok().and_then(|r| n.checked_pow(r)).is_none_or(|rows| rows > 1 << 40) {
         let message = format!("combinations of {r} out of {n} elements");
         return Err(error::bad_value(1, message, "choose fewer: all rows of positions are made first"));

@@ -9,7 +9,7 @@ use crate::plan::Runtime;
 use crate::plan::error::check_number;
 use crate::tensor::Tensor;
 
-/// The deepest nesting that is converted to dimensions.
+/// Maximum nesting that is converted to dimensions.
 const MAX_DEPTH: usize = 64;
 
 /// A tensor of these numbers, written directly to its device (by default the current one). `index` is the

@@ -104,8 +104,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "tril_indices",
         doc: "Returns the positions of the lower triangle of a matrix of `row` rows and `col` columns: one row with \
-              the row numbers and one with the column numbers. `offset` selects the last diagonal that belongs to \
-              it. Source: `torch.tril_indices`.",
+              the row numbers and one with the column numbers. `offset` selects the last diagonal in the triangle. \
+              Source: `torch.tril_indices`.",
         search: &["lower triangle", "positions", "pairs"],
         params: TRIANGLE_INDICES,
         form: Form::FUNCTION,
@@ -117,8 +117,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "triu_indices",
         doc: "Returns the positions of the upper triangle of a matrix of `row` rows and `col` columns: one row with \
-              the row numbers and one with the column numbers. `offset` selects the first diagonal that belongs to \
-              it. Source: `torch.triu_indices`.",
+              the row numbers and one with the column numbers. `offset` selects the first diagonal in the triangle. \
+              Source: `torch.triu_indices`.",
         search: &["upper triangle", "positions", "pairs"],
         params: TRIANGLE_INDICES,
         form: Form::FUNCTION,
@@ -147,7 +147,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "block_diag",
-        doc: "Returns a matrix with the given ones along its diagonal and 0 elsewhere; vectors are rows. Source: `torch.block_diag`.",
+        doc: "Returns a matrix with the given matrices along its diagonal and 0 elsewhere; vectors are rows. Source: \
+              `torch.block_diag`.",
         search: &["block matrix", "direct sum"],
         params: &[Param::rest("tensors", Kind::Tensors)],
         form: Form::FUNCTION,
@@ -192,7 +193,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diag",
-        doc: "Makes a matrix with a vector on its diagonal, or gives the diagonal of a matrix. A copy. \
+        doc: "Makes a matrix with a vector on its diagonal, or returns the diagonal of a matrix. The result is a copy. \
               Source: `torch.diag`.",
         search: &["diagonal matrix", "eye"],
         params: &[X, DIAGONAL],
@@ -383,7 +384,7 @@ fn lower_count(rows: i128, columns: i128, offset: i128) -> i128 {
     if rows == 0 || columns == 0 {
         return 0;
     }
-    // Rows that have any; among them, rows whose length grows from `first` to `last` by one each.
+    // The rows that have such elements; among them, rows whose length grows from `first` to `last` by one each.
     let first = if offset > 0 { columns.min(1 + offset) } else { i128::from(rows + offset > 0) };
     let last = (rows + offset).clamp(0, columns);
     let growing = last - first + 1;

@@ -66,7 +66,7 @@ static ALL_GATHER: Op = Op {
     ..Op::BASE
 };
 
-/// `broadcast(x, src, is_own)`. The gradient is the sum of all on the process `src`, and zeros on the others.
+/// `broadcast(x, src, is_own)`. The gradient is the sum of all gradients on the process `src`, and zeros on the others.
 static BROADCAST: Op = Op {
     name: "broadcast",
     run: Run::Primitive(|rt, args| {
@@ -81,7 +81,7 @@ static BROADCAST: Op = Op {
     ..Op::BASE
 };
 
-/// `all_to_all_single(x)`: the gradients go back the same way.
+/// `all_to_all_single(x)`: its gradient is the same exchange of gradients.
 static ALL_TO_ALL: Op = Op {
     name: "all_to_all_single",
     run: Run::Primitive(|rt, args| rt.all_to_all(args.tensor(0)?).map(Out::Tensor)),

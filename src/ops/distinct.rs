@@ -30,9 +30,10 @@ const COUNTS: Param = Param::or("return_counts", Kind::Bool, Default::Bool(false
 pub static OPS: &[Op] = &[
     Op {
         name: "unique",
-        doc: "Returns the distinct elements in ascending order, as a vector, or with `dim` the distinct slices along it, \
-              in the order of their elements; with `return_inverse` and `return_counts` a tuple of them, where each \
-              went, and how often each occurs. Every nan is distinct. Waits for the tensor. Source: `torch.unique`.",
+        doc: "Returns the distinct elements in ascending order, as a vector, or with `dim` the distinct slices along \
+              it, in the order of their elements; with `return_inverse` and `return_counts` a tuple that also has the \
+              position of each element among them, and the number of occurrences of each. Every nan is distinct. Waits \
+              for the tensor. Source: `torch.unique`.",
         search: &["distinct", "set", "deduplicate", "count values", "rows"],
         params: &[
             X,
@@ -54,9 +55,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "unique_consecutive",
-        doc: "Returns the elements without those that equal the one before, as a vector, or with `dim` the slices along \
-              it; with `return_inverse` and `return_counts` as `unique`. Waits for the tensor. \
-              Source: `torch.unique_consecutive`.",
+        doc: "Returns the elements without repetitions of the previous element, as a vector, or with `dim` the slices \
+              along it; with `return_inverse` and `return_counts` as `unique`. Waits for the tensor. Source: \
+              `torch.unique_consecutive`.",
         search: &["distinct", "runs", "run length", "deduplicate"],
         params: &[X, INVERSE, COUNTS, Param::or("dim", Kind::Int, Default::None)],
         form: Form::BOTH,
@@ -70,8 +71,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "isin",
-        doc: "Whether each element is among the test elements (with `invert`, whether it is not). nan never is. \
-              Source: `torch.isin`.",
+        doc: "Whether each element is among the test elements (with `invert`, whether it is not). nan is never among \
+              them. Source: `torch.isin`.",
         search: &["contains", "member", "in", "set"],
         params: &[
             Param::new("elements", Kind::TensorOrNumber),

@@ -15,10 +15,10 @@ use crate::tensor::Tensor;
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: "einsum",
-    doc: "Multiplies tensors and sums over letters: each operand's dimensions are named by letters before the \
-          arrow, and letters that are not after it are summed. A letter twice in one operand takes the \
-          diagonal; `...` stands for batch dimensions, which broadcast; without an arrow the letters that \
-          occur once are kept, in alphabetical order. Source: `torch.einsum`.",
+    doc: "Multiplies tensors and sums over letters: each operand's dimensions are named by letters before the arrow, \
+          and letters that are not after it are summed. A letter that occurs twice in one operand selects the \
+          diagonal; `...` are batch dimensions, which broadcast; without an arrow the letters that occur once are \
+          kept, in alphabetical order. Source: `torch.einsum`.",
     search: &["einstein", "contraction", "tensor product", "sum of products", "bilinear"],
     params: &[Param::new("equation", Kind::Str), Param::rest("tensors", Kind::Tensors)],
     form: Form::FUNCTION,

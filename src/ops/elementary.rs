@@ -1,4 +1,4 @@
-//! Elementary functions: exponentials, logarithms, trigonometry. Integers and bools give `f32`.
+//! Elementary functions: exponentials, logarithms, trigonometry. The result of integers and bools is `f32`.
 //!
 //! On the host, `f32` results are within two units in the last place of the exact value; on CUDA, within the
 //! bounds that its documentation states.
@@ -83,7 +83,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "log",
-        doc: "Returns the natural logarithm; of 0 `-inf`, of a negative number nan. Source: `torch.log`.",
+        doc: "Returns the natural logarithm; `-inf` for 0, nan for a negative number. Source: `torch.log`.",
         search: &["ln", "logarithm"],
         params: UNARY,
         form: Form::ALL,
@@ -741,7 +741,7 @@ fn logit(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     map(rt, "logit", &MapOp { rule: Rule::Float, f: &LOGIT_CLAMPED }, &[x, eps]).map(Out::Tensor)
 }
 
-/// The derivative of `acosh`; of complex numbers with a branch cut where that of `acosh` is.
+/// The derivative of `acosh`; for complex numbers, its branch cut is that of `acosh`.
 fn acosh_slope<'a>(x: &Var<'a>) -> Var<'a> {
     match x.dtype().is_complex() {
         true => ((x + 1.0).unary("sqrt") * (x - 1.0).unary("sqrt")).reciprocal(),

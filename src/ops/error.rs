@@ -72,7 +72,7 @@ static NOT_LAST_EXTENTS: Code = Code {
     id: "E0406",
     kind: ErrorKind::Shape,
     title: "not the tensor's last extents",
-    page: "A normalisation over the last dimensions takes their extents as a check. They must be those of \
+    page: "A normalisation over the last dimensions takes their extents as a check. They must be the last extents of \
            the tensor: for a tensor of shape `[8, 4, 16]`, `16` or `[4, 16]`.",
     example: "layer_norm(zeros(8, 16), 8)",
 };

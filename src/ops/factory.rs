@@ -61,8 +61,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "empty",
-        doc: "Makes a tensor without setting its elements (`f32` unless `dtype` is given). Reading what was \
-              never written gives arbitrary numbers. Source: `torch.empty`.",
+        doc: "Makes a tensor without setting its elements (`f32` unless `dtype` is given). Elements that were never \
+              written have arbitrary values. Source: `torch.empty`.",
         search: &["create", "allocate", "uninitialised"],
         params: SIZED,
         form: Form::FUNCTION,
@@ -74,8 +74,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "full",
-        doc: "Makes a tensor of one number; the dtype follows the number (`bool`, `i64`, `f32` or a complex one) \
-              unless `dtype` is given. Source: `torch.full`.",
+        doc: "Makes a tensor filled with one number; the dtype follows the number (`bool`, `i64`, `f32` or a complex \
+              dtype) unless `dtype` is given. Source: `torch.full`.",
         search: &["create", "constant", "fill"],
         params: &[
             Param::new("size", Kind::Shape),
@@ -135,7 +135,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "full_like",
-        doc: "Makes a tensor of one number with the shape, dtype and device of `x`. Source: \
+        doc: "Makes a tensor filled with one number, with the shape, dtype and device of `x`. Source: \
               `torch.full_like`.",
         search: &["create", "same shape", "constant"],
         params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE, REQUIRES_GRAD],
@@ -155,7 +155,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "new_tensor",
-        doc: "Makes a tensor of numbers in nested lists with the dtype and on the device of this one. Source: \
+        doc: "Makes a tensor of numbers in nested lists, with the dtype and on the device of this tensor. Source: \
               `torch.Tensor.new_tensor`.",
         search: &["create", "same device", "same dtype"],
         params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE, REQUIRES_GRAD],
@@ -171,7 +171,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "new_full",
-        doc: "Makes a tensor of one number with the dtype and on the device of this one. Source: \
+        doc: "Makes a tensor filled with one number, with the dtype and on the device of this tensor. Source: \
               `torch.Tensor.new_full`.",
         search: &["create", "same device", "same dtype", "constant"],
         params: &[
@@ -194,7 +194,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "new_zeros",
-        doc: "Makes a tensor of zeros with the dtype and on the device of this one. Source: \
+        doc: "Makes a tensor of zeros with the dtype and on the device of this tensor. Source: \
               `torch.Tensor.new_zeros`.",
         search: &["create", "same device", "same dtype"],
         params: NEW,
@@ -206,8 +206,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "new_ones",
-        doc: "Makes a tensor of ones with the dtype and on the device of this one. Source: \
-              `torch.Tensor.new_ones`.",
+        doc: "Makes a tensor of ones with the dtype and on the device of this tensor. Source: `torch.Tensor.new_ones`.",
         search: &["create", "same device", "same dtype"],
         params: NEW,
         form: Form::METHOD,
@@ -218,8 +217,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "new_empty",
-        doc: "Makes a tensor with the dtype and on the device of this one, without setting its elements. \
-              Source: `torch.Tensor.new_empty`.",
+        doc: "Makes a tensor with the dtype and on the device of this tensor, without setting its elements. Source: \
+              `torch.Tensor.new_empty`.",
         search: &["create", "same device", "same dtype", "allocate"],
         params: NEW,
         form: Form::METHOD,
@@ -230,8 +229,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "fill",
-        doc: "Returns a tensor of the shape and dtype of `x`, every element of which is `value`; `x.fill_(value)` \
-              sets the elements of `x`. Source: `torch.Tensor.fill_`.",
+        doc: "Returns a tensor of the shape and dtype of `x` with all elements equal to `value`; `x.fill_(value)` sets \
+              the elements of `x`. Source: `torch.Tensor.fill_`.",
         search: &["set all", "constant", "fill_"],
         params: &[X, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,

@@ -467,8 +467,8 @@ fn transformed(
     Ok(permuted(&out, &back))
 }
 
-/// Clears the imaginary parts that cannot occur in the spectrum of a real signal of this length, so that
-/// every library reads such a spectrum in the same way.
+/// Clears the imaginary parts that are 0 in the spectrum of any real signal of this length, so that the result does not
+/// depend on the library.
 fn clear_ends(rt: &mut Runtime, name: &'static str, spectrum: &Tensor, length: usize) -> Result<()> {
     let imag = complex::imag(spectrum)?;
     let last = imag.rank() - 1;
@@ -547,8 +547,8 @@ fn back(b: &Back<'_>, f: &Function, named: &[i64], given: Option<i64>) {
         let dims: Vec<i64> = named.iter().map(|&d| if d < 0 { d + rank } else { d }).collect();
         let last = dims.last().copied().unwrap_or(0);
         let extent = |x: &Var<'_>, dim: i64| x.shape().get(dim as usize).copied().unwrap_or(1);
-        // The factor of a direction is that of the other one under the other name. A conjugated function has
-        // the factor of the direction opposite to its transform's.
+        // The normalisation of one direction equals that of the other direction under the opposite name. A conjugated
+        // function is normalised like the direction opposite to its transform.
         let norm = match (b.args().text(3).unwrap_or("backward"), f.conjugated) {
             ("backward", false) => "forward",
             ("forward", false) => "backward",

@@ -41,7 +41,7 @@ impl Formula<'_> {
         Var::new(self, Some(x.clone()))
     }
 
-    /// Runs code that gives a tensor.
+    /// Runs code that returns a tensor.
     pub fn given(&self, mut code: impl FnMut(&mut Runtime) -> Result<Tensor>) -> Var<'_> {
         let found = self.compute(&mut code);
         Var::new(self, found)
@@ -88,7 +88,7 @@ pub(super) fn both(
     }
 }
 
-/// Applies an operation that gives a tensor and is in no table.
+/// Applies an operation that returns a tensor and is in no table.
 pub(super) fn one(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Tensor> {
     match apply(rt, op, Call::Plain(super::Args(args)))? {
         Out::Tensor(tensor) => Ok(tensor),
@@ -96,7 +96,7 @@ pub(super) fn one(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Ten
     }
 }
 
-/// Applies an operation that gives several tensors and is in no table.
+/// Applies an operation that returns several tensors and is in no table.
 pub(super) fn several(rt: &mut Runtime, op: &'static Op, args: &[Arg]) -> Result<Vec<Tensor>> {
     match apply(rt, op, Call::Plain(super::Args(args)))? {
         Out::Tuple(all) => Ok(all),

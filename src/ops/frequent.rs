@@ -1,4 +1,4 @@
-//! Order along a dimension, composed of sorts: the most frequent element.
+//! The most frequent element along a dimension, composed of sorts.
 
 use super::composed::{apart, call, out_of, t};
 use super::formula::formula;
@@ -64,7 +64,8 @@ fn mode(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     };
     let indices = formula(rt, |f| {
         let (values, order) = (f.var(&sorted[0]), f.var(&sorted[1]));
-        // The distance of each element from the first of its run of equals; the largest distance ends the longest run.
+        // The distance of each element from the first of its run of equal elements; the longest run ends at the maximum
+        // distance.
         let device = Arg::Device(x.device());
         let place = f.op("arange", &[Arg::Int(extent), Arg::None, Arg::Int(1), Arg::None, device]);
         let mut shape = vec![1; x.rank()];

@@ -1,4 +1,4 @@
-//! Activations composed of other operations: gates, thresholds, and those that draw.
+//! Activations composed of other operations: gates, thresholds, and random ones.
 //!
 //! Halves compute in `f32` and are rounded once.
 
@@ -170,7 +170,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "glu",
-        doc: "Splits `dim` in two halves and gives the first times the sigmoid of the second. Source: \
+        doc: "Splits `dim` into two halves and returns the first times the sigmoid of the second. Source: \
               `torch.nn.functional.glu`.",
         search: &["gated linear unit", "activation"],
         params: &[X, Param::or("dim", Kind::Int, Default::Int(-1))],
@@ -214,7 +214,7 @@ fn softshrink(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if limit < 0.0 || limit.is_nan() {
         return Err(error::bad_value(1, format!("`lambd` is {limit}"), "write 0 or more"));
     }
-    // An element of the dtype, as in the comparisons.
+    // Rounded to the dtype, as in comparisons.
     let limit = Scalar::Float(limit).rounded(x.dtype()).as_f64();
     let out = formula(rt, |f| {
         let x = f.var(x);

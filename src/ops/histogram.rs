@@ -24,11 +24,12 @@ const NAME: &str = "histogram";
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: NAME,
-    doc: "Counts the elements between edges: `bins` equal parts of `range` (without it, of that from the least to the \
-          greatest element), or the parts between the ascending edges that `bins` lists. A part contains its lower \
-          edge; the last one contains its upper edge too. What is outside, and nan, is not counted. Returns `hist` and \
-          `bin_edges`, one edge more than parts, in the dtype of `x`, f32 or f64. `weight` says how much each element \
-          counts; with `density` the parts are those of 1, each divided by its width. Source: `torch.histogram`.",
+    doc: "Counts the elements between edges: `bins` equal parts of `range` (by default from the minimum to the \
+          maximum), or the parts between the ascending edges that `bins` lists. A part contains its lower edge; the \
+          last one contains its upper edge too. Elements outside, and nan, are not counted. Returns `hist` and \
+          `bin_edges`, one edge more than parts, in the dtype of `x`, f32 or f64. `weight` has the weight of each \
+          element; with `density` the counts are fractions of the total, each divided by the width of its part. \
+          Source: `torch.histogram`.",
     search: &["histc", "count", "distribution", "bins", "density", "frequency"],
     params: &[
         X,
@@ -176,7 +177,7 @@ fn bins_of(rt: &mut Runtime, x: &Tensor, edges: &Tensor, outside: i64) -> Result
     let bin = call(rt, "sub", &[t(&above), Arg::Int(1)])?;
     let bin = call(rt, "clamp_max", &[t(&bin), Arg::Int(bins as i64 - 1)])?;
     let bin = call(rt, "where", &[t(&inside), t(&bin), Arg::Int(outside)])?;
-    // As narrow as fits.
+    // The narrowest dtype that fits.
     if outside < 0 { rt.convert(&bin, Dtype::I16) } else { Ok(bin) }
 }
 

@@ -43,8 +43,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "gather",
-        doc: "Takes one element per element of `index`: along `dim` from the position it holds, elsewhere from its \
-              own. The result has the shape of `index`. Source: `torch.gather`.",
+        doc: "Takes one element per element of `index`: along `dim` from the position in `index`, in other dimensions \
+              from the same position. The result has the shape of `index`. Source: `torch.gather`.",
         search: &["pick", "lookup", "along", "take_along_dim"],
         params: &[X, DIM, INDEX],
         form: Form::BOTH,
@@ -57,9 +57,10 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "embedding",
-        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, rows that are looked up and \
-              whose norm of order `norm_type` is greater are first scaled down to it, in `weight` itself. `padding_idx` names the row of the \
-              padding token; it, `scale_grad_by_freq` and `sparse` affect only gradients. Source: `torch.nn.functional.embedding`.",
+        doc: "Looks up rows of `weight`: the result has the shape of `ids` and one dimension more. With `max_norm`, \
+              selected rows with a larger norm of order `norm_type` are first scaled down to it, in `weight` itself. \
+              `padding_idx` is the row of the padding token. `padding_idx`, `scale_grad_by_freq` and `sparse` affect \
+              only gradients. Source: `torch.nn.functional.embedding`.",
         search: &["lookup", "rows", "token", "vocabulary"],
         params: &[
             Param::new("ids", Kind::Tensor),
@@ -78,9 +79,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "one_hot",
-        doc: "Writes each integer as a row that is 1 at its position and 0 elsewhere, `i64`; without `num_classes` \
-              the rows are as long as the greatest integer needs (which waits for it). \
-              Source: `torch.nn.functional.one_hot`.",
+        doc: "Writes each integer as a row that is 1 at its position and 0 elsewhere, `i64`; without `num_classes` the \
+              maximum integer determines the length of the rows (which waits for it). Source: \
+              `torch.nn.functional.one_hot`.",
         search: &["classes", "labels", "indicator", "encode"],
         params: &[X, Param::or("num_classes", Kind::Int, Default::Int(-1))],
         form: Form::FUNCTION,
@@ -115,7 +116,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "scatter",
         doc: "Writes `src` (a tensor of at least the shape of `index`, or a number) to the positions that `index` \
-              holds along `dim`. Of several writes to one place the last in row-major order stays; with `reduce` \
+              holds along `dim`. Of several writes to one position, the last in row-major order remains; with `reduce` \
               (`\"add\"`, `\"multiply\"`, `\"amax\"`, `\"amin\"`) they are combined, with the same bits in every run. \
               Source: `torch.scatter`.",
         search: &["write", "put", "one hot", "assign"],
@@ -207,7 +208,7 @@ pub static OPS: &[Op] = &[
             };
             indexed_write(rt, name, args, out, MapArg::Tensor(&scaled), Some(&SUM))
         }),
-        // The index and `alpha` are for the source.
+        // The gradient of the source needs the index and `alpha`.
         gradient: Gradient::Rule(Keeps::operands(0b10100).when(|_, _, param| param == 3), |b| {
             rules::fixed(b, &[4]);
             b.to(0, || b.g());
@@ -262,8 +263,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "index_put",
-        doc: "Writes `values` where the index tensors say: `x[a, b] = values` as a function. With `accumulate` \
-              they are added. Source: `torch.index_put`.",
+        doc: "Writes `values` at the positions in the index tensors: `x[a, b] = values` as a function. With \
+              `accumulate` they are added. Source: `torch.index_put`.",
         search: &["assign", "put", "advanced indexing"],
         params: &[
             X,
@@ -308,7 +309,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// The forms of `scatter`, which keep different things for their gradients.
+/// The variants of `scatter`, which keep different tensors for their gradients.
 static SCATTER: Op = Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::written), ..SCATTERED };
 static SCATTER_SUM: Op =
     Op { gradient: Gradient::Rule(Keeps::operands(0b100), positions::added), ..SCATTERED };

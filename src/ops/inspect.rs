@@ -28,8 +28,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "stride",
-        doc: "Returns the steps between neighbours along each dimension, in elements, or along one. \
-              Source: `torch.Tensor.stride`.",
+        doc: "Returns the strides in elements: of all dimensions, or of one. Source: `torch.Tensor.stride`.",
         search: &["strides", "memory", "layout"],
         params: OPTIONAL_DIM,
         form: Form::METHOD,
@@ -100,8 +99,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "data_ptr",
-        doc: "Returns the address of the first element on its device; 0 for a tensor without elements. Work that \
-              still computes the tensor is submitted first. Source: `torch.Tensor.data_ptr`.",
+        doc: "Returns the address of the first element on its device; 0 for a tensor without elements. Pending work \
+              that computes the tensor is submitted first. Source: `torch.Tensor.data_ptr`.",
         search: &["address", "pointer", "memory"],
         params: &[X],
         form: Form::METHOD,

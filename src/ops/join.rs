@@ -52,8 +52,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "hstack",
-        doc: "Joins tensors side by side: along the second dimension, of vectors along the first. \
-              Source: `torch.hstack`.",
+        doc: "Joins tensors side by side: along the second dimension, or the first for vectors. Source: \
+              `torch.hstack`.",
         search: &["join", "columns", "concatenate"],
         params: &[TENSORS],
         form: Form::FUNCTION,
@@ -84,8 +84,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "split",
-        doc: "Cuts a dimension into parts of one size (the last may be smaller), or of the sizes of a list. Views. \
-              Source: `torch.split`.",
+        doc: "Splits a dimension into parts of one size (the last may be smaller), or of the sizes in a list. The \
+              parts are views. Source: `torch.split`.",
         search: &["cut", "divide", "parts", "chunk"],
         params: &[X, Param::new("sizes", Kind::Dims), FIRST_DIM],
         form: Form::BOTH,
@@ -97,8 +97,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "chunk",
-        doc: "Cuts a dimension into `chunks` parts of equal size, the last smaller; there may be fewer parts. Views. \
-              Source: `torch.chunk`.",
+        doc: "Splits a dimension into `chunks` parts of equal size, the last smaller; there may be fewer parts. The \
+              parts are views. Source: `torch.chunk`.",
         search: &["cut", "divide", "parts", "split"],
         params: &[X, Param::new("chunks", Kind::Int), FIRST_DIM],
         form: Form::BOTH,
@@ -109,9 +109,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tensor_split",
-        doc: "Cuts a dimension into a number of parts, the first ones longer by one where they are not equal, or \
-              before each of a list of positions. A tensor of i64 may say either; it is read, which waits. Views. \
-              Source: `torch.tensor_split`.",
+        doc: "Splits a dimension into a number of parts, of which the first ones may be longer by one, or before each \
+              position in a list. An i64 tensor may hold either; it is read, which waits. The parts are views. Source: \
+              `torch.tensor_split`.",
         search: &["cut", "divide", "parts", "array_split"],
         params: &[X, Param::new("indices_or_sections", Kind::Any), FIRST_DIM],
         form: Form::BOTH,
@@ -139,8 +139,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "repeat",
-        doc: "Repeats a tensor along each dimension, copying; more repeats than dimensions add dimensions in front. \
-              Source: `torch.Tensor.repeat`.",
+        doc: "Repeats a tensor along each dimension, copying; if there are more repeats than dimensions, dimensions \
+              are added in front. Source: `torch.Tensor.repeat`.",
         search: &["tile", "copy", "duplicate", "expand"],
         params: &[X, Param::rest("repeats", Kind::Shape)],
         form: Form::METHOD,
@@ -175,8 +175,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "repeat_interleave",
         doc: "Repeats each element (or each slice along `dim`) `repeats` times, one after the other: a number, or a \
-              vector with a number for each of them. Their sum is read, which waits for the device, unless \
-              `output_size` gives it. Without `repeats` the tensor is a vector of repeat counts, and positions are \
+              vector with a number for each of them. Unless `output_size` is given, the sum of the repeats is read, \
+              which waits for the device. Without `repeats` the tensor is a vector of repeat counts, and positions are \
               repeated. Source: `torch.repeat_interleave`.",
         search: &["repeat", "duplicate", "upsample", "expand counts"],
         params: &[
@@ -206,8 +206,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "rot90",
-        doc: "Turns a plane of two dimensions by 90 degrees, `k` times, from the first towards the second of `dims` \
-              (0 and 1). Source: `torch.rot90`.",
+        doc: "Rotates the plane of two dimensions by 90 degrees, `k` times, from the first towards the second of \
+              `dims` (0 and 1). Source: `torch.rot90`.",
         search: &["rotate", "turn", "image"],
         params: &[
             X,
@@ -244,7 +244,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "roll",
-        doc: "Shifts elements along dimensions; what leaves at one end comes back at the other. Without `dims` the \
+        doc: "Shifts elements along dimensions; elements that leave at one end return at the other. Without `dims` the \
               flattened tensor is shifted. A copy. Source: `torch.roll`.",
         search: &["shift", "rotate", "circular", "cyclic"],
         params: &[X, Param::new("shifts", Kind::Dims), Param::or("dims", Kind::Dims, Default::None)],
@@ -262,7 +262,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "diff",
-        doc: "Returns the differences of neighbours along a dimension, `n` times over; first `prepend` is joined before \
+        doc: "Returns the differences of neighbours along a dimension, `n` times; first `prepend` is joined before \
               `x`, and `append` after it. Source: `torch.diff`.",
         search: &["difference", "derivative", "delta", "neighbours"],
         params: &[
@@ -281,8 +281,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "meshgrid",
-        doc: "Expands vectors to grids: the i-th result varies along dimension i (`indexing=\"ij\"`), or the first \
-              two change places (`\"xy\"`). Views. Source: `torch.meshgrid`.",
+        doc: "Expands vectors to grids: the i-th result varies along dimension i (`indexing=\"ij\"`), or the first two \
+              are swapped (`\"xy\"`). The results are views. Source: `torch.meshgrid`.",
         search: &["grid", "coordinates", "cartesian"],
         params: &[
             Param::rest("tensors", Kind::Tensors),
@@ -339,7 +339,8 @@ pub(super) fn write_parts(rt: &mut Runtime, name: &'static str, parts: &[(Tensor
     if rt.copy_parts(name, parts)? {
         return Ok(());
     }
-    // A value that is not yet computed is stored where it belongs; work over another shape would end its group first.
+    // A pending value is stored directly to its part. These parts come first, because work over another shape would end
+    // the value's group.
     let goes_first = |(target, source): &&(Tensor, &Tensor)| {
         rt.is_open(source) && parts.iter().any(|(other, _)| other.shape() != target.shape())
     };
@@ -451,7 +452,7 @@ fn chunk(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     parts(rt, x, dim, equal_parts(extent, extent.div_ceil(chunks)))
 }
 
-/// The ints of an `i64` tensor of at most one dimension. A tensor without dimensions gives an int.
+/// The ints of an `i64` tensor of at most one dimension. A tensor without dimensions is read as an int.
 fn ints_of(rt: &mut Runtime, index: usize, x: &Tensor) -> Result<Arg> {
     if x.dtype() != Dtype::I64 {
         return Err(error::wrong_tensor(index, "i64", x, "convert it: `.to(i64)`"));
@@ -492,7 +493,7 @@ fn tensor_split(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, cuts.into_iter().map(part))
 }
 
-/// The ends of the parts that positions cut off, and the extent.
+/// The ends of the parts that start at the given positions, and the extent.
 pub(super) fn cuts_of(rt: &mut Runtime, given: &Arg, extent: usize) -> Result<Vec<usize>> {
     let given = if let Arg::Tensor(given) = given { ints_of(rt, 1, given)? } else { given.clone() };
     let clamp = |at: i64| {
@@ -514,8 +515,8 @@ fn unbind(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     views(rt, (0..x.shape()[dim]).map(|i| selected(x, dim, i)))
 }
 
-/// Makes a single copy of a view with two dimensions for each of `x`: a broadcast one for the repeats, and the
-/// dimension itself.
+/// Makes a single copy of a view with two dimensions for each dimension of `x`: a broadcast one for the repeats, and
+/// the dimension itself.
 fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
     if repeats.len() > MAX_RANK {
         return Err(error::too_many_dims(repeats.len()));

@@ -1,7 +1,7 @@
 //! Result shapes inferred from operand shapes before anything runs, for `runnel check`.
 //!
-//! Uses no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. An operation
-//! without a rule, or an operand with unknown properties, gives [`Known::Unknown`]. A [`Clash`] is reported
+//! Uses no values except ints, and no memory. Invariant: a rule's conclusion holds in every run. The result of an
+//! operation without a rule, or of an operand with unknown properties, is [`Known::Unknown`]. A [`Clash`] is reported
 //! only if every run would fail with the operation's own error.
 
 use super::Op;
@@ -576,7 +576,7 @@ fn rearranged(args: &[Known], f: impl FnOnce(&[Option<usize>]) -> Option<Dims>) 
     Ok(Known::Tensor(Facts { dims: x.dims.as_deref().and_then(f), on_cuda: x.on_cuda }))
 }
 
-/// The ints of an int, of several ints, or of one list in place of several arguments.
+/// The ints of an int, of several ints, or of one list instead of several arguments.
 fn ints(value: &Known) -> Option<Vec<Option<i64>>> {
     let one = |value: &Known| match value {
         Known::Int(n) => Some(Some(*n)),

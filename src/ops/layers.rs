@@ -28,7 +28,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "dropout",
         doc: "Sets each element to 0 with probability `p` and multiplies the others by `1 / (1 - p)`; without \
-              `training` gives `x`. Source: `torch.nn.functional.dropout`.",
+              `training` returns `x`. Source: `torch.nn.functional.dropout`.",
         search: &["regularisation", "random", "mask"],
         params: &[X, P, TRAINING, GENERATOR],
         form: Form::BOTH,
@@ -96,7 +96,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "normalize",
-        doc: "Divides vectors along `dim` by their norm of order `p`, or by `eps` where that is greater. Source: \
+        doc: "Divides vectors along `dim` by their norm of order `p`, or by `eps` where that is larger. Source: \
               `torch.nn.functional.normalize`.",
         search: &["unit length", "norm", "direction"],
         params: &[
@@ -121,8 +121,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cosine_similarity",
-        doc: "Returns the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. \
-              Lengths below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
+        doc: "Returns the cosine of the angle between vectors along `dim`, a dimension of the broadcast shape. Norms \
+              below `eps` count as `eps`. Source: `torch.nn.functional.cosine_similarity`.",
         search: &["angle", "similarity", "embedding"],
         params: &[
             Param::new("x1", Kind::Tensor),
@@ -224,11 +224,12 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "scaled_dot_product_attention",
-        doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` of queries of `e` elements \
+        doc: "Returns `softmax(query @ key.mT * scale) @ value`; `scale` is `1 / sqrt(e)` for queries of `e` elements \
               unless it is given. `attn_mask` is true where a query may see a key, or is added to the scores; \
-              `is_causal` hides the keys after a query's place. A query that sees no key gives zeros. \
-              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the share of weights that are dropped. With `enable_gqa` there may be fewer heads of keys and \
-              values, dimension -3, than of queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
+              `is_causal` hides the keys after a query's position. The result of a query that sees no key is zeros. \
+              Scores of halves are `f32`; the weights are rounded. `dropout_p` is the probability with which weights \
+              are dropped. With `enable_gqa` there may be fewer heads of keys and values, dimension -3, than of \
+              queries. Source: `torch.nn.functional.scaled_dot_product_attention`.",
         search: &["attention", "transformer", "softmax", "sdpa", "flash"],
         params: &[
             Param::new("query", Kind::Tensor),
@@ -250,9 +251,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "pad",
-        doc: "Adds elements before and after: `pad` has the numbers of the last dimension, then of the one before \
-              it, and so on; negative ones remove elements. `mode` is `constant` (of `value`), `reflect`, `replicate` or \
-              `circular`. Source: `torch.nn.functional.pad`.",
+        doc: "Adds elements before and after: `pad` has the two numbers of the last dimension, then of the previous \
+              one, and so on; negative numbers remove elements. `mode` is `constant` (of `value`), `reflect`, \
+              `replicate` or `circular`. Source: `torch.nn.functional.pad`.",
         search: &["border", "padding", "extend", "crop"],
         params: &[
             X,
@@ -397,7 +398,7 @@ fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor)
 }
 
-/// The products of queries and keys. Those of halves are `f32`.
+/// The products of queries and keys; `f32` for halves.
 static SCORES: Op = Op {
     name: "attention_scores",
     params: &[X, Param::new("key", Kind::Tensor)],
@@ -429,7 +430,8 @@ static WEIGHTS: Op = Op {
         b.to(0, || {
             let y = b.y().wide();
             let g = b.g().wide();
-            // Rounded weights do not sum to 1, and where one is nearly 1 the rest would be lost in the difference.
+            // Rounded weights do not sum to exactly 1, and where one is nearly 1 the others would be lost in the
+            // difference.
             let mean = (&g * &y).sum(&[-1], true) / y.sum(&[-1], true);
             y * (g - mean)
         });
@@ -484,7 +486,7 @@ fn attention(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             Dtype::Bool => (f.select(&mask, &scores, f64::NEG_INFINITY), mask),
             _ => (&scores + mask.to(scores.dtype()), mask.ne(f64::NEG_INFINITY)),
         };
-        // A query without any visible key: softmax of its row is undefined.
+        // For a query without any visible key, the softmax of its row is undefined.
         let any = seen.call("any", &[Arg::Int(-1), Arg::Bool(true)]);
         let weights = softmax(f.select(&any, scores, 0.0));
         f.select(&any, weights, 0.0)
@@ -569,7 +571,7 @@ fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             }
             let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
             if args.is_given(3) {
-                // A float as in PyTorch, so -1 does not fit `u8`.
+                // The padding is a float as in PyTorch, so -1 does not fit `u8`.
                 check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
             }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
@@ -617,7 +619,7 @@ fn replicated(rt: &mut Runtime, x: &Tensor, dim: usize, added: [i64; 2]) -> Resu
     taken(rt, x, dim, added, |at| at.call("clamp", &[Arg::Int(0), Arg::Int(extent - 1)]))
 }
 
-/// The elements of a dimension at places from `-before` to `extent + after`, which `from` maps into it.
+/// The elements of a dimension at positions from `-before` to `extent + after`, which `from` maps into the dimension.
 fn taken(
     rt: &mut Runtime,
     x: &Tensor,

@@ -104,8 +104,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bitwise_left_shift",
-        doc: "Shifts the bits of integers left: `x << other`. A shift by less than 0, or by the dtype's bits or \
-              more, gives 0. Source: `torch.bitwise_left_shift`.",
+        doc: "Shifts the bits of integers left: `x << other`. A shift by less than 0, or by the dtype's bits or more, \
+              returns 0. Source: `torch.bitwise_left_shift`.",
         search: &["bits", "shift", "<<", "power of two"],
         params: BINARY,
         form: Form::ALL,
@@ -126,9 +126,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bitwise_right_shift",
-        doc: "Shifts the bits of integers right and keeps the sign: `x >> other`. A shift by less than 0, or by \
-              the dtype's bits or more, gives 0, or -1 for negative integers. Source: \
-              `torch.bitwise_right_shift`.",
+        doc: "Shifts the bits of integers right and keeps the sign: `x >> other`. A shift by less than 0, or by the \
+              dtype's bits or more, returns 0, or -1 for negative integers. Source: `torch.bitwise_right_shift`.",
         search: &["bits", "shift", ">>", "halve"],
         params: BINARY,
         form: Form::ALL,

@@ -1,4 +1,4 @@
-//! Losses whose gradient is not that of their parts.
+//! Losses with their own gradient rule, instead of the rules of the operations that they call.
 
 use super::activation::SOFTMAX_TERM;
 use super::composed::{call, t, to};
@@ -15,10 +15,10 @@ use crate::tensor::Tensor;
 /// The operations of this file.
 pub static OPS: &[Op] = &[Op {
     name: "softmax_cross_entropy",
-    doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without a tensor of the size of `x` between: a record \
-          of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; where it \
-          is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; with \
-          `\"mean\"`, it is divided by `count`, the number of those that are not ignored. Of halves, sums and \
+    doc: "Returns `-log_softmax(x, dim)` at each class of `target`, without an intermediate tensor of the size of `x`: \
+          a record of `loss`, in the shape of `target`, and `logsumexp`. `target` has the shape of `x` without `dim`; \
+          where it is `ignore_index`, the loss is 0. With the reduction `\"sum\"`, `loss` is the sum of all losses; \
+          with `\"mean\"`, it is divided by `count`, the number of targets that are not ignored. For halves, sums and \
           `logsumexp` are `f32`. `nn.cross_entropy` has weights. Source: `torch.nn.functional.cross_entropy`.",
     search: &["loss", "classes", "negative log likelihood", "logits"],
     params: &[
@@ -106,7 +106,7 @@ fn cross_entropy_back(b: &Back<'_>) {
         let x = b.x(0);
         let dim = b.dim(2, x.rank());
         let wide = x.dtype().accumulator();
-        // First, because its shape differs from that of the later steps.
+        // Computed first, because its shape differs from that of the later steps.
         let g = match b.args().text(4) {
             Some("none") => b.g().unsqueeze(dim),
             Some("mean") => (b.g().to(b.y_of(2).dtype()) / b.y_of(2)).to(b.result(0).dtype),
@@ -119,7 +119,7 @@ fn cross_entropy_back(b: &Back<'_>) {
             let inner = vec![1; x.rank() - 1 - dim as usize];
             classes = classes.reshape(&[&[-1], inner.as_slice()].concat());
         }
-        // Over the shape of `x` from here on: one kernel. The classes are read first, since they are not computed yet.
+        // Over the shape of `x` from here on: one kernel. The classes are expanded first, because they may be pending.
         let target = b.x(1).unsqueeze(dim).expand(&x.shape());
         let is_class = classes.eq(&target);
         let g = b.select(&target.eq(b.arg(3)), 0.0, g).to(wide);

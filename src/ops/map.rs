@@ -20,7 +20,7 @@ pub struct MapOp {
 /// The dtype to which operands are promoted, and the dtype of the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Promoted; the result has the promoted dtype. `add`
+    /// Operands are promoted; the result has the promoted dtype. `add`
     Promote,
     /// Promoted; a number is a lower bound. `maximum`
     AtLeast,
@@ -76,7 +76,7 @@ impl MapOp {
             _ => operands,
         };
         let common = match promoted {
-            // The common case: two tensors of one dtype, which is the result's whatever their ranks.
+            // The common case: two tensors of one dtype, which is also the result's dtype for any ranks.
             [MapArg::Tensor(a), MapArg::Tensor(b)] if a.dtype() == b.dtype() => a.dtype(),
             _ => result_type(promoted.iter().map(rank)),
         };

@@ -26,8 +26,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "index_reduce",
-        doc: "Combines the slices of `source` with those at the positions `index` of a dimension: `reduce` is `prod`, `mean`, \
-              `amax` or `amin`. With `include_self=false` the old values are not included. Source: `torch.index_reduce`.",
+        doc: "Combines the slices of `source` with the slices at the positions `index` of a dimension: `reduce` is \
+              `prod`, `mean`, `amax` or `amin`. With `include_self=false` the old values are not included. Source: \
+              `torch.index_reduce`.",
         search: &["segment", "group by", "accumulate", "scatter_reduce"],
         params: &[
             X,
@@ -90,7 +91,7 @@ fn masked_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let flat = mask.reshape(&[mask.count() as i64]);
         let place = flat.to(Dtype::I64).call("cumsum", &[Arg::Int(0)]) - 1i64;
         let place = f.select(&flat, &place, 0i64).reshape(&x.shape());
-        // A position past the end is a fault at this line.
+        // A position past the end raises a fault at this line.
         f.select(&mask, f.var(source).call("take", &[place.arg()]), &x)
     });
     found.map(Out::Tensor)

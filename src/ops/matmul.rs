@@ -345,7 +345,7 @@ pub(super) fn product(
     product_in(rt, name, (a, b), a.1.dtype())
 }
 
-/// The same, of `out_dtype`: that of the operands, or `f32` for halves, whose sums are then not rounded.
+/// [`product`] with a result of `out_dtype`: that of the operands, or `f32` for halves, whose sums are then not rounded.
 pub(super) fn product_in(
     rt: &mut Runtime,
     name: &'static str,
@@ -458,12 +458,12 @@ pub(super) fn product_in(
 }
 
 /// Note [Long sums]. For a batch of a few small results with long sums (the covariances of a mixture: 12 x 12 over
-/// 262,144 points), cuBLAS uses one block of threads per tile of a result, so most of the device is idle: 8.9 ms for 16 of
-/// them, 0.3 ms in parts. The sums are split into parts, which are more products of the batch, and then added. cuBLAS
-/// splits a single product itself. This returns the length of the parts; only the sizes decide, so results do not depend
-/// on strides.
+/// 262,144 points), cuBLAS uses one block of threads per tile of a result, so most of the device is idle: 16 of them
+/// take 8.9 ms, and 0.3 ms in parts. So the sums are split into parts, which become additional products of the batch,
+/// and the results are added. cuBLAS splits a single product itself. This returns the length of the parts. It depends
+/// only on the sizes, so results do not depend on strides.
 fn part_of_long_sum(dtype: Dtype, batches: usize, [m, n, k]: [usize; 3]) -> Option<usize> {
-    /// Tiles of results in parts: enough for the largest device.
+    /// Number of tiles after splitting: enough for the largest device.
     const WANTED: usize = 1024;
     let by_library = dtype.is_float() && !dtype.is_half() || dtype.is_complex();
     let tiles = batches.saturating_mul(m.div_ceil(64) * n.div_ceil(64));
@@ -574,7 +574,7 @@ fn product_back(b: &Back<'_>) {
     });
     let other = || if left == 1 { b.x(0).unsqueeze(0) } else { b.x(0) };
     if right == 2 {
-        // One product over all rows, without a sum of products afterwards.
+        // One product over all rows, which needs no sum of products afterwards.
         return b.to_product(1, || [rows(other().conj()), rows(g())]);
     }
     b.to(1, || {

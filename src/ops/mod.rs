@@ -110,7 +110,7 @@ pub struct Op {
     pub example: &'static str,
     /// Its implementation.
     pub run: Run,
-    /// PyTorch's other names for it; they accept the same forms.
+    /// PyTorch's aliases for it; they accept the same forms.
     pub aliases: &'static [&'static str],
     /// Names in other libraries that Runnel does not accept, for the help on an unknown name.
     pub foreign: Foreign,
@@ -171,8 +171,8 @@ pub enum Run {
     /// As `Composed`, with separate code for the in-place form, which writes the first argument itself.
     /// `fill`
     Both(fn(&mut Runtime, &Args<'_>) -> Result<Out>, fn(&mut Runtime, &'static str, &Args<'_>) -> Result<()>),
-    /// Rust code that writes a part of the tensor that it is given: a copy of the first argument or, in the in-place form, that
-    /// argument. It checks everything before it writes. `index_add`
+    /// Rust code that writes a part of the first argument, in place or in a copy. It checks everything before it
+    /// writes. `index_add`
     Written(fn(&mut Runtime, &'static str, &Args<'_>, &Tensor) -> Result<()>),
     /// A view of the first argument. The in-place form changes the shape and strides of the tensor itself,
     /// and writes no elements. `t`

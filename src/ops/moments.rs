@@ -83,11 +83,10 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "norm",
-        doc: "Returns the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean one, 1 sums \
-              magnitudes, `inf` takes the greatest, 0 counts what is not 0. Of matrices, `\"fro\"` is the \
-              Frobenius norm and `\"nuc\"` the nuclear one, the sum of the singular values (computed on the host, which waits). \
-              Needs floats. \
-              Source: `torch.linalg.vector_norm`.",
+        doc: "Returns the vector norm of order `p` over all elements or along `dim`: 2 is the Euclidean norm, 1 sums \
+              magnitudes, `inf` is the maximum magnitude, 0 counts non-zero elements. For matrices, `\"fro\"` is the \
+              Frobenius norm and `\"nuc\"` the nuclear norm, the sum of the singular values (computed on the host, \
+              which waits). Needs floats. Source: `torch.linalg.vector_norm`.",
         search: &["length", "magnitude", "euclidean", "l2", "l1"],
         params: &[X, Param::or("p", Kind::Any, Default::Float(2.0)), DIM, KEEPDIM, DTYPE],
         form: Form::BOTH,
@@ -300,7 +299,7 @@ fn var_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
     g.restore(&dims, b.args().flag(3), rank) * factor * (x - mean)
 }
 
-/// The gradient of the variance from that of the standard deviation; 0 where that is 0.
+/// The gradient of the variance, given the gradient of the standard deviation; 0 where the standard deviation is 0.
 fn var_of_std<'a>(b: &'a Back<'_>) -> Var<'a> {
     let std = b.y();
     b.select(&std.eq(0.0), 0.0, b.g() / (&std * 2.0))

@@ -31,8 +31,8 @@ pub static OPS: &[Op] = &[
         name: "batch_norm",
         doc: "Shifts and scales each channel, dimension 1, to mean 0 and variance 1, then multiplies by `weight` and \
               adds `bias` where they are given. With `training`, mean and variance are those of the batch, and \
-              `running_mean` and `running_var` move toward them in place by the share `momentum`; else they are \
-              the running ones. Source: `torch.nn.functional.batch_norm`.",
+              `running_mean` and `running_var` move toward them in place by the fraction `momentum`; otherwise the \
+              running statistics are used. Source: `torch.nn.functional.batch_norm`.",
         search: &["normalise", "batch normalization", "channels"],
         params: &[
             X,
@@ -171,7 +171,7 @@ fn affine(
 }
 
 /// Moves the running statistics of `batch_norm` and `instance_norm` toward the mean and the variance of `count`
-/// elements each; toward the means over samples where each has its own.
+/// elements each; toward the means over samples if each sample has its own statistics.
 fn move_running(
     rt: &mut Runtime,
     args: &Args<'_>,
@@ -206,7 +206,7 @@ fn move_toward(rt: &mut Runtime, running: &Tensor, found: &Tensor, momentum: &Ar
     apply(rt, op, Call::InPlace(Args(&[t(running), t(&found), momentum.clone()]))).map(drop)
 }
 
-/// The norm by running statistics.
+/// The norm with running statistics.
 fn by_running(rt: &mut Runtime, args: &Args<'_>, x: &Tensor, name: &str) -> Result<Tensor> {
     let (Some(mean), Some(variance)) = (args.opt_tensor(1), args.opt_tensor(2)) else {
         let missing = if args.opt_tensor(1).is_none() { 1 } else { 2 };

@@ -64,7 +64,7 @@ pub(super) fn norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     if dtype == Dtype::F64 { Ok(found) } else { rt.convert(&found, dtype) }
 }
 
-/// `polar(x, dims)`: the gradient of the nuclear norms of the matrices over two dimensions. Of `u @ diag(s) @ v` it is
+/// `polar(x, dims)`: the gradient of the nuclear norms of the matrices over two dimensions. For `u @ diag(s) @ v` it is
 /// `u @ v`, without the singular values that are 0.
 pub(super) static POLAR: Op = Op {
     name: "polar",
@@ -139,7 +139,7 @@ struct Form {
 }
 
 impl Form {
-    /// The place of a part of an element: `a` along the shorter side, `b` along the longer one.
+    /// The position of a part of an element: `a` along the shorter side, `b` along the longer one.
     fn at(&self, a: usize, b: usize, part: usize) -> usize {
         let (row, column) = if self.height <= self.width { (a, b) } else { (b, a) };
         (row * self.width + column) * self.parts + part

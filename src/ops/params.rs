@@ -23,5 +23,5 @@ pub const DEVICE: Param = Param::named("device", Kind::Device, Default::None);
 /// `generator=none`
 pub const GENERATOR: Param = Param::named("generator", Kind::Generator, Default::None);
 
-/// `requires_grad=false`, of operations that make tensors. The last of their parameters.
+/// `requires_grad=false`, the last parameter of operations that create tensors.
 pub const REQUIRES_GRAD: Param = Param::named("requires_grad", Kind::Bool, Default::Bool(false));

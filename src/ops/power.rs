@@ -1,4 +1,4 @@
-//! Powers: which function computes them, and their gradient.
+//! Powers: the choice of the function, and the gradient.
 
 use super::arith::{RECIPROCAL, RSQRT, SQRT, SQUARE};
 use super::gradient::{Back, Keeps};
@@ -37,8 +37,8 @@ static INVERSE_SQUARE: MapFn = MapFn {
     complex: Some(&complex::INVERSE_SQUARE),
 };
 
-/// `base` to the power of `exponent` by repeated squaring, wrapping. A negative exponent gives the truncated
-/// inverse: 1 for 1, 1 or -1 for -1, else 0.
+/// `base` to the power of `exponent` by repeated squaring, wrapping. For a negative exponent the result is the
+/// truncated inverse: 1 for 1, 1 or -1 for -1, else 0.
 #[inline(always)]
 fn integer_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
@@ -113,7 +113,7 @@ pub(super) fn back(b: &Back<'_>) {
         b.g() * b.select(&b.x(1).eq(0.0), 0.0, slope).conj()
     });
     b.to(1, || {
-        // Also right for a negative base with a complex exponent.
+        // Also correct for a negative base with a complex exponent.
         let base = if b.y().dtype().is_complex() { b.x(0).to(b.y().dtype()) } else { b.x(0) };
         let slope = b.y() * base.unary("log");
         let still = b.x(0).eq(0.0).call("logical_and", &[b.x(1).call("real", &[]).ge(0.0).arg()]);

@@ -67,8 +67,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randint",
-        doc: "Draws whole numbers uniformly from `low` .. `high`, excluding `high`: `randint(high, size)` or \
-              `randint(low, high, size)` (`i64` unless `dtype` is given). Source: `torch.randint`.",
+        doc: "Draws integers uniformly from `low` .. `high`, excluding `high`: `randint(high, size)` or `randint(low, \
+              high, size)` (`i64` unless `dtype` is given). Source: `torch.randint`.",
         search: &["random", "integers", "dice"],
         params: &[
             Param::new("low", Kind::Int),
@@ -99,8 +99,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "normal",
-        doc: "Draws from normal distributions: `mean` and `std` are tensors that broadcast, or numbers beside a \
-              `size`. Source: `torch.normal`.",
+        doc: "Draws from normal distributions: `mean` and `std` are tensors that broadcast, or numbers with a `size`. \
+              Source: `torch.normal`.",
         search: &["random", "gaussian"],
         params: &[
             Param::or("mean", Kind::TensorOrNumber, Default::Float(0.0)),
@@ -119,8 +119,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bernoulli",
-        doc: "Draws 1 with the probability that the element gives, else 0; with `p`, with that probability. \
-              The result has the dtype of `x`. Source: `torch.bernoulli`.",
+        doc: "Draws 1 with the probability in each element, else 0; with `p`, with that probability. The result has \
+              the dtype of `x`. Source: `torch.bernoulli`.",
         search: &["random", "coin", "dropout", "mask"],
         params: &[X, Param::or("p", Kind::TensorOrNumber, Default::None), GENERATOR],
         form: Form::BOTH,
@@ -141,8 +141,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "multinomial",
         doc: "Draws positions with probabilities in proportion to the elements of a vector, or of each row of a \
-              matrix: `num_samples` of each, independent of one another with `replacement`, else all different. \
-              Elements are 0 or more, and not all 0. Source: `torch.multinomial`.",
+              matrix: `num_samples` of each, independent with `replacement`, else all different. Elements are 0 or \
+              more, and not all 0. Source: `torch.multinomial`.",
         search: &["random", "sample", "choice", "categorical", "weights"],
         params: &[
             Param::new("input", Kind::Tensor),
@@ -190,7 +190,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "randint_like",
-        doc: "Draws whole numbers from `low` .. `high`, excluding `high`, with the shape, dtype and device of `x`: \
+        doc: "Draws integers from `low` .. `high`, excluding `high`, with the shape, dtype and device of `x`: \
               `randint_like(x, high)` or `randint_like(x, low, high)`. Source: `torch.randint_like`.",
         search: &["random", "integers", "same shape"],
         params: &[
@@ -262,8 +262,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "random_",
-        doc: "Sets the elements to whole numbers drawn from `from` .. `to`, excluding `to`; by default, from \
-              all that the dtype holds from 0 on (floats: without gaps). Source: `torch.Tensor.random_`.",
+        doc: "Sets the elements to integers drawn from `from` .. `to`, excluding `to`; by default, from all integers \
+              from 0 on that the dtype holds (for floats, up to the first gap). Source: `torch.Tensor.random_`.",
         search: &["random", "integers", "in place"],
         params: &[
             X,
@@ -404,7 +404,7 @@ fn exponentials(rt: &mut Runtime, name: &'static str, target: &Tensor, chosen: C
     };
     let times = drawn(rt, name, f, &operands, dtype, target)?;
     // The logarithm of a uniform number that rounds to 1 is 0, whose own logarithm and inverse are infinite. As in
-    // PyTorch's kernels, half of a unit stands for it.
+    // PyTorch's kernels, it is replaced by half of a unit.
     let least = 0.5f64.powi(dtype.digits() as i32);
     call(rt, "clamp_min", &[t(&times), Arg::Float(least)])
 }
@@ -703,9 +703,8 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 "without replacement, at least `num_samples` probabilities are above 0",
             )?;
         }
-        // Among independent exponential waiting times whose rates are the weights, each is the shortest with a
-        // probability proportional to its weight.
-        // These are released before the sort, so that they are not stored.
+        // Of independent exponential variables whose rates are the weights, each is the minimum with a probability
+        // proportional to its weight. These are released before the sort, so that they are not stored.
         let scores = {
             let times = exponentials(rt, NAME, &weights, chosen)?;
             let operands = [MapArg::Tensor(&weights), MapArg::Tensor(&times)];

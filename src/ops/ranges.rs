@@ -41,7 +41,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "linspace",
         doc: "Returns `steps` numbers from `start` to `end`, both included, evenly spaced (`f32` unless `dtype` is \
-              given). Symmetric: the second half is counted back from `end`. Source: `torch.linspace`.",
+              given). Symmetric: the second half is computed backwards from `end`. Source: `torch.linspace`.",
         search: &["evenly spaced", "grid", "interval"],
         params: SPACED,
         form: Form::FUNCTION,
@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "logspace",
-        doc: "Returns `steps` powers of `base`, whose exponents go evenly from `start` to `end`. Source: \
+        doc: "Returns `steps` powers of `base` with evenly spaced exponents from `start` to `end`. Source: \
               `torch.logspace`.",
         search: &["logarithmic", "powers", "grid"],
         params: &[
@@ -88,7 +88,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "eye",
-        doc: "Makes a matrix with ones on its diagonal and zeros elsewhere, `n` by `m` (`m` left out: `n`). \
+        doc: "Makes a matrix with ones on its diagonal and zeros elsewhere, `n` by `m` (by default `m` is `n`). \
               Source: `torch.eye`.",
         search: &["identity", "unit matrix", "diagonal"],
         params: &[

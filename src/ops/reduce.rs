@@ -97,9 +97,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "max",
-        doc: "Returns the greatest element; with `dim` a record of `values` and `indices` (the first of equal \
-              ones); with a second tensor the elementwise maximum. nan is greater than every number. Source: \
-              `torch.max`.",
+        doc: "Returns the maximum; with `dim` a record of `values` and `indices` (the first of equal ones); with a \
+              second tensor the elementwise maximum. nan is greater than every number. Source: `torch.max`.",
         search: &["maximum", "greatest", "largest", "reduce", "argmax"],
         params: CHOICE,
         form: Form::BOTH,
@@ -116,8 +115,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "min",
-        doc: "Returns the least element; with `dim` a record of `values` and `indices` (the first of equal ones); \
-              with a second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
+        doc: "Returns the minimum; with `dim` a record of `values` and `indices` (the first of equal ones); with a \
+              second tensor the elementwise minimum. nan is less than every number. Source: `torch.min`.",
         search: &["minimum", "least", "smallest", "reduce", "argmin"],
         params: CHOICE,
         form: Form::BOTH,
@@ -131,8 +130,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "amax",
-        doc: "Returns the greatest elements along `dim` (one or several dimensions), without positions. \
-              Source: `torch.amax`.",
+        doc: "Returns the maxima along `dim` (one or several dimensions), without positions. Source: `torch.amax`.",
         search: &["maximum", "greatest", "reduce", "max"],
         params: PLAIN,
         form: Form::BOTH,
@@ -144,8 +142,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "amin",
-        doc: "Returns the least elements along `dim` (one or several dimensions), without positions. \
-              Source: `torch.amin`.",
+        doc: "Returns the minima along `dim` (one or several dimensions), without positions. Source: `torch.amin`.",
         search: &["minimum", "least", "reduce", "min"],
         params: PLAIN,
         form: Form::BOTH,
@@ -157,8 +154,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmax",
-        doc: "Returns the position of the greatest element along `dim`, or in the flattened tensor; the first of \
-              equal ones. Source: `torch.argmax`.",
+        doc: "Returns the position of the maximum along `dim`, or in the flattened tensor; the first of equal ones. \
+              Source: `torch.argmax`.",
         search: &["index of maximum", "best", "class", "prediction"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
@@ -172,8 +169,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "argmin",
-        doc: "Returns the position of the least element along `dim`, or in the flattened tensor; the first of \
-              equal ones. Source: `torch.argmin`.",
+        doc: "Returns the position of the minimum along `dim`, or in the flattened tensor; the first of equal ones. \
+              Source: `torch.argmin`.",
         search: &["index of minimum", "nearest"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
@@ -209,7 +206,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "aminmax",
-        doc: "Returns the least and the greatest elements as a record of `min` and `max`, over all or along `dim`. \
+        doc: "Returns the minimum and the maximum as a record of `min` and `max`, over all elements or along `dim`. \
               Source: `torch.aminmax`.",
         search: &["range", "extent", "bounds"],
         params: &[
@@ -713,7 +710,7 @@ fn logsumexp(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let most = rt.reduce(&x, Reduction::new(name, &MAX, &dims, x.dtype(), acc).keepdim(true))?;
     let terms = rt.map(name, &EXP_BELOW, &[MapArg::Tensor(&x), MapArg::Tensor(&most)], acc, acc)?;
     let sum = rt.reduce(&terms, Reduction::new(name, &SUM, &dims, acc, acc).keepdim(args.flag(2)))?;
-    // So that later work does not store them.
+    // Released, so that later work does not store them.
     drop(terms);
     let most = most.with_layout(Layout::contiguous(&shape));
     rt.map(name, &LOG_ABOVE, &[MapArg::Tensor(&sum), MapArg::Tensor(&most)], acc, x.dtype()).map(Out::Tensor)

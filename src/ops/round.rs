@@ -13,7 +13,7 @@ use crate::plan::{MapArg, Runtime};
 pub static OPS: &[Op] = &[
     Op {
         name: "floor",
-        doc: "Rounds down to a whole number. Source: `torch.floor`.",
+        doc: "Rounds down to an integer. Source: `torch.floor`.",
         search: &["round down", "integer part"],
         params: UNARY,
         form: Form::ALL,
@@ -34,7 +34,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "ceil",
-        doc: "Rounds up to a whole number. Source: `torch.ceil`.",
+        doc: "Rounds up to an integer. Source: `torch.ceil`.",
         search: &["round up", "ceiling"],
         params: UNARY,
         form: Form::ALL,
@@ -56,7 +56,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "trunc",
         aliases: &["fix"],
-        doc: "Rounds toward zero to a whole number. Source: `torch.trunc`.",
+        doc: "Rounds toward zero to an integer. Source: `torch.trunc`.",
         search: &["truncate", "fix", "integer part"],
         params: UNARY,
         form: Form::ALL,
@@ -99,8 +99,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "round",
-        doc: "Rounds to the nearest whole number, halves to the even one; with `decimals`, to that many digits \
-              after the point (negative: before it). Source: `torch.round`.",
+        doc: "Rounds to the nearest integer, ties to even; with `decimals`, to that many digits after the point \
+              (negative: before it). Source: `torch.round`.",
         search: &["nearest", "digits", "decimals", "half to even"],
         params: &[X, Param::named("decimals", Kind::Int, Default::Int(0))],
         form: Form::ALL,

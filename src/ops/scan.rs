@@ -19,7 +19,7 @@ use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
-/// A running extreme: gradients go to the positions where the extremes occurred.
+/// A running maximum or minimum: gradients go to the positions where it occurred.
 const TO_POSITIONS: Gradient = Gradient::Rule(Keeps::INDICES, |b| {
     b.to(0, || b.zeros_of(0).call("scatter_add", &[b.arg(1), b.y_of(1).arg(), b.g().arg()]));
 });
@@ -60,7 +60,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cummax",
         doc: "Returns running maxima along a dimension: a record of `values`, and of the `indices` where each last \
-              occurred. From a nan on all are nan. Source: `torch.cummax`.",
+              occurred. After a nan, all are nan. Source: `torch.cummax`.",
         search: &["running maximum", "cumulative", "scan", "greatest so far"],
         params: EXTREME,
         form: Form::BOTH,
@@ -73,7 +73,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "cummin",
         doc: "Returns running minima along a dimension: a record of `values`, and of the `indices` where each last \
-              occurred. From a nan on all are nan. Source: `torch.cummin`.",
+              occurred. After a nan, all are nan. Source: `torch.cummin`.",
         search: &["running minimum", "cumulative", "scan", "least so far"],
         params: EXTREME,
         form: Form::BOTH,
@@ -130,7 +130,7 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
     mean: false,
 };
 
-/// True if the element equals the extreme so far, or is nan.
+/// True if the element equals the maximum or minimum so far, or is nan.
 static MET: MapFn = MapFn {
     name: "met",
     arity: 2,
@@ -216,7 +216,7 @@ pub(super) fn scanned(
     Ok(out)
 }
 
-/// Running extremes and their positions; of equal extremes, the last position.
+/// Running maxima or minima and their positions; of equal elements, the last position.
 fn extreme(rt: &mut Runtime, name: &'static str, f: &'static ReduceFn, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = dims::one(1, args.int(1)?, x.rank())?;

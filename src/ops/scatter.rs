@@ -1,6 +1,6 @@
-//! Writing to positions: the shared code of `scatter`, `index_add`, `index_put` and related operations.
+//! Writing to positions: shared code of `scatter`, `index_add`, `index_put` and related operations.
 //!
-//! Results are bit-identical in every run, on every device: `kernel/kinds/scatter` says how values are combined.
+//! Results are bit-identical in every run, on every device: `kernel/kinds/scatter` explains how values are combined.
 
 use super::folds::{AMAX, SUM};
 use super::index::{Along, as_positions, same_rank, value_for};

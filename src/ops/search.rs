@@ -19,10 +19,11 @@ const RIGHT: Param = Param::named("right", Kind::Bool, Default::Bool(false));
 pub static OPS: &[Op] = &[
     Op {
         name: "searchsorted",
-        doc: "Returns the positions at which values would be inserted so that a sequence stays ascending: how many elements \
-              are less, or with `right` (`side=\"right\"`) less or equal. A sequence with several dimensions has a row for \
-              each row of the values; `sorter` holds the positions that sort a sequence that is not. nan is the greatest. \
-              Positions are `i64`, with `out_int32` `i32`. Source: `torch.searchsorted`.",
+        doc: "Returns the positions at which values would be inserted so that a sequence stays ascending: the number \
+              of elements that are less, or with `right` (`side=\"right\"`) less or equal. A sequence with several \
+              dimensions has a row for each row of the values; `sorter` holds the positions that sort an unsorted \
+              sequence. nan is above every number. Positions are `i64`, with `out_int32` `i32`. Source: \
+              `torch.searchsorted`.",
         search: &["binary search", "bisect", "insert", "lower bound", "upper bound"],
         params: &[
             Param::new("sorted_sequence", Kind::Tensor),
@@ -41,8 +42,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bucketize",
-        doc: "Returns the number of the bucket of each element: how many of the ascending `boundaries` are less, or \
-              with `right` less or equal. Numbers are `i64`, with `out_int32` `i32`. Source: `torch.bucketize`.",
+        doc: "Returns the bucket of each element: the number of ascending `boundaries` that are less, or with `right` \
+              less or equal. Numbers are `i64`, with `out_int32` `i32`. Source: `torch.bucketize`.",
         search: &["digitize", "histogram", "bins", "bisect"],
         params: &[
             Param::new("input", Kind::TensorOrNumber),
@@ -138,7 +139,7 @@ pub(super) fn common(
         MapArg::Position => Operand::Tensor(Dtype::I64),
     };
     let dtype = match (result_type(operands.iter().map(rank)), operands) {
-        // Numbers outside the range of the dtype are compared exactly.
+        // Numbers outside the dtype's range are compared exactly.
         (dtype, [MapArg::Number(n), _] | [_, MapArg::Number(n)])
             if !n.fits(dtype) || dtype == Dtype::U8 && n.as_i64() < 0 =>
         {

@@ -36,8 +36,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "where",
-        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. Of the condition alone, \
-              gives the positions of its true elements, `nonzero(condition, as_tuple=true)`, which waits. Source: `torch.where`.",
+        doc: "Takes `x` where `condition` is true (not 0) and `other` elsewhere; the three broadcast. With only a \
+              condition, returns the positions of its true elements, `nonzero(condition, as_tuple=true)`, which waits. \
+              Source: `torch.where`.",
         search: &["choose", "select", "if else", "ternary", "mask"],
         params: &[
             Param::new("condition", Kind::Tensor),
@@ -99,8 +100,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "nan_to_num",
-        doc: "Replaces nan by `nan`, and infinities by `posinf` and `neginf` (left out: the greatest and least \
-              finite number of the dtype). Source: `torch.nan_to_num`.",
+        doc: "Replaces nan by `nan`, and infinities by `posinf` and `neginf` (by default the maximum and minimum \
+              finite numbers of the dtype). Source: `torch.nan_to_num`.",
         search: &["replace nan", "replace infinity", "clean"],
         params: &[
             X,
@@ -259,8 +260,8 @@ fn masked_fill(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     out.map(Out::Tensor).map_err(|e| e.reorder(&[1, 2, 0]))
 }
 
-/// The gradient of `clamp` with bounds in these parameters. An element at a bound has the gradient 0 if the bounds
-/// are numbers, and shares it with a bound that is a tensor; the upper bound takes precedence.
+/// The gradient of `clamp` with bounds in these parameters. The gradient of an element at a bound is 0 if the bound is
+/// a number; an element and a bound that is a tensor share the gradient. The upper bound takes precedence.
 fn bounded_back(b: &Back<'_>, low: Option<usize>, high: Option<usize>) {
     let both = |x: Var<'_>, y: Var<'_>| b.op("logical_and", &[x.arg(), y.arg()]);
     let either = |x: Var<'_>, y: Var<'_>| b.op("logical_or", &[x.arg(), y.arg()]);

@@ -57,8 +57,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "view",
         doc: "Views the elements with another shape, never copying; an error where the strides do not allow it. One \
-              extent may be `-1`. With a dtype in place of a shape, views the same bytes as elements of that dtype: \
-              if its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
+              extent may be `-1`. With a dtype instead of a shape, views the same bytes as elements of that dtype: if \
+              its size differs, the last dimension grows or shrinks. Source: `torch.Tensor.view`.",
         search: &["shape", "reshape", "alias", "bits", "bitcast", "reinterpret"],
         params: &[X, Param::rest("size", Kind::ShapeOrDtype)],
         form: Form::METHOD,
@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "movedim",
         aliases: &["moveaxis"],
-        doc: "Moves dimensions to other places; the others keep their order. A view. Source: `torch.movedim`.",
+        doc: "Moves dimensions to other positions; the others keep their order. A view. Source: `torch.movedim`.",
         search: &["moveaxis", "permute", "channels last"],
         params: &[X, Param::new("source", Kind::Dims), Param::new("destination", Kind::Dims)],
         form: Form::BOTH,
@@ -161,8 +161,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "squeeze",
-        doc: "Drops dimensions of extent 1: all of them, or those named by `dim` (which are kept when they are \
-              longer). A view; `squeeze_` changes the shape of the tensor itself. Source: `torch.squeeze`.",
+        doc: "Drops dimensions of extent 1: all of them, or those in `dim` (longer ones are kept). A view; `squeeze_` \
+              changes the shape of the tensor itself. Source: `torch.squeeze`.",
         search: &["remove dimension", "drop", "unsqueeze"],
         params: &[X, Param::or("dim", Kind::Dims, Default::None)],
         form: Form::ALL,
@@ -307,8 +307,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "contiguous",
-        doc: "Returns the tensor itself when its elements are row-major without gaps, else a copy that is. \
-              Source: `torch.Tensor.contiguous`.",
+        doc: "Returns the tensor itself if its elements are row-major without gaps, else a row-major copy. Source: \
+              `torch.Tensor.contiguous`.",
         search: &["memory", "layout", "copy", "strides"],
         params: &[X],
         form: Form::METHOD,
@@ -448,7 +448,7 @@ fn viewed(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     }
 }
 
-/// The same bytes as elements of another dtype.
+/// The tensor's bytes as elements of another dtype.
 fn viewed_as(x: &Tensor, dtype: Dtype) -> Result<Tensor> {
     let (own, new) = (x.dtype().size(), dtype.size());
     let mut layout = x.layout().clone();

@@ -76,7 +76,7 @@ pub struct Param {
     pub rest: bool,
     /// True for a parameter that must be given by name.
     pub named_only: bool,
-    /// True if its elements are written to a tensor like the first argument: a list takes that dtype.
+    /// True if its elements are written to a tensor like the first argument: a list is converted to that dtype.
     pub stored: bool,
 }
 

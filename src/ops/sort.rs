@@ -35,8 +35,8 @@ const KEEPDIM: Param = Param::or("keepdim", Kind::Bool, Default::Bool(false));
 pub static OPS: &[Op] = &[
     Op {
         name: "sort",
-        doc: "Sorts along a dimension: a record of `values` and the `indices` they had. Always stable; nan is the \
-              greatest. Source: `torch.sort`.",
+        doc: "Sorts along a dimension: a record of `values` and the `indices` they had. Always stable; nan sorts last. \
+              Source: `torch.sort`.",
         search: &["order", "rank", "ascending", "descending"],
         params: &[X, LAST_DIM, DESCENDING, STABLE],
         form: Form::BOTH,
@@ -62,7 +62,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "topk",
-        doc: "Returns the `k` greatest elements along a dimension, greatest first (or the least, least first, with \
+        doc: "Returns the `k` largest elements along a dimension, largest first (or the smallest, smallest first, with \
               `largest=false`): a record of `values` and `indices`. Source: `torch.topk`.",
         search: &["best", "largest", "greatest", "beam"],
         params: &[
@@ -81,8 +81,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "kthvalue",
-        doc: "Returns the `k`-th least element along a dimension, counted from 1: a record of `values` and `indices`. \
-              Source: `torch.kthvalue`.",
+        doc: "Returns the `k`-th smallest element along a dimension, counted from 1: a record of `values` and \
+              `indices`. Source: `torch.kthvalue`.",
         search: &["quantile", "order statistic", "percentile"],
         params: &[X, Param::new("k", Kind::Int), LAST_DIM, KEEPDIM],
         form: Form::BOTH,
@@ -93,8 +93,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "median",
-        doc: "Returns the middle element (of an even count the lower one); with `dim` a record of `values` and \
-              `indices`. nan if any is. Source: `torch.median`.",
+        doc: "Returns the median (the lower one for an even count); with `dim` a record of `values` and `indices`. nan \
+              if any element is nan. Source: `torch.median`.",
         search: &["middle", "quantile", "robust"],
         params: &[X, Param::or("dim", Kind::Int, Default::None), KEEPDIM],
         form: Form::BOTH,
@@ -108,8 +108,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bincount",
-        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or adds up `weights` there. \
-              Waits for the tensor. Source: `torch.bincount`.",
+        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or sums its `weights`. Waits for \
+              the tensor. Source: `torch.bincount`.",
         search: &["histogram", "count", "frequency"],
         params: &[
             X,
@@ -334,7 +334,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if given.rank() != 1 {
         return Err(error::wrong_rank(name, 0, given, "a vector", "flatten it first: `x.flatten()`"));
     }
-    // Rejects what is not an integer.
+    // Rejects tensors that are not integers.
     drop(as_positions(rt, 0, given)?);
     let least = match usize::try_from(args.int(2)?) {
         Ok(least) => least,
@@ -346,7 +346,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let mut length = least;
     if given.count() > 0 {
-        // A single wait: negative numbers count as the greatest, so the maximum shows both errors.
+        // A single wait: negative numbers are mapped to the maximum, so the maximum shows both errors.
         let marked = {
             let x = as_positions(rt, 0, given)?;
             let negative = call(rt, "lt", &[t(&x), Arg::Int(0)])?;
@@ -405,7 +405,7 @@ pub(super) fn counts(rt: &mut Runtime, name: &'static str, x: &Tensor, length: u
     Ok(out)
 }
 
-/// The counts of bytes, up to the greatest one that occurs and at least `least`. The elements are read once.
+/// The counts of bytes, up to the largest byte that occurs and at least `least`. The elements are read once.
 fn bytes_counted(rt: &mut Runtime, name: &'static str, x: &Tensor, least: usize) -> Result<Tensor> {
     let all = counts(rt, name, x, least.clamp(256, Count::MOST))?;
     let length = match least {

@@ -33,7 +33,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "sgn",
-        doc: "Returns the sign: -1, 0 or 1. For a complex number, gives `x / abs(x)`, and 0 for 0. Source: \
+        doc: "Returns the sign: -1, 0 or 1. For a complex number, returns `x / abs(x)`, and 0 for 0. Source: \
               `torch.sgn`.",
         search: &["sign", "direction", "phase"],
         params: UNARY,
@@ -91,7 +91,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "erfinv",
-        doc: "Returns the number whose `erf` is `x`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
+        doc: "Returns the inverse of `erf`: infinite at -1 and 1, nan outside. Source: `torch.erfinv`.",
         search: &["inverse error function", "normal quantile", "probit"],
         params: UNARY,
         form: Form::ALL,
@@ -150,7 +150,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "assert(equal(ldexp([1.0, 3.0], [2, -1]), [4.0, 1.5]))",
         run: Run::Composed(|rt, args| {
-            // Integer exponents keep the dtype of `x`, but the power alone may overflow it.
+            // Integer exponents keep the dtype of `x`, but the power of two itself may overflow it.
             let whole = args
                 .opt_tensor(1)
                 .is_none_or(|other| !other.dtype().is_float() && !other.dtype().is_complex());
@@ -161,7 +161,7 @@ pub static OPS: &[Op] = &[
                     let wide = if x.dtype().is_complex() { Dtype::C128 } else { Dtype::F64 };
                     let power =
                         |exponent: &Var<'_>| f.op("pow", &[Arg::Float(2.0), exponent.to(Dtype::F64).arg()]);
-                    // In two steps, since 2 ** 1100 is no f64, and 1e-300 * 2 ** 1100 is one.
+                    // In two steps: 2 ** 1100 is outside the range of f64, but 1e-300 * 2 ** 1100 is inside.
                     let exponent = f.var(other).to(Dtype::I64);
                     let half = exponent.call("floor_divide", &[Arg::Int(2)]);
                     let rest = &exponent - &half;
@@ -260,7 +260,7 @@ fn inverse_erf<'f>(f: &'f Formula<'_>, x: &Var<'f>) -> Var<'f> {
     let tail = (horner(&depth, FAR[0]) / horner(&depth, FAR[1])).call("copysign", &[x.arg()]);
     let mut y = f.select(&near, &center, &tail);
     for _ in 0..2 {
-        // `erf(y) - x`; of numbers near 1 by `erfc`, which loses no digits.
+        // `erf(y) - x`; near 1 by `erfc`, which loses no digits.
         let far = (1.0 - &size - y.unary("abs").unary("erfc")) * x.unary("sign");
         let off = f.select(&near, y.unary("erf") - x, &far);
         y = &y - off / ((y.square() * -1.0).unary("exp") * (2.0 / PI.sqrt()));

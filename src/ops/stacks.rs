@@ -1,4 +1,4 @@
-//! Joining and cutting along given dimensions, and raised ranks.
+//! Joining and splitting along fixed dimensions, and adding dimensions.
 
 use super::composed::{call, t};
 use super::params::X;
@@ -16,8 +16,8 @@ const PARTS: &[Param] = &[X, Param::new("sections", Kind::Dims)];
 pub static OPS: &[Op] = &[
     Op {
         name: "dstack",
-        doc: "Joins tensors along the third dimension, with at least three dimensions each, as `atleast_3d` gives them. Source: \
-              `torch.dstack`.",
+        doc: "Joins tensors along the third dimension, with at least three dimensions each, as `atleast_3d` returns \
+              them. Source: `torch.dstack`.",
         search: &["join", "depth", "concatenate", "stack"],
         params: TENSORS,
         form: Form::FUNCTION,
@@ -44,7 +44,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "atleast_1d",
-        doc: "Returns a tensor with at least one dimension; of several, a tuple. Source: `torch.atleast_1d`.",
+        doc: "Returns a tensor with at least one dimension; for several tensors, a tuple. Source: `torch.atleast_1d`.",
         search: &["rank", "dimensions", "unsqueeze"],
         params: ANY,
         form: Form::FUNCTION,
@@ -55,7 +55,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "atleast_2d",
-        doc: "Returns a tensor with at least two dimensions: a vector becomes a row. For several tensors, gives a \
+        doc: "Returns a tensor with at least two dimensions: a vector becomes a row. For several tensors, returns a \
               tuple. Source: `torch.atleast_2d`.",
         search: &["rank", "dimensions", "unsqueeze"],
         params: ANY,
@@ -67,8 +67,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "atleast_3d",
-        doc: "Returns a tensor with at least three dimensions: a vector of `n` becomes `(1, n, 1)`, a matrix gets a last dimension; of several tensors, a tuple. Source: \
-              `torch.atleast_3d`.",
+        doc: "Returns a tensor with at least three dimensions: a vector of `n` becomes `(1, n, 1)`, a matrix gets a \
+              last dimension; for several tensors, a tuple. Source: `torch.atleast_3d`.",
         search: &["rank", "dimensions", "unsqueeze"],
         params: ANY,
         form: Form::FUNCTION,
@@ -134,7 +134,7 @@ fn joined(
     call(rt, "cat", &[Arg::Tensors(raised), Arg::Int(dim)]).map(Out::Tensor)
 }
 
-/// With leading dimensions of extent 1.
+/// The tensor with leading dimensions of extent 1 added.
 fn at_least(rt: &mut Runtime, x: &Tensor, rank: usize) -> Result<Tensor> {
     (x.rank()..rank).try_fold(x.clone(), |x, _| super::composed::unsqueeze(rt, &x, 0))
 }

@@ -1,9 +1,9 @@
 //! Indexing `x[0, 1..3, ..., none, mask, ids]`: reads and writes.
 //!
-//! Integers, slices, new axes and `...` give views; masks and index tensors select, which copies. The rules
-//! are PyTorch's: integers apply first; several index tensors broadcast and select together. The dimensions
-//! they give take the place of the index tensors if those were adjacent, else they come first.
-//! Source: <https://numpy.org/doc/stable/user/basics.indexing.html>
+//! Integers, slices, new axes and `...` create views; masks and index tensors select, which copies. The rules are
+//! PyTorch's: integers apply first; several index tensors broadcast and select together. The selected dimensions
+//! replace the index tensors if these were adjacent, else they come first. Source:
+//! <https://numpy.org/doc/stable/user/basics.indexing.html>
 
 use super::compare::{GE, LT};
 use super::folds::SUM;
@@ -80,7 +80,7 @@ pub static INDEX: Op = Op {
     ..Op::BASE
 };
 
-/// The gradient of [`INDEX`]: zeros of a shape with elements added where indices say.
+/// The gradient of [`INDEX`]: zeros of a shape, with elements added at the indices.
 pub static SPREAD: Op = Op {
     name: "spread",
     run: Run::Primitive(|rt, args| {
@@ -528,9 +528,9 @@ impl Picks {
     }
 }
 
-/// The places that several index tensors select together.
+/// The elements that several index tensors select together.
 struct Places {
-    /// Element offsets within the view; below them an index out of range ([`Misplaced`]).
+    /// Element offsets within the view; lower values encode an index out of range ([`Misplaced`]).
     offsets: Tensor,
     /// The offsets are below this.
     reach: usize,
@@ -555,7 +555,7 @@ fn offsets(
         sum = Some(rt.map("index", &AFFINE, &terms, Dtype::I64, Dtype::I64)?);
         Ok(())
     };
-    // All over one shape, so that they are one launch.
+    // All have one shape, so that they are one launch.
     let over = |ids: &Tensor| match ids.layout().broadcast_to(together) {
         Some(layout) => ids.with_layout(layout),
         None => ids.clone(),
@@ -588,7 +588,7 @@ fn offsets(
         Some(sum) => sum,
         None => rt.empty(together, Dtype::I64, view.device())?,
     };
-    // The first index out of range is the one that is reported, so it is written last.
+    // The first index out of range is reported, so it is written last.
     for (ids, i, extent) in outside.into_iter().rev() {
         offsets = marked(rt, &offsets, ids, i, extent)?;
     }

@@ -64,7 +64,7 @@ impl Lab {
         self.tensor(shape, &values, Dtype::F32)
     }
 
-    /// The same elements in several layouts: contiguous, with reversed memory order of dimensions, and as
+    /// Tensors with the same elements in several layouts: contiguous, with reversed memory order of dimensions, and as
     /// every second element of a larger storage with an offset.
     pub fn layouts(&mut self, shape: &[usize], values: &[f64], dtype: Dtype) -> Vec<Tensor> {
         let mut found = vec![self.tensor(shape, values, dtype)];

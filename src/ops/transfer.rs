@@ -21,9 +21,9 @@ pub static OPS: &[Op] = &[
     Op {
         name: "to",
         doc: "Returns the tensor in another dtype, on another device, or like another tensor. It is the tensor itself \
-              when that has the dtype and device already, unless `copy`. To the host with `non_blocking` the result \
-              is pinned and the call does not wait. By position: `x.to(device, dtype, non_blocking, copy)`, or \
-              `x.to(dtype, non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
+              if dtype and device already match, unless `copy`. To the host with `non_blocking` the result is pinned \
+              and the call does not wait. By position: `x.to(device, dtype, non_blocking, copy)`, or `x.to(dtype, \
+              non_blocking, copy)`, or the same with a tensor. Source: `torch.Tensor.to`.",
         search: &["move", "convert", "cast", "device", "dtype", "transfer", "astype"],
         params: &[
             X,
@@ -44,8 +44,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cpu",
-        doc: "Returns the tensor on the host; the tensor itself when it is there already. Waits for its values \
-              unless `non_blocking`. Source: `torch.Tensor.cpu`.",
+        doc: "Returns the tensor on the host; the tensor itself if it is already there. Waits for its values unless \
+              `non_blocking`. Source: `torch.Tensor.cpu`.",
         search: &["host", "move", "download", "transfer"],
         params: &[X, NON_BLOCKING],
         form: Form::METHOD,
@@ -60,8 +60,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "cuda",
-        doc: "Returns the tensor on a CUDA device (the current one unless named); the tensor itself when it \
-              is there already. Source: `torch.Tensor.cuda`.",
+        doc: "Returns the tensor on a CUDA device (the current one unless named); the tensor itself if it is already \
+              there. Source: `torch.Tensor.cuda`.",
         search: &["gpu", "move", "upload", "transfer"],
         params: &[X, Param::or("device", Kind::Device, Default::None), NON_BLOCKING],
         form: Form::METHOD,
@@ -128,9 +128,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "item",
-        doc: "Returns the value of a tensor with one element as a number; of a complex one the record \
-              `(re = .., im = ..)`. Waits for it. \
-              Source: `torch.Tensor.item`.",
+        doc: "Returns the value of a tensor with one element as a number, or as the record `(re = .., im = ..)` if it \
+              is complex. Waits for it. Source: `torch.Tensor.item`.",
         search: &["number", "scalar", "value", "read"],
         params: ONLY,
         form: Form::METHOD,
@@ -148,7 +147,7 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "tolist",
-        doc: "Returns the values as numbers in nested lists; of a tensor without dimensions, its number. Waits for \
+        doc: "Returns the values as numbers in nested lists; for a tensor without dimensions, a number. Waits for \
               them. Source: `torch.Tensor.tolist`.",
         search: &["list", "numbers", "values", "read", "numpy"],
         params: ONLY,
@@ -189,7 +188,7 @@ pub static OPS: &[Op] = &[
     Op {
         name: "pin_memory",
         doc: "Copies a host tensor to page-locked memory, from and to which devices copy without waiting; the tensor \
-              itself when it is there already. Source: `torch.Tensor.pin_memory`.",
+              itself if it is already there. Source: `torch.Tensor.pin_memory`.",
         search: &["pinned", "page-locked", "non_blocking"],
         params: ONLY,
         form: Form::METHOD,
@@ -211,8 +210,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "record_stream",
-        doc: "Keeps the memory from being reused before what is queued on the stream now has ended. Never needed: \
-              uses on other streams are recorded automatically. Source: `torch.Tensor.record_stream`.",
+        doc: "Keeps the memory from being reused before the work that is now queued on the stream has ended. Never \
+              needed: uses on other streams are recorded automatically. Source: `torch.Tensor.record_stream`.",
         search: &["stream", "memory", "reuse"],
         params: &[X, Param::new("stream", Kind::Stream)],
         form: Form::METHOD,
@@ -324,9 +323,10 @@ const fn shorthand(
 ) -> Op {
     Op {
         name,
-        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `cfloat` c64, `cdouble` \
-              c128, `long` i64, `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats become integers by dropping the \
-              fractional part, complex numbers real ones by dropping the imaginary part. The tensor itself when it has that dtype.",
+        doc: "Converts to the dtype of that name: `float` f32, `double` f64, `half` f16, `bfloat16` bf16, `cfloat` \
+              c64, `cdouble` c128, `long` i64, `int` i32, `short` i16, `char` i8, `byte` u8, `bool` bool. Floats \
+              become integers by dropping the fractional part, complex numbers real ones by dropping the imaginary \
+              part. The tensor itself if it already has that dtype.",
         search,
         params: ONLY,
         form: Form::METHOD,

@@ -9,7 +9,7 @@ use crate::base::Span;
 /// A name with its span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Name {
-    /// The text; `_` for a discarded one.
+    /// The identifier; `_` if the value is discarded.
     pub text: std::rc::Rc<str>,
     /// Its position.
     pub span: Span,
@@ -35,7 +35,7 @@ pub struct Stmt {
     pub span: Span,
 }
 
-/// The statements of section 6 of the language.
+/// The kinds of statements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StmtKind {
     /// `let (a, b) = e`
@@ -131,7 +131,7 @@ pub struct Expr {
     pub span: Span,
 }
 
-/// The expressions of sections 3 to 5.
+/// The kinds of expressions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
     /// `none`

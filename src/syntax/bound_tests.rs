@@ -1,4 +1,4 @@
-//! No text makes the parser panic, overflow the stack or take long.
+//! No source text makes the parser panic, overflow the stack or run for long.
 
 use super::*;
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ fn soup() -> impl Strategy<Value = String> {
     )
 }
 
-/// The properties of every text.
+/// The properties of every source text.
 fn holds(text: &str) -> Result<(), TestCaseError> {
     let parsed = parse(7, text);
     let end = 7 + text.len() as u32;

@@ -1,4 +1,4 @@
-//! Classifies the tokens of a text, for colours and completion.
+//! Classifies the tokens of a source text, for colours and completion.
 
 use super::scan::{self, Scanned};
 use super::tokens::T;

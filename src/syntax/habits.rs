@@ -1,7 +1,7 @@
 //! Habits from other languages, and what to write instead: one rule per habit.
 //!
-//! A rule inspects the position where the grammar stopped, and gives advice only if it is sure. Rules are
-//! tried in order. They do not change what is accepted.
+//! A rule inspects the position where the grammar stopped, and returns advice only if it is sure. Rules are tried in
+//! order. They do not change what is accepted.
 
 use super::consequences::Role;
 use super::explain::Expected;
@@ -76,7 +76,7 @@ impl Unexpected<'_> {
         self.opener().map(|(_, kind)| kind)
     }
 
-    /// The same, with its position.
+    /// The innermost open bracket around the error, with its position.
     fn opener(&self) -> Option<(usize, T)> {
         let mut depth = 0;
         for (at, token) in self.tokens[..self.index.min(self.tokens.len())].iter().enumerate().rev() {

@@ -1,6 +1,6 @@
 //! Parsing: tokens, the grammar's actions, the tree, readable syntax errors.
 //!
-//! The entry point is [`parse()`]. Operations, devices and values are unknown here; names are only texts.
+//! The entry point is [`parse()`]. Operations, devices and values are unknown here; names are only strings.
 
 pub mod ast;
 #[cfg(test)]

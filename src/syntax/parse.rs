@@ -1,8 +1,8 @@
 //! Parses tokens to a tree, and continues after errors.
 //!
-//! A text without errors is parsed in one run. Otherwise each top-level statement is parsed separately: a
-//! failure is reported, the innermost statement around it is removed, and the rest of the enclosing statement
-//! is parsed again. So one report contains several errors, and none is a consequence of another.
+//! A source without errors is parsed in one run. Otherwise each top-level statement is parsed separately: a failure is
+//! reported, the innermost statement around it is removed, and the rest of the enclosing statement is parsed again. So
+//! one report contains several errors, and none is a consequence of another.
 
 use super::ast::{Block, Stmt, StmtKind};
 use super::consequences::{Finding, causes};
@@ -153,7 +153,7 @@ impl Recovery<'_, '_> {
         let Some((first, end)) = tokens.first().map(|t| t.lo).zip(tokens.last().map(|t| t.hi)) else {
             return Vec::new();
         };
-        // After enough errors, further ones are not worth the time.
+        // Enough errors are reported: skip the rest.
         let mut runs = 0;
         while self.errors.len() < MAX_ERRORS && runs < MAX_RUNS && !self.tree.ended {
             runs += 1;

@@ -89,7 +89,7 @@ pub fn parts<'e>(e: &'e Expr, visit: &mut impl FnMut(Part<'e>)) {
     }
 }
 
-/// The expressions in a text; those in a format come after the formatted one.
+/// The expressions in a string; those in a format come after the formatted one.
 fn pieces<'e>(list: &'e [StrPiece], visit: &mut impl FnMut(Part<'e>)) {
     let mut open = vec![list.iter()];
     while let Some(pieces) = open.last_mut() {

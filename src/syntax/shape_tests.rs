@@ -287,7 +287,7 @@ fn spans_cover_the_text() {
     assert_eq!(at(string.span), "\"{y:3}\"");
 }
 
-/// Every script of the repository parses, except those that state the E01xx they end in.
+/// Every script of the repository parses, except scripts that state which E01xx they raise.
 #[test]
 fn the_scripts_of_the_repository_parse() {
     let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))];

@@ -6,12 +6,11 @@
 
 use logos::Logos;
 
-/// The kind of a token. The `logos` attributes give its spelling; `scan` makes kinds without one
-/// from context.
+/// The kind of a token. The `logos` attributes define its spelling; `scan` makes kinds without one from context.
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[logos(skip r"[ \t\r\x0C]+")]
 pub enum T {
-    // Keywords, in the order of section 3 of the language.
+    // Keywords.
     #[token("let")]
     Let,
     #[token("fn")]

@@ -1,6 +1,6 @@
-//! The account of a machine's heap: the bytes that its values hold, their limit, and deferred drops.
+//! The account of a VM's heap: the bytes that its values hold, their limit, and deferred drops.
 //!
-//! A thread has one account at a time, that of the machine running on it ([`enter`]). Invariants: bytes are
+//! A thread has one account at a time, that of the VM running on it ([`enter`]). Invariants: bytes are
 //! charged ([`charge`]) before they are allocated, so growth fails at the limit or at the system's free
 //! memory, after [`cycles`] were collected, and never in the allocator; cycles are collected when tensors
 //! hold much more memory than before; and dropping a structure of any depth uses bounded stack
@@ -23,28 +23,28 @@ thread_local! {
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
     /// The live bytes at which the next cycle collection starts.
     static GROWN: Cell<usize> = const { Cell::new(0) };
-    /// Charges up to this size were just compared with the system's free memory. Natives that build a large
-    /// text charge for all of it repeatedly.
+    /// Charges up to this size were just compared with the system's free memory. Natives that build a large string
+    /// charge its whole size repeatedly.
     static LOOKED: Cell<usize> = const { Cell::new(0) };
-    /// The bytes that the machine's tensors and records of gradients take beside their elements, as last counted.
+    /// The bytes that the VM's tensors and gradient records take in addition to elements, as last counted.
     static OUTSIDE: Cell<usize> = const { Cell::new(0) };
-    /// Counts them.
+    /// Counts the bytes of [`OUTSIDE`].
     static COUNT: RefCell<Option<Outside>> = const { RefCell::new(None) };
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Depth of nested drops.
     static DROPS: Cell<u32> = const { Cell::new(0) };
     /// Parts of deep structures, which the outermost drop drops.
     static DROP_QUEUE: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
-    /// Values that were to be dropped while the machine was ending.
+    /// Values whose drop was deferred because the VM was ending.
     static WAITING: RefCell<DropQueue> = const { RefCell::new(Vec::new()) };
-    /// Whether drops are deferred because the machine is ending.
+    /// Whether drops are deferred because the VM is ending.
     static HURRY: Cell<bool> = const { Cell::new(false) };
     /// Values that [`release_some`] may still drop; the maximum outside of it.
     static SLICE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Counts bytes of host memory that are not those of values. Tensors may end on any thread, so they are counted where
-/// they are shared, and not in this account.
+/// Counts bytes of host memory that do not belong to values. Any thread may free a tensor, so tensors are counted in
+/// shared state and not in this account.
 pub(super) type Outside = Rc<dyn Fn() -> usize>;
 
 /// Values waiting to be dropped.
@@ -52,7 +52,7 @@ type DropQueue = Vec<Box<dyn Iterator<Item = Value>>>;
 
 /// Drops nested deeper than this are deferred.
 const DROP_DEPTH: u32 = 48;
-/// Fewer live bytes than this start no collection.
+/// Fewer live bytes than this: no collection.
 const MIN_BYTES: usize = 16 << 20;
 /// Charges of at least this size are compared with the system's free memory.
 const LARGE: usize = 4 << 20;
@@ -61,7 +61,7 @@ const RESERVE: u64 = 48 << 20;
 /// Values that a collection may visit per request for tensor memory since the last collection.
 const WORK: usize = 8;
 
-/// The account of a machine that is not running.
+/// The account of a VM that is not running.
 #[derive(Default)]
 pub(super) struct Account {
     live: isize,
@@ -86,12 +86,12 @@ impl Account {
     }
 }
 
-/// Makes a machine's account this thread's, and returns the previous one.
+/// Makes a VM's account this thread's, and returns the previous one.
 pub(super) fn enter(account: Account) -> Account {
     let outside = COUNT.replace(account.outside);
     recount();
     let live = (account.live.max(0) as usize).saturating_add(OUTSIDE.get());
-    // The system's free memory is queried before more than a little is allocated.
+    // The system's free memory is queried before more than `LARGE` bytes are allocated.
     ROOM.set(live.saturating_add(LARGE).min(account.limit));
     Account {
         live: LIVE.replace(account.live),
@@ -120,7 +120,7 @@ fn free_unreachable(need: Need) -> Option<bool> {
     }
 }
 
-/// Runs deferred drops and collects cycles; returns whether there was something to free.
+/// Runs deferred drops and collects cycles; returns whether anything could be freed.
 fn collect() -> bool {
     let waited = WAITING.with_borrow(|waiting| !waiting.is_empty());
     hurry(false);
@@ -136,7 +136,7 @@ pub(super) fn live_bytes() -> isize {
     LIVE.get()
 }
 
-/// Refuses to allocate `bytes` beyond the limit or the system's free memory. Code that builds a value whose
+/// Returns an error if `bytes` more exceed the limit or the system's free memory. Code that builds a value whose
 /// size a script chooses calls this first.
 #[inline]
 pub fn charge(bytes: usize) -> Result<()> {
@@ -160,7 +160,7 @@ pub fn charge_values(count: usize) -> Result<()> {
     charge(count.saturating_mul(size_of::<Value>()))
 }
 
-/// Reserves `more` bytes in a text that is being built.
+/// Reserves `more` bytes in a string that is being built.
 #[inline]
 pub fn charge_text(text: &mut String, more: usize) -> Result<()> {
     if text.capacity() - text.len() >= more { Ok(()) } else { grow(text, more) }
@@ -170,7 +170,7 @@ pub fn charge_text(text: &mut String, more: usize) -> Result<()> {
 fn grow(text: &mut String, more: usize) -> Result<()> {
     let least = text.len().saturating_add(more);
     let wanted = least.max(text.capacity().saturating_mul(2)).max(64);
-    // While the text moves, the old and the new buffer both exist.
+    // While the string moves, the old and the new buffer both exist.
     let size = match charge(wanted.saturating_add(text.len())) {
         Ok(()) => wanted,
         Err(_) => {
@@ -180,7 +180,7 @@ fn grow(text: &mut String, more: usize) -> Result<()> {
     };
     let mut bytes = std::mem::take(text).into_bytes();
     let moved = widen(&mut bytes, size);
-    // SAFETY: these are the text's bytes.
+    // SAFETY: these are the string's bytes.
     *text = unsafe { String::from_utf8_unchecked(bytes) };
     moved
 }
@@ -195,11 +195,11 @@ pub(super) fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     widen(values, least.max(values.capacity().saturating_mul(2)).max(4))
 }
 
-/// Moves the values to a buffer of this capacity, long vectors in pieces. If the machine is told to stop
+/// Moves the values to a buffer of this capacity, long vectors in pieces. If the VM is told to stop
 /// between two pieces, the vector stays unchanged.
 ///
 /// # Errors
-/// The machine has been told to end.
+/// The VM has been told to end.
 #[cold]
 #[inline(never)]
 fn widen<T>(values: &mut Vec<T>, capacity: usize) -> Result<()> {
@@ -217,7 +217,7 @@ fn widen<T>(values: &mut Vec<T>, capacity: usize) -> Result<()> {
         stopped()?;
         let some = each.min(count - at);
         // SAFETY: both buffers have room for `count` values and are distinct. `wide` owns none of the copies yet, so
-        // none is dropped twice if the move ends.
+        // none is dropped twice if the move stops.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().add(at), wide.as_mut_ptr().add(at), some) };
     }
     // SAFETY: all values were copied, and from here only `wide` owns them.
@@ -251,7 +251,7 @@ impl Drop for Held {
     }
 }
 
-/// Checks whether values allocated one by one without a charge have become too many.
+/// Checks the limits if many values were allocated without a charge.
 #[inline]
 pub(super) fn check() -> Result<()> {
     LOOKED.set(0);
@@ -264,8 +264,8 @@ fn needed(bytes: usize) -> usize {
     (LIVE.get().max(0) as usize).saturating_add(OUTSIDE.get()).saturating_add(bytes)
 }
 
-/// Checks the limits. If the allocation fails, what the failing code holds is dropped when a handler goes on, or in
-/// later entries.
+/// Checks the limits. If the allocation fails, the values that the failing code holds are dropped when a handler
+/// continues, or in later entries.
 #[cold]
 fn short(bytes: usize) -> Result<()> {
     free_enough(bytes).inspect_err(|_| hurry(true))
@@ -297,7 +297,7 @@ fn free_enough(bytes: usize) -> Result<()> {
         return Err(error::host_memory(bytes, left)
             .help("the system refuses this process more memory (`ulimit -v`, a control group)"));
     }
-    // Values take more than is charged for them, and a growing buffer exists twice while it moves.
+    // Values take more memory than is charged, and a growing buffer exists twice while it is copied.
     let spare = usize::try_from((left - least) / 8).unwrap_or(usize::MAX);
     ROOM.set(wanted.saturating_add(spare).min(GROWN.get()).min(limit));
     LOOKED.set(bytes.saturating_add(bytes / 4));
@@ -310,7 +310,7 @@ pub(super) fn note(change: isize) {
 }
 
 /// Drops values with bounded stack: beyond a depth they wait until the outermost drop returns. When the
-/// machine is ending, they wait for [`release_some`].
+/// VM is ending, they wait for [`release_some`].
 pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
     if is_hurried() || is_slice_over() {
         put_off(values);
@@ -332,7 +332,7 @@ pub(super) fn drop_later(mut values: impl Iterator<Item = Value> + 'static) {
     }
 }
 
-/// Drops what deep structures left to the outermost drop.
+/// Drops the parts of deep structures that were left to the outermost drop.
 fn settle() {
     while let Some(mut values) = next_of(&DROP_QUEUE) {
         if is_hurried() || !drop_nested(&mut values) {
@@ -341,8 +341,8 @@ fn settle() {
     }
 }
 
-/// Drops some of the values that waited because the machine was ending. Each call does a bounded part, so that the
-/// entries that follow an interrupt begin at once.
+/// Drops some of the values that waited because the VM was ending. Each call drops a bounded number, so that entries
+/// after an interrupt begin at once.
 pub(super) fn release_some() {
     /// Values per call.
     const FEW: usize = 8 * 1024;
@@ -362,7 +362,7 @@ pub(super) fn release_some() {
     SLICE.set(usize::MAX);
 }
 
-/// Drops all values that wait, unless the machine has been told to end.
+/// Drops all deferred values, unless the VM has been told to end.
 pub(super) fn release_all() {
     settle();
     while !is_hurried()
@@ -389,7 +389,7 @@ fn drop_nested(values: &mut impl Iterator<Item = Value>) -> bool {
     done
 }
 
-/// Drops values, checking periodically whether to end; returns false when some may be left.
+/// Drops values, checking periodically whether to stop; returns false if some may be left.
 fn drop_some(values: &mut impl Iterator<Item = Value>) -> bool {
     /// Values between two checks.
     const VALUES_PER_CHECK: usize = 1024;
@@ -421,7 +421,7 @@ fn put_off(values: impl Iterator<Item = Value> + 'static) {
     let _ = WAITING.try_with(|waiting| waiting.borrow_mut().push(Box::new(values)));
 }
 
-/// Sets whether drops are deferred: the machine has been told to end, and dropping its values may take long.
+/// Sets whether drops are deferred: the VM has been told to end, and dropping its values may take long.
 pub(super) fn hurry(whether: bool) {
     let _ = HURRY.try_with(|hurry| hurry.set(whether));
 }

@@ -14,7 +14,7 @@ use super::{Vm, account};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 
-/// The argument that each parameter of an operation takes. Arguments are numbered as they are passed.
+/// The argument of each parameter of an operation. Arguments are numbered as they are passed.
 pub(super) struct Sources {
     /// One per parameter; [`LEFT_OUT`] for a missing argument and for the rest parameter.
     pub of: SmallVec<[u8; 8]>,

@@ -267,8 +267,8 @@ pub enum Op {
     SequenceLoop {
         base: u16,
     },
-    /// The same for a sequence with indexed elements. Changes to the sequence inside the loop do not change
-    /// the elements it yields.
+    /// [`Op::SequenceLoop`] with indexed elements. Changes to the sequence inside the loop do not change the elements
+    /// that the loop yields.
     ElementsLoop {
         base: u16,
     },

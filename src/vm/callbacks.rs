@@ -1,7 +1,7 @@
-//! Script values that records of gradients refer to: hooks, rules, checkpoints.
+//! Script values that gradient records refer to: hooks, rules, checkpoints.
 //!
-//! A record may be dropped on any thread, so it holds an identifier and not the value. A value is released after its
-//! identifier: at the end of a backward pass or of an input, or when many values are kept.
+//! A record may be dropped on any thread, so it holds an identifier and not the value. Once its identifier is gone, a
+//! value is released at the end of a backward pass or of an input, or when many values are kept.
 
 use super::value::Value;
 use foldhash::HashMap;

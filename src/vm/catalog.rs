@@ -7,11 +7,11 @@ use crate::check::{Catalog, Entry, Exports};
 use crate::ops::signature::Signature;
 use std::rc::Rc;
 
-/// The natives of a machine, and the libraries that scripts can import.
+/// The natives of a VM, and the libraries that scripts can import.
 pub struct NativeCatalog<'a> {
     /// The natives that scripts may call.
     pub natives: &'a Natives,
-    /// The names and texts of the libraries written in Runnel.
+    /// The names and source texts of the libraries written in Runnel.
     pub libraries: Vec<(&'a str, &'a str)>,
 }
 

@@ -104,7 +104,7 @@ fn sequences(vm: &mut Vm, a: &[Value], b: &[Value]) -> Result<bool> {
     })
 }
 
-/// Returns whether two texts are equal. Long ones are compared in pieces.
+/// Returns whether two strings are equal. Long ones are compared in pieces.
 fn same_text(vm: &Vm, a: &str, b: &str) -> Result<bool> {
     Ok(a.len() == b.len() && text_order(vm, a, b)?.is_eq())
 }

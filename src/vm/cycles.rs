@@ -1,12 +1,11 @@
 //! Finds and frees values that are reachable only from themselves.
 //!
-//! Values are reference-counted, so a list inside itself, or a local function that calls itself, would leak:
-//! host memory, and tensors with their device memory. Every such cycle contains a list, a dict or a captured
-//! variable that was changed after it was made. Those that receive a value which may refer back
-//! ([`Value::links`]) are registered here as candidates; other values cost nothing. A collection visits
-//! everything reachable from the candidates and counts the references found on the way. A value with more
-//! references than found is in use, with everything it reaches; the rest is garbage. Source: trial deletion,
-//! as in CPython's collector.
+//! Values are reference-counted, so a list inside itself, or a local function that calls itself, would leak: host
+//! memory, and tensors with their device memory. Every such cycle contains a list, a dict or a captured variable that
+//! was changed after it was made. Containers that receive a value which may refer back ([`Value::links`]) are
+//! registered here as candidates; other values cost nothing. A collection visits everything reachable from the
+//! candidates and counts the references found on the way. A value with more references than found is in use, with
+//! everything it reaches; the rest is garbage. Source: trial deletion, as in CPython's collector.
 //!
 //! Invariant: a value referenced from outside is never taken apart. References that the walk does not see
 //! (registers, names, handles of a program, running natives) only keep more values alive.
@@ -23,9 +22,9 @@ use super::value::Value;
 use super::values::Values;
 use crate::base::stop;
 
-/// Fewer candidates than this start no collection.
+/// Fewer candidates than this: no collection.
 const MIN_CANDIDATES: usize = 1 << 12;
-/// Values visited between two checks of whether the machine must stop.
+/// Values visited between two checks of whether the VM must stop.
 const VALUES_PER_CHECK: usize = 1 << 10;
 
 /// Whether a container is registered.
@@ -86,7 +85,7 @@ impl Noted {
     }
 }
 
-/// The registered containers of one machine.
+/// The registered containers of one VM.
 pub(super) struct Suspects {
     noted: Vec<Noted>,
     /// The number of candidates that starts the next automatic collection.
@@ -102,11 +101,11 @@ impl Default for Suspects {
 }
 
 thread_local! {
-    /// The candidates of the machine that runs on this thread.
+    /// The candidates of the VM that runs on this thread.
     static SUSPECTS: RefCell<Suspects> = RefCell::default();
 }
 
-/// Makes a machine's candidates this thread's, and returns the previous ones.
+/// Makes a VM's candidates this thread's, and returns the previous ones.
 pub(super) fn enter(suspects: Suspects) -> Suspects {
     SUSPECTS.try_with(|own| own.replace(suspects)).unwrap_or_default()
 }
@@ -124,7 +123,7 @@ pub(super) fn is_due() -> bool {
     SUSPECTS.with_borrow(|own| own.noted.len() >= own.limit)
 }
 
-/// Roughly the number of values that a collection visits.
+/// The approximate number of values that a collection visits.
 pub(super) fn cost() -> usize {
     SUSPECTS.with_borrow(|own| match own.noted.len() {
         0 => 0,
@@ -135,7 +134,7 @@ pub(super) fn cost() -> usize {
 /// Frees values that are reachable only from themselves, and returns their number. Takes time proportional to
 /// what is reachable from the registered containers.
 pub(super) fn collect() -> usize {
-    // The drops below may register other containers.
+    // The drops below may register more containers.
     let noted = SUSPECTS.with_borrow_mut(|own| std::mem::take(&mut own.noted));
     let mut graph = Graph::default();
     let garbage = graph.garbage(&noted);
@@ -160,7 +159,7 @@ pub(super) fn collect() -> usize {
             own.visited = visited;
             own.noted.append(&mut kept);
         } else {
-            // When the machine is ending, the rest is collected later.
+            // When the VM is ending, the rest is collected later.
             own.limit = (2 * noted.len()).max(own.limit);
             let newer = std::mem::take(&mut own.noted);
             own.noted = noted;
@@ -240,7 +239,7 @@ impl Places {
     }
 }
 
-/// Everything reachable from the registered containers.
+/// The values reachable from the registered containers.
 #[derive(Default)]
 struct Graph {
     nodes: Nodes,
@@ -265,7 +264,7 @@ impl Graph {
     }
 
     /// Marks the values reachable from the registered containers that are unreachable from outside; `None` if the
-    /// machine must stop.
+    /// VM must stop.
     fn garbage(&mut self, noted: &[Noted]) -> Option<Vec<bool>> {
         for some in noted.chunks(VALUES_PER_CHECK) {
             for value in some.iter().filter_map(Noted::value) {
@@ -320,7 +319,7 @@ fn identity(value: &Value) -> Option<(*const (), usize)> {
 }
 
 /// Calls a function with every value that `value` refers to. A container that is being changed is skipped: its
-/// references are not counted, so its contents are not taken for garbage. `None` if the machine must stop: a single
+/// references are not counted, so its contents are not taken for garbage. `None` if the VM must stop: a single
 /// container may be arbitrarily large.
 fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
     let mut all = |items: &[Value]| {
@@ -346,7 +345,7 @@ fn each(value: &Value, met: &mut dyn FnMut(&Value)) -> Option<()> {
     goes_on(1)
 }
 
-/// Counts visited values; `None` if the machine must stop.
+/// Counts visited values; `None` if the VM must stop.
 fn goes_on(count: usize) -> Option<()> {
     (!stop::is_due(count) || stop::reason().is_none()).then_some(())
 }

@@ -287,7 +287,7 @@ pub fn unpack(mismatch: &Mismatch) -> Error {
     Error::new(&UNPACK, message).label(Place::Here, takes).operand(0, is).help(help)
 }
 
-/// Values for a slice of another length.
+/// A slice assignment with another number of values.
 #[cold]
 pub fn slice_length(values: usize, places: usize) -> Error {
     Error::new(&UNPACK, format!("{} for {}", counted(values, "value"), counted(places, "place")))
@@ -356,7 +356,7 @@ pub fn unset(name: &str) -> Error {
         .help("move the definition up, or the call that leads here further down")
 }
 
-/// A name that nothing defines.
+/// An undefined name.
 #[cold]
 pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
     let error = Error::new(&UNKNOWN_NAME, format!("`{name}` is not defined"));
@@ -366,7 +366,7 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// A text that is not a number.
+/// A string that is not a number.
 #[cold]
 pub fn conversion(text: &str, to: &str) -> Error {
     let short: String = text.chars().take(40).collect();

@@ -255,8 +255,8 @@ fn scientific(value: f64, precision: usize) -> String {
     }
 }
 
-/// `g`: the precision gives the number of significant digits, without trailing zeros. With `keep_point` whole
-/// numbers keep `.0`, as in formats without a type.
+/// `g`: the precision is the number of significant digits; trailing zeros are dropped. With `keep_point` integral
+/// values keep `.0`, as in formats without a type.
 fn general(value: f64, precision: usize, alternate: bool, keep_point: bool) -> String {
     let exponent: i32 = match format!("{value:.*e}", (precision - 1).min(EXACT)).split_once('e') {
         Some((_, exponent)) => exponent.parse().unwrap_or(0),

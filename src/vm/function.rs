@@ -28,7 +28,7 @@ pub struct Proto {
     pub name: Rc<str>,
     /// The instructions.
     pub code: Vec<Op>,
-    /// Constants: numbers, texts, names, natives.
+    /// Constants: numbers, strings, names, natives.
     pub consts: Vec<Value>,
     /// Functions defined inside this one.
     pub protos: Vec<Rc<Proto>>,
@@ -172,7 +172,7 @@ pub struct MethodSite {
     pub name: Rc<str>,
     /// The register of the variable that is the receiver; `None` if the receiver precedes the arguments.
     pub receiver: Option<u16>,
-    /// If so, where each argument is: in a variable's register, or after the receiver's register.
+    /// For a receiver in a variable, the register of each argument: that of a variable, or one after the receiver.
     pub args: Box<[u16]>,
     /// The type of the first receiver seen here, and its method of that name.
     pub found: OnceCell<(&'static str, Rc<Native>)>,
@@ -256,11 +256,11 @@ impl PatternShape {
 pub struct ParamInfo {
     /// Its name; empty for a pattern.
     pub name: Rc<str>,
-    /// It may be left out.
+    /// Whether it may be left out.
     pub optional: bool,
     /// `*rest`
     pub rest: bool,
-    /// It follows the rest parameter.
+    /// Whether it follows the rest parameter.
     pub named_only: bool,
 }
 
@@ -389,7 +389,7 @@ pub struct Bound {
     pub method: Rc<Native>,
 }
 
-/// A module: maps names to slots of the machine's global table.
+/// A module: maps names to slots of the VM's global table.
 pub struct Module {
     /// `nn`; the path of a file.
     pub name: Rc<str>,

@@ -1,5 +1,5 @@
-//! Habits from PyTorch and Python: which ones are accepted, and which are rejected because they would silently do
-//! something else.
+//! Habits from PyTorch and Python: which are accepted, and which are rejected because they would silently do something
+//! else.
 
 use super::function::Native;
 use super::run::arith::symbol;

@@ -1,6 +1,6 @@
 //! The script heap: lists, tuples, records, dicts, ranges, errors, captured variables.
 //!
-//! Values are reference-counted (`Rc`) and belong to one machine, whose account is charged for their bytes
+//! Values are reference-counted (`Rc`) and belong to one VM, whose account is charged for their bytes
 //! ([`charge_values`]). A container that receives a value which may refer back to it is registered with
 //! [`cycles`].
 
@@ -418,7 +418,7 @@ impl Dict {
         table.value_mut(at).map(|value| value as *mut Value)
     }
 
-    /// [`Dict::slot`] for a text that remembers its position.
+    /// [`Dict::slot`] for a string that remembers its position.
     #[inline(always)]
     pub(super) fn slot_text(&self, text: &Rc<Text>) -> Option<*mut Value> {
         let mut table = self.table.try_borrow_mut().ok()?;
@@ -588,7 +588,7 @@ pub struct ErrorValue {
 impl ErrorValue {
     /// A caught error.
     pub fn new(error: Error, line: usize, source: Option<std::sync::Arc<crate::base::Source>>) -> ErrorValue {
-        /// About what labels, help and positions take.
+        /// Approximate size of labels, help and positions.
         const PARTS: isize = 800;
         let bytes = head::<ErrorValue>() + PARTS + error.message().len() as isize;
         note(bytes);
@@ -618,7 +618,7 @@ impl Cell {
     /// The current value.
     #[inline]
     pub fn get(&self) -> Value {
-        // SAFETY: the machine is single-threaded (`Cell` is not `Sync`), and no reference into the cell
+        // SAFETY: the VM is single-threaded (`Cell` is not `Sync`), and no reference into the cell
         // outlives `get` or `set`; cloning a value runs no other code.
         unsafe { (*self.value.get()).clone() }
     }

@@ -1,7 +1,7 @@
 //! Dict keys: valid values, equality and hashes.
 //!
-//! Hashes are seeded per process, so that colliding keys cannot be chosen on purpose. Nothing visible to
-//! scripts depends on them.
+//! Hashes are seeded per process, so that a script cannot choose colliding keys. Nothing visible to scripts depends on
+//! them.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ static SEED: LazyLock<u64> = LazyLock::new(|| STATE.hash_one("int"));
 pub struct Key(Value);
 
 const KEY_DEPTH: usize = 64;
-/// The most values in one key: tuples may share others, so a depth limit alone does not bound the size.
+/// Maximum number of values in one key: tuples may share other tuples, so a depth limit alone does not bound the size.
 const KEY_VALUES: usize = 10_000;
 
 impl Key {

@@ -21,11 +21,11 @@ use crate::plan::{Began, Limits as Things};
 pub(super) const SLICE: u32 = 4096;
 /// Units that a call of a native counts towards the next check, in addition to its work.
 pub(super) const NATIVE: u32 = 64;
-/// The same for an instruction that the interpreter loop does not handle inline.
+/// Units that an instruction counts if the interpreter loop does not handle it inline.
 pub(super) const STEP: u32 = 4;
 /// Checks that ignore the time limit after it is reached, so that a handler can clean up.
 const GRACE: u32 = 16;
-/// Bytes of a text between two checks.
+/// Bytes of a string between two checks.
 const PIECE: usize = 64 << 10;
 /// Values copied between two checks.
 const COPIES: usize = 32 << 10;
@@ -49,7 +49,7 @@ pub struct Limits {
     pub fuel: Option<u64>,
     /// Nested script calls.
     pub call_depth: usize,
-    /// Bytes of lists, texts and other values: 4 GiB, or less where the process may use less.
+    /// Bytes of lists, strings and other values: 4 GiB, or less where the process may use less.
     pub host_bytes: usize,
     /// Bytes printed.
     pub output_bytes: Option<u64>,
@@ -87,9 +87,9 @@ impl Default for Limits {
     }
 }
 
-/// An entry from Rust. During the outermost one, parts of the machine are stored in thread-locals: its
+/// An entry from Rust. During the outermost one, parts of the VM are stored in thread-locals: its
 /// account, the candidates of its cycle collector, its stop condition. The end takes them back, also when a
-/// panic unwinds. So no part of a machine stays behind on a thread; [`Engine`](crate::Engine) relies on this
+/// panic unwinds. So no part of a VM stays behind on a thread; [`Engine`](crate::Engine) relies on this
 /// to be `Send`.
 pub(super) struct Entry<'vm>(pub &'vm mut Vm);
 
@@ -105,11 +105,11 @@ pub(super) struct Meter {
     pub(super) budget: u32,
     /// Work since the last check of the limits.
     work: Cell<u32>,
-    /// Fuel used and not yet taken.
+    /// Fuel that was used and not yet deducted.
     owed: Cell<u64>,
     /// Remaining checks that ignore an exceeded time limit.
     grace: Cell<u32>,
-    /// True once a handler has got its extra fuel or time.
+    /// True once a handler has received its extra fuel or time.
     fuel_grace: bool,
     /// Set by another thread to stop the script.
     pub(super) interrupt: Arc<AtomicBool>,
@@ -200,7 +200,7 @@ impl Vm {
     }
 
     fn leave(&mut self) {
-        // After a panic, which is a bug of the machine, only the state of this thread is restored.
+        // After a panic, which is a bug of the VM, only the state of this thread is restored.
         if self.entry.depth == 1 && !std::thread::panicking() {
             self.tidy();
         }
@@ -214,7 +214,7 @@ impl Vm {
         }
     }
 
-    /// Runs `code` as one entry from Rust: its values are charged to this machine, and pending work is
+    /// Runs `code` as one entry from Rust: its values are charged to this VM, and pending work is
     /// submitted at the end.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl Vm {
         result.map_err(|error| self.name_streams(error, None))
     }
 
-    /// Drops values of this machine inside an entry, so that no drop is deferred in another machine's
+    /// Drops values of this VM inside an entry, so that no drop is deferred in another VM's
     /// account.
     pub fn let_go<T>(&mut self, values: T) {
         let _entry = self.enter();
@@ -251,7 +251,8 @@ impl Vm {
         let stopped = error.kind() == ErrorKind::Interrupted || crate::driver::error::is_out_of_time(&error);
         let error = if stopped { self.abandon(error) } else { error };
         if error::is_host_memory(&error) {
-            // The next input has the memory of queued work. What cannot run is reported where its result is read.
+            // The next input can use the memory of queued work. Errors of work that cannot run are reported where its
+            // result is read.
             let _ = self.flush();
         }
         let error = match guard::take() {
@@ -261,7 +262,7 @@ impl Vm {
         Err(error.with_sources(&self.sources))
     }
 
-    /// Discards the work that the entry queued on devices; the error says what continues anyway.
+    /// Discards the work that the entry queued on devices; the error reports the work that cannot be cancelled.
     #[cold]
     fn abandon(&mut self, error: Error) -> Error {
         let began = std::mem::take(&mut self.entry.began);
@@ -339,8 +340,8 @@ impl Vm {
         cycles::collect();
     }
 
-    /// Handles a limit error that the script has seen. An interrupted wait clears the request. When time or
-    /// fuel is exhausted, a handler gets a little more once, to clean up; then every check fails.
+    /// Handles a limit error that the script has seen. An interrupted wait clears the request. When time or fuel is
+    /// exhausted, a handler receives a small extra amount once, to clean up; then every check fails.
     pub(super) fn note_stop(&mut self, error: &Error) {
         if error.kind() == ErrorKind::Interrupted {
             self.meter.interrupt.store(false, Ordering::Relaxed);
@@ -372,7 +373,7 @@ impl Vm {
         if self.rt.quota.fuel.is_some() { self.take_owed() } else { Ok(()) }
     }
 
-    /// Takes the owed amount from the fuel.
+    /// Deducts the owed amount from the fuel.
     #[inline(never)]
     fn take_owed(&mut self) -> Result<()> {
         let Some(fuel) = self.rt.quota.fuel else { return Ok(()) };
@@ -382,14 +383,14 @@ impl Vm {
         if left == 0 && owed > 0 { Err(out_of_fuel()) } else { Ok(()) }
     }
 
-    /// [`Vm::charge`] for walks that only read the machine: the fuel is taken later.
+    /// [`Vm::charge`] for walks that only read the VM: the fuel is deducted later.
     #[inline]
     pub fn walk(&self, count: usize) -> Result<()> {
         self.meter.owed.set(self.meter.owed.get().saturating_add(count as u64));
         self.worked(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Charges for the long texts among the arguments of a call, which may read them or put them into an
+    /// Charges for the long strings among the arguments of a call, which may read them or put them into an
     /// error.
     #[inline]
     pub(super) fn charge_texts(&self, args: &[Value]) -> Result<()> {
@@ -411,7 +412,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Splits a text into pieces between characters; each piece is charged before it is passed on.
+    /// Splits a string into pieces at character boundaries; each piece is charged before it is passed on.
     pub fn pieces<'t>(&mut self, text: &'t str, mut each: impl FnMut(&'t str) -> Result<()>) -> Result<()> {
         let mut rest = text;
         while !rest.is_empty() {
@@ -423,7 +424,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Appends to a text under construction, checking the heap account and the limits.
+    /// Appends to a string under construction, checking the heap account and the limits.
     #[inline]
     pub fn push_text(&mut self, text: &mut String, more: &str) -> Result<()> {
         account::charge_text(text, more.len())?;
@@ -441,9 +442,9 @@ impl Vm {
         })
     }
 
-    /// Appends a text `count` times.
+    /// Appends a string `count` times.
     pub fn push_repeated(&mut self, text: &mut String, more: &str, count: usize) -> Result<()> {
-        // Short texts are appended many at a time.
+        // Short strings are appended many at a time.
         let each = (4096 / more.len().max(1)).clamp(1, count.max(1));
         let some = if each > 1 { more.repeat(each) } else { String::new() };
         let mut left = if more.is_empty() { 0 } else { count };
@@ -506,7 +507,7 @@ impl Vm {
         self.check_limits()
     }
 
-    /// Time since the machine was made.
+    /// Time since the VM was created.
     pub fn uptime(&self) -> Duration {
         self.born.elapsed()
     }
@@ -516,7 +517,7 @@ impl Vm {
     }
 }
 
-/// The error for exhausted fuel; what the failing code holds is dropped later.
+/// The error for exhausted fuel; the values that the failing code holds are dropped later.
 #[cold]
 fn out_of_fuel() -> Error {
     account::hurry(true);

@@ -2,7 +2,7 @@
 //!
 //! A [`Vm`] owns everything of one session that a script can reach: the script heap, the global table,
 //! modules, sources, and the [`Runtime`] that tensor work is submitted to. It writes only to the sink it was
-//! given. Invariant: script heap values (`Rc`) never leave the machine, so a whole machine may move between
+//! given. Invariant: script heap values (`Rc`) never leave the VM, so a whole VM may move between
 //! threads while nothing of it is borrowed.
 
 mod access;
@@ -93,18 +93,18 @@ pub enum Input {
     Session(Box<dyn FnMut() -> Result<Option<String>>>),
 }
 
-/// Texts up to this size are read, checked and compiled without fuel; longer ones cost one unit per
+/// Sources up to this size are read, checked and compiled without fuel; longer ones cost one unit per
 /// [`BYTES_PER_STEP`] bytes beyond it.
 const FREE_TEXT: usize = 4096;
 const BYTES_PER_STEP: usize = 4;
-/// Rough memory use of a token until its program is compiled, in bytes. It counts against the limit of host
-/// memory, except for the first few tokens of a text.
+/// Rough memory use of a token until its program is compiled, in bytes. It counts against the limit of host memory,
+/// except for the first few tokens of a source.
 const TOKEN_BYTES: usize = 200;
 const FREE_TOKENS: usize = 4096;
 
 /// A virtual machine.
 ///
-/// Example: `vm.eval("<-e>", "1 + 1", Mode::Input)` gives `Value::Int(2)`.
+/// Example: `vm.eval("<-e>", "1 + 1", Mode::Input)` returns `Value::Int(2)`.
 pub struct Vm {
     /// The runtime that tensor work is submitted to.
     pub rt: Runtime,
@@ -118,7 +118,7 @@ pub struct Vm {
     pub limits: Limits,
     /// The source of `input()`.
     pub input: Input,
-    /// Script values that records of gradients refer to.
+    /// Script values that gradient records refer to.
     pub callbacks: Callbacks,
     /// Callbacks for the end of the running backward pass; `None` if none runs.
     pub pass_ends: Option<Vec<Value>>,
@@ -142,7 +142,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Makes a machine over a runtime, with the natives that scripts may call and a loader of modules.
+    /// Makes a VM over a runtime, with the natives that scripts may call and a loader of modules.
     pub fn new(rt: Runtime, natives: Natives, loader: Box<dyn Loader>) -> Vm {
         let outside: account::Outside = Rc::new(rt.overhead());
         Vm {
@@ -175,7 +175,7 @@ impl Vm {
         &self.natives
     }
 
-    /// The same, for adding natives. Already compiled code keeps the natives it found.
+    /// [`Vm::natives`], for adding natives. Compiled code keeps the natives it was compiled with.
     pub fn natives_mut(&mut self) -> &mut Natives {
         &mut self.natives
     }
@@ -199,7 +199,7 @@ impl Vm {
         })
     }
 
-    /// Parses a source text and keeps it for error reports. The machine's limits apply after it has been
+    /// Parses a source text and keeps it for error reports. The VM's limits apply after it has been
     /// entered: see [`Vm::within`].
     ///
     /// # Errors
@@ -330,8 +330,8 @@ impl Vm {
         self.sources.line(span).unwrap_or(0)
     }
 
-    /// Submits pending tensor work, so that its errors surface now, with errors of host code that could not
-    /// be raised.
+    /// Submits pending tensor work, so that its errors are raised now, together with errors of host code that could not
+    /// be raised before.
     pub fn flush(&mut self) -> Result<()> {
         self.release_callbacks();
         self.rt.release_records();
@@ -339,7 +339,7 @@ impl Vm {
         guard::take().map_or(Ok(()), Err)
     }
 
-    /// Empties the machine without dropping its values: the process is about to exit. The system takes back all memory at
+    /// Empties the VM without dropping its values: the process is about to exit. The system takes back all memory at
     /// once, while dropping the values of a large heap one by one takes seconds.
     pub fn leave_heap(&mut self) {
         use std::mem::{forget, take};

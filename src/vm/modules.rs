@@ -18,7 +18,7 @@ use crate::check::imports::{Imports, key_of};
 use crate::driver::DeviceId;
 use crate::syntax::ast::Block;
 
-/// Supplies the text of modules.
+/// Supplies the source text of modules.
 pub trait Loader: Send {
     /// The text of the file at `path`; `written` is the path as the `import` spells it.
     ///
@@ -46,7 +46,7 @@ struct Ahead {
     _source: Option<Arc<Source>>,
 }
 
-/// The modules of a machine and the loader of their texts.
+/// The modules of a VM and the loader of their source texts.
 pub(super) struct Modules {
     loader: Box<dyn Loader>,
     states: HashMap<Rc<str>, State>,
@@ -62,7 +62,7 @@ impl Modules {
         Modules { loader, states, ahead, importing: Vec::new() }
     }
 
-    /// The loader of texts.
+    /// The loader of source texts.
     pub(super) fn loader(&self) -> &dyn Loader {
         &*self.loader
     }
@@ -214,8 +214,8 @@ impl Vm {
     }
 }
 
-/// An option's text as a value of its default's type; a list is comma-separated. The error says what the text
-/// should be.
+/// An option's text as a value of its default's type; a list is comma-separated. The error says what the option
+/// accepts.
 fn read_as(text: &str, default: &Value) -> Result<Value, &'static str> {
     let digits = || text.replace('_', "");
     match default {

@@ -56,7 +56,7 @@ impl Operators {
     }
 }
 
-/// Everything that scripts may call. Built once per machine, from tables.
+/// Everything that scripts may call. Built once per VM, from tables.
 #[derive(Default)]
 pub struct Natives {
     functions: HashMap<Rc<str>, Value>,

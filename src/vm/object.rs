@@ -1,6 +1,6 @@
-//! Values of types defined outside of the machine: streams, events, generators, graphs, contexts.
+//! Values of types defined outside of the VM: streams, events, generators, graphs, contexts.
 //!
-//! The machine does not know what they do; it prints them, compares them, reads their attributes and enters
+//! The VM does not know what they do; it prints them, compares them, reads their attributes and enters
 //! them in `with`. Their methods are natives whose receiver is the type's name.
 
 use std::any::Any;
@@ -18,7 +18,7 @@ use crate::ops::signature::Kind;
 /// Runs when a context is left.
 pub type Exit = Box<dyn FnOnce(&mut Vm) -> Result<()>>;
 
-/// A value of a type defined outside of the machine.
+/// A value of a type defined outside of the VM.
 ///
 /// Example: a stream is an object of type `stream` with the attributes `device` and `id`, and a context that
 /// makes it the current one.
@@ -56,7 +56,7 @@ pub trait Object: Any {
     }
 
     /// Begins an iteration, for `for` and everything else that takes a sequence: returns the object whose
-    /// [`Object::next`] gives the elements. `Ok(None)` if it is not a sequence.
+    /// [`Object::next`] returns the elements. `Ok(None)` if it is not a sequence.
     fn iterate(&self, _vm: &mut Vm) -> Result<Option<Value>> {
         Ok(None)
     }

@@ -210,7 +210,8 @@ fn plain(value: &Value, text: &mut String) {
     let _ = written;
 }
 
-/// The shortest digits that parse as a float, as `1.5e-7`. Of two that are equally close, the even one, as in Python.
+/// The shortest digits that parse as a float, as `1.5e-7`. Of two candidates that are equally close, the even one, as
+/// in Python.
 fn shortest(value: f64) -> String {
     /// With fewer digits, only one number of that length parses as the float.
     const LONG: usize = 16;
@@ -261,7 +262,7 @@ pub fn float_text(value: f64) -> String {
     format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
 }
 
-/// A text escaped as in a string literal.
+/// A string escaped as in a string literal.
 fn escape(source: &str, text: &mut String) {
     use std::fmt::Write;
     for c in source.chars() {

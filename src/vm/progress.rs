@@ -1,6 +1,6 @@
 //! Progress reports of loops over `progress(...)`.
 //!
-//! The machine draws nothing. Invariant: each loop reports [`Progress::ended`] exactly once, in its last
+//! The VM draws nothing. Invariant: each loop reports [`Progress::ended`] exactly once, in its last
 //! report.
 
 use std::fmt;
@@ -70,7 +70,7 @@ impl fmt::Debug for Reported {
     }
 }
 
-/// The progress receiver of a machine, and the number of loops so far.
+/// The progress receiver of a VM, and the number of loops so far.
 #[derive(Default)]
 pub(super) struct Progresses {
     watch: Option<Watch>,

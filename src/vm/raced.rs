@@ -24,7 +24,7 @@ fn tensors_of(i: usize, arg: &Arg) -> Vec<(Place, &Tensor)> {
     }
 }
 
-/// The same for the arguments of a native function.
+/// [`label_args`] for the arguments of a native function.
 #[cold]
 pub(super) fn label_values(error: Error, args: &[Value]) -> Error {
     if error.kind() != ErrorKind::Race {

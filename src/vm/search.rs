@@ -1,4 +1,4 @@
-//! Substring search. A long text is searched in windows, with a limit check between them; windows overlap, so
+//! Substring search. A long string is searched in windows, with a limit check between them; windows overlap, so
 //! that every occurrence lies in one.
 
 use super::Vm;

@@ -12,7 +12,7 @@ type Flush = Box<dyn FnMut() + Send>;
 /// Called with each warning and the sources that its spans refer to.
 type Warn = Box<dyn FnMut(&Error, &SourceMap) + Send>;
 
-/// The receivers of a machine; they belong to the embedding program.
+/// The receivers of a VM; they belong to the embedding program.
 pub(super) struct Sinks {
     out: Owned<Output>,
     flush: Option<Owned<Flush>>,

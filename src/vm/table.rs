@@ -18,14 +18,14 @@ use super::values::Values;
 use crate::base::{Result, stop};
 use crate::driver::error::stopped;
 
-/// Entries between two checks of whether the machine must stop.
+/// Entries between two checks of whether the VM must stop.
 const ENTRIES_PER_CHECK: usize = 1 << 14;
 /// Up to this many entries are searched linearly.
 const MAX_UNINDEXED: usize = 8;
 
 /// The entries of a dict.
 ///
-/// Example: after `insert("b", 1)` and `insert("a", 2)`, `keys()` gives "b", "a".
+/// Example: after `insert("b", 1)` and `insert("a", 2)`, `keys()` yields "b", "a".
 #[derive(Default)]
 pub struct Table {
     keys: Vec<Key>,
@@ -58,7 +58,7 @@ struct Hashed {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The values drop themselves. A few numbers and short texts are dropped at once.
+        // The values drop themselves. A few numbers and short strings are dropped at once.
         const FEW: usize = 1024;
         if self.keys.len() > FEW || self.keys.iter().any(|key| matches!(key.value(), Value::Tuple(_))) {
             drop_later(std::mem::take(&mut self.keys).into_iter().map(Key::into_value));
@@ -138,7 +138,7 @@ impl Table {
         }
     }
 
-    /// The position of a text key if the text remembers it; makes no call.
+    /// The position of a string key if the string has it cached; makes no call.
     #[inline(always)]
     pub(super) fn known(&self, text: &Rc<Text>) -> Option<usize> {
         let at = text.place().get() as usize;
@@ -197,7 +197,7 @@ impl Table {
     /// Sets the value of a key and returns the old one. An existing key is kept.
     ///
     /// # Errors
-    /// If the machine must stop while a large index grows; then nothing has changed.
+    /// If the VM must stop while a large index grows; then nothing has changed.
     pub fn insert(&mut self, key: Key, value: Value) -> Result<Option<Value>> {
         if let Some(slot) = self.get_mut(key.value()) {
             return Ok(Some(std::mem::replace(slot, value)));
@@ -310,7 +310,7 @@ impl Table {
         }
     }
 
-    /// Rebuilds the index with room for more entries. False if `may_end` is set and the machine must stop; then the
+    /// Rebuilds the index with room for more entries. False if `may_end` is set and the VM must stop; then the
     /// index is unchanged.
     #[cold]
     #[inline(never)]
@@ -360,7 +360,7 @@ impl Table {
         true
     }
 
-    /// The greatest key, if all keys are integers from 0 to below `end`.
+    /// The maximum key, if all keys are integers from 0 to below `end`.
     fn greatest(&self, end: usize) -> Option<usize> {
         let int = |key: &Key| usize::try_from(whole(key.value())?).ok().filter(|i| *i < end);
         self.keys.iter().try_fold(0, |most, key| Some(int(key)?.max(most)))

@@ -67,7 +67,7 @@ impl Vm {
         Ok(indices)
     }
 
-    /// `object[index]` for values of types defined outside of the machine.
+    /// `object[index]` for values of types defined outside of the VM.
     pub(super) fn object_index(&mut self, container: &Value, index: &Value) -> Result<Value> {
         let Value::Object(handle) = container else { return Ok(Value::None) };
         let handle: std::rc::Rc<Handle> = std::rc::Rc::clone(handle);

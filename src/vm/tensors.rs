@@ -274,7 +274,7 @@ impl Vm {
         self.call_op_of(op, native, &mut values, &sources, in_place)
     }
 
-    /// The same with the sources of the arguments already known. Moves the arguments out.
+    /// [`Vm::call_op`] with known sources of the arguments. Moves the arguments out.
     pub(super) fn call_op_of(
         &mut self,
         op: &'static Op,
@@ -318,7 +318,7 @@ impl Vm {
         apply(&mut self.rt, op, call).and_then(from_out).map_err(|e| label_tensors(e, &values))
     }
 
-    /// The device that a value names: a device, a number, or a text. The caller checks whether it exists.
+    /// The device that a value names: a device, a number, or a string. The caller checks whether it exists.
     ///
     /// # Errors
     ///
@@ -410,7 +410,7 @@ impl Vm {
         items: &[Value],
         near: Option<DeviceId>,
     ) -> Result<Arg> {
-        // One list or tuple in place of several arguments.
+        // One list or tuple instead of several arguments.
         let single = match items {
             [one @ (Value::List(_) | Value::Tuple(_))] => Some(one),
             _ => None,
@@ -524,7 +524,7 @@ pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
     })
 }
 
-/// The same for one tensor.
+/// Labels one tensor of an operation's error in the same way.
 #[cold]
 pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Error {
     let place = Place::Operand(operand);

@@ -1,8 +1,8 @@
-//! Texts of scripts.
+//! Strings of scripts.
 //!
-//! Positions in a text count characters. If every character is one byte, they are byte positions. Other long
-//! texts get an index of byte offsets at the first request for a position, so that indexing, slicing and
-//! searching from a position do not walk from the beginning. ASCII texts and short texts have no index.
+//! Positions in a string count characters. If every character is one byte, they are byte positions. Other long
+//! strings get an index of byte offsets at the first request for a position, so that indexing, slicing and
+//! searching from a position do not walk from the beginning. ASCII strings and short strings have no index.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use super::account::note;
 use super::heap::head;
 use super::key;
 
-/// A `str`. Short texts are stored inline.
+/// A `str`. Short strings are stored inline.
 pub struct Text {
     text: CompactString,
     chars: Chars,
@@ -21,12 +21,12 @@ pub struct Text {
     place: Cell<u32>,
 }
 
-/// Shorter texts, in bytes, are walked.
+/// Strings shorter than this, in bytes, are scanned and not indexed.
 const SHORT: usize = 256;
 /// Characters between two entries of an index.
 const STEP: usize = 64;
 
-/// The number of a text's characters, and the index of a long text, in the space of one number.
+/// The number of a string's characters, and the index of a long string, packed into one number.
 ///
 /// Invariant: 0 before the characters are counted; then either an odd number whose upper bits are the count,
 /// or the address of an index that this owns, which is even.
@@ -82,8 +82,8 @@ impl Index {
     }
 }
 
-/// The byte offsets of every [`STEP`]-th of a text's `count` characters. Counts the characters of eight bytes at once,
-/// because a text may have gigabytes.
+/// The byte offsets of every [`STEP`]-th of a string's `count` characters. Counts the characters of eight bytes at once,
+/// because a string may have gigabytes.
 fn starts(text: &str, count: usize) -> Box<[usize]> {
     // Of a character's bytes, all but the first are `10xxxxxx`.
     let others = |word: u64| ((word >> 7) & !(word >> 6) & 0x0101_0101_0101_0101).count_ones() as usize;
@@ -112,7 +112,7 @@ fn starts(text: &str, count: usize) -> Box<[usize]> {
 }
 
 impl Text {
-    /// A text; its characters and its hash are computed at the first request.
+    /// A string; its characters and its hash are computed at the first request.
     pub fn new(text: CompactString) -> Text {
         note(head::<Text>() + text.len() as isize);
         Text { text, chars: Chars(Cell::new(0)), hash: Cell::new(0), place: Cell::new(0) }
@@ -124,7 +124,7 @@ impl Text {
         &self.place
     }
 
-    /// Equal texts have equal hashes; never 0.
+    /// Equal strings have equal hashes; never 0.
     #[inline]
     pub(super) fn hash_code(&self) -> u32 {
         match self.hash.get() {
@@ -141,7 +141,7 @@ impl Text {
         hash
     }
 
-    /// The text.
+    /// The string.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.text

@@ -1,4 +1,4 @@
-//! Frees what a machine keeps of finished programs.
+//! Frees what a VM keeps of finished programs.
 //!
 //! Functions hold their source texts, and names hold slots of the global table. Unreferenced sources are
 //! removed when their number has doubled ([`Vm::tidy`]). Slots are reused when no code can refer to them

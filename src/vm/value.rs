@@ -178,7 +178,7 @@ impl Value {
             || matches!(self, Value::Record(r) if r.position("forward").is_some())
     }
 
-    /// The type's name, as `type(x)` and errors give it.
+    /// The type's name, as `type(x)` and errors show it.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::None | Value::Unset => "none",

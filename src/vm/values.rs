@@ -5,10 +5,10 @@ use std::ops::{Deref, DerefMut};
 use super::account::drop_vec_later;
 use super::value::Value;
 
-/// Values that a machine's code owns while it builds or takes apart a container.
+/// Values that a VM's code owns while it builds or takes apart a container.
 ///
-/// A plain vector drops all its elements at once. This type drops them as containers do, so that a machine that has
-/// been told to end returns at once, whatever a native held when it ended.
+/// A plain vector drops all its elements at once. This type drops them as containers do, so that a VM that has been
+/// told to stop returns at once, whatever values a native held.
 #[derive(Default, Clone)]
 pub struct Values(Vec<Value>);
 
@@ -97,7 +97,7 @@ impl IntoIterator for Values {
     }
 }
 
-/// The iterator of [`Values`]; those that it has not given are dropped in the same way.
+/// The iterator of [`Values`]; the values that it has not yielded are dropped in the same way.
 pub struct IntoValues(std::vec::IntoIter<Value>);
 
 impl Iterator for IntoValues {

@@ -44,7 +44,7 @@ pub enum Typed {
     End,
 }
 
-/// The end of the current line.
+/// How the current line ended.
 struct Way {
     /// Zero for Enter.
     key: AtomicU8,
@@ -223,7 +223,7 @@ fn is_simple_terminal() -> bool {
 struct Assistant {
     repl: Rc<RefCell<Repl>>,
     way: Arc<Way>,
-    /// Whether the line is read by `input()`: it may be any text.
+    /// Whether the line is read by `input()`, so that it may be any text.
     plain: Cell<bool>,
     /// When the last line ended, and when the last key was handled.
     last_line: Cell<Option<Instant>>,

@@ -7,9 +7,9 @@ use crate::plan::{Listing, Runtime};
 use crate::vm::{Mode, Value, Vm};
 use std::time::{Duration, Instant};
 
-/// Runs repeat until this much time has passed,
+/// Runs repeat until this much time has passed.
 const LONG_ENOUGH: Duration = Duration::from_millis(400);
-/// or until there have been this many.
+/// Maximum number of runs.
 const MOST_RUNS: usize = 1_000;
 
 /// `:time`: the median of many runs; each ends when the devices have finished its work.
@@ -81,7 +81,7 @@ pub fn plan(repl: &mut Repl, code: &str) -> Result<String> {
         let result = vm.within(|vm| {
             let function = vm.prepare(&block, Mode::Input)?;
             let value = vm.call(&function, &[])?;
-            // Values that are not held are not computed.
+            // Values without references are not computed.
             let flushed = vm.flush();
             drop(value);
             flushed

@@ -3,7 +3,7 @@
 //! Works on any text, valid or not, in one pass from its start; uses no names and no values. Text after the
 //! cursor is ignored.
 
-/// The unfinished code at the end of a text.
+/// The unfinished code at the end of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CursorContext<'t> {
     /// The kind of code expected there.

@@ -229,7 +229,7 @@ fn a_plan_shows_the_kernels_and_runs_nothing() {
     for line in lines {
         assert!(shown.contains(line), "{line}: {shown}");
     }
-    // Neither names nor tensors change.
+    // Names and tensors do not change.
     assert!(last_shown(&[x, ":plan x.add_(1)", "x.sum().item()"]).contains("6"));
     assert!(last_shown(&[x, ":plan let y = x + 1", "y"]).contains("E0201"));
     let rebound = "let keep = 1\n";

@@ -39,7 +39,7 @@ const LINK: Style = Style("38;2;92;157;255;1;4");
 const NUMBER: Style = Style("2");
 const LABELS: [Style; 3] = [Style("38;2;246;87;248"), Style("38;2;30;201;212"), Style("38;2;145;246;111")];
 
-/// A text in a style, if colours are on.
+/// Text in a style, if colours are on.
 pub fn paint(color: bool, style: Style, text: &str) -> String {
     if color { format!("\x1b[{}m{text}\x1b[0m", style.0) } else { text.to_string() }
 }
@@ -169,7 +169,7 @@ impl Frame<'_> {
         self.out.push_str(text);
     }
 
-    /// Appends a text in the style of the n-th label.
+    /// Appends text in the style of the n-th label.
     fn styled(&mut self, label: usize, text: &str) {
         self.out.push_str(&paint(self.color, LABELS[label % LABELS.len()], text));
     }

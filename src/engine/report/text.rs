@@ -7,9 +7,9 @@ use std::borrow::Cow;
 const LONG_LINE: usize = 240;
 /// Characters of a long line shown on each side of a label.
 const AROUND: usize = 60;
-/// A label that spans more lines marks only the first of them.
+/// A label that spans more lines than this marks only the first of them.
 const MAX_LINES: usize = 8;
-/// Longer names of sources are cut.
+/// Source names longer than this are cut.
 const LONG_NAME: usize = 200;
 
 /// True for characters that a terminal may interpret or that change how others are displayed: control
@@ -19,7 +19,7 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
 }
 
-/// A text with its hidden characters replaced; byte lengths, and so positions, are unchanged.
+/// Text with its hidden characters replaced; byte lengths, and so positions, are unchanged.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
@@ -35,7 +35,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Cuts a text in the middle if it has more than `most` characters.
+/// Cuts text in the middle if it has more than `most` characters.
 pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most || text.chars().nth(most).is_none() {
         return Cow::Borrowed(text);
@@ -46,7 +46,7 @@ pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head} [... {} characters ...] {tail}", count - most * 2 / 3 - most / 4))
 }
 
-/// The first line of a text, cut if it is long.
+/// The first line of some text, cut if it is long.
 pub fn first_line(text: &str) -> String {
     const SHOWN: usize = 60;
     let line = text.lines().next().unwrap_or("");
@@ -212,7 +212,7 @@ fn visible_source(text: &str) -> Cow<'_, str> {
     visible(text)
 }
 
-/// A text with an end of its last line.
+/// Text whose last line has a line end.
 fn line_ends(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.is_empty() { Cow::Borrowed(" ") } else { text }
 }

@@ -2,8 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Appends a text in lines of at most `width` columns. The first line begins with `first`, the others with
-/// `rest`, both `indent` columns wide. Longer words are cut. Empty lines are not indented.
+/// Appends text in lines of at most `width` columns. The first line begins with `first`, the others with `rest`, both
+/// `indent` columns wide. Longer words are cut. Empty lines are not indented.
 pub fn wrapped(out: &mut String, text: &str, width: usize, (first, rest): (&str, &str), indent: usize) {
     let width = width.saturating_sub(indent).max(1);
     let mut begin = first;

@@ -1,4 +1,4 @@
-//! Transfers between several devices: `comm.broadcast`, `comm.gather`, ... as `torch.cuda.comm` has them.
+//! Transfers between several devices: `comm.broadcast`, `comm.gather` and others, as in `torch.cuda.comm`.
 
 use super::device_of;
 use super::streams::stream_of;
@@ -56,7 +56,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         signature: Signature {
             params: &[Param::new("tensors", Kind::Any), Param::new("devices", Kind::Any), BUFFER],
         },
-        doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes that are put together. Returns a tuple with one tuple of copies per device; on the first device they are the tensors themselves. Copies that were put together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
+        doc: "Copies tensors on the first device to all others, small ones together: `buffer_size` bounds the bytes of \
+              a combined copy. Returns a tuple with one tuple of copies per device; on the first device they are the \
+              tensors themselves. Copies made together share memory.\n\nSource: `torch.cuda.comm.broadcast_coalesced`.",
         example: "let copies = comm.broadcast_coalesced([ones(2), zeros(3)], [0, 1])\nassert(copies[1][1].device == cuda:1 and copies[1][1].shape == (3,))",
         run: |vm, args| {
             let (list, buffer) = (tensors(vm, &args[0], 0)?, buffer(&args[2], 2)?);
@@ -70,7 +72,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "comm.reduce_add",
         receiver: "",
         signature: Signature { params: &[Param::new("inputs", Kind::Any), DESTINATION] },
-        doc: "The sum of tensors of one shape and dtype on several devices, on `destination` (the current device when left out), which one of them must be on. They are added in their order, independent of the way that the bytes take, so that the result has the same bits for every destination.\n\nSource: `torch.cuda.comm.reduce_add`.",
+        doc: "The sum of tensors of one shape and dtype on several devices, on `destination` (default: the current \
+              device), which must be the device of one of them. They are added in their order, independent of the \
+              transfer path, so that the result has the same bits for every destination.\n\nSource: \
+              `torch.cuda.comm.reduce_add`.",
         example: "let sum = comm.reduce_add([ones(2) on cuda:0, ones(2) on cuda:1], 1)\nassert(sum.device == cuda:1 and equal(sum.cpu(), tensor([2.0, 2.0]) on cpu))",
         run: |vm, args| {
             let inputs = tensors(vm, &args[0], 0)?;
@@ -116,7 +121,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 OUT,
             ],
         },
-        doc: "Cuts a tensor along `dim` and gives a tuple of the chunks, one per device: equal ones (the last smaller, and fewer than devices when there is not enough), or of `chunk_sizes`. A chunk for the tensor's own device is a view. With `streams`, the copy to the i-th device runs on the i-th stream (`none`: the current one). With `out`, the chunks are written into those tensors.\n\nSource: `torch.cuda.comm.scatter`.",
+        doc: "Splits a tensor along `dim` into a tuple of chunks, one per device: of equal size (the last may be \
+              smaller, and there may be fewer chunks than devices), or of `chunk_sizes`. A chunk for the tensor's own \
+              device is a view. With `streams`, the copy to the i-th device runs on the i-th stream (`none`: the \
+              current one). With `out`, the chunks are written into those tensors.\n\nSource: \
+              `torch.cuda.comm.scatter`.",
         example: "let (a, b) = comm.scatter(arange(6), [0, 1], chunk_sizes=[2, 4])\nassert(equal(a, [0, 1]) and b.device == cuda:1 and b.shape == (4,))",
         run: scatter,
     },
@@ -296,7 +305,7 @@ fn devices(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<DeviceId>> {
     values.iter().enumerate().map(named).collect()
 }
 
-/// Labels an argument in an error that has no label of its own.
+/// Labels an argument in an error without a label.
 fn at(index: usize, text: &'static str) -> impl Fn(Error) -> Error {
     use ErrorKind::{Device, Shape, Type, Value};
     move |error| match error.labels().is_empty() && matches!(error.kind(), Device | Shape | Type | Value) {

@@ -87,7 +87,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_device",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::new("device", Kind::Any)] },
-        doc: "Selects a device until something else does; a negative index changes nothing. `with device(d) { }` is better: it restores.\n\nSource: `torch.cuda.set_device`.",
+        doc: "Selects a device until another one is selected; a negative index changes nothing. `with device(d) { }` \
+              is better: it restores the previous device.\n\nSource: `torch.cuda.set_device`.",
         example: "cuda.set_device(0)\ncuda.set_device(-1)\nassert(cuda.current_device() == 0)",
         run: |vm, args| {
             if matches!(args[1], Value::Int(index) if index < 0) {

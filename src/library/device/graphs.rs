@@ -342,7 +342,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "debug_dump",
         receiver: "graph",
         signature: OF_GRAPH,
-        doc: "Returns the captured work as a text with one line per step: its lane (0 is the stream that the capture began on, others are streams that joined) and its operation.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
+        doc: "Returns the captured work as a string with one line per step: its lane (0 is the stream that the capture began on, others are streams that joined) and its operation.\n\nSource: `torch.cuda.CUDAGraph.debug_dump`.",
         example: "let x = ones(4)\nlet g = Graph()\nlet y = with graph(g) { (x + 1) * 2 }\nassert(g.debug_dump() == \"lane 0: add+mul [4]\\n\")",
         run: |_, args| Ok(Value::str(graph_of(&args[0], 0)?.dump()?)),
     },
@@ -382,7 +382,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 POOL,
             ],
         },
-        doc: "Captures one call of a function with arguments like `args`, and returns a function that copies its arguments in, replays, and returns the result.\n\nArguments are tensors on the device, and tuples, lists and records of them; every call passes the same shapes and dtypes, and other values stay as they were captured. The result is the same tensors at every call, with new values: `clone()` what must outlive the next call. `warmup` calls run before the capture.\n\nSource: `torch.cuda.make_graphed_callables`.",
+        doc: "Captures one call of a function with arguments like `args`, and returns a function that copies its \
+              arguments in, replays, and returns the result.\n\nArguments are tensors on the device, and tuples, lists \
+              and records of them; every call passes the same shapes and dtypes, and other values stay as they were \
+              captured. The result is the same tensors at every call, with new values: `clone()` values that must \
+              outlive the next call. `warmup` calls run before the capture.\n\nSource: \
+              `torch.cuda.make_graphed_callables`.",
         example: "let w = randn(4, 2)\nlet f = cuda.graphed(|x| relu(x @ w), [randn(3, 4)])\nlet x = randn(3, 4)\nassert(equal(f(x), relu(x @ w)))",
         run: |vm, args| graphed(vm, args),
     },

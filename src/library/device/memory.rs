@@ -123,7 +123,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "reset_max_memory_allocated",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "The same as `reset_peak_memory_stats`; warns once.\n\nSource: `torch.cuda.reset_max_memory_allocated`.",
+        doc: "Another name of `reset_peak_memory_stats`; warns once.\n\nSource: \
+              `torch.cuda.reset_max_memory_allocated`.",
         example: "cuda.reset_max_memory_allocated()\nassert(cuda.max_memory_allocated() == cuda.memory_allocated())",
         run: |vm, args| {
             vm.rt.warn_deprecated(
@@ -138,7 +139,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "reset_max_memory_cached",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "The same as `reset_peak_memory_stats`; warns once.\n\nSource: `torch.cuda.reset_max_memory_cached`.",
+        doc: "Another name of `reset_peak_memory_stats`; warns once.\n\nSource: `torch.cuda.reset_max_memory_cached`.",
         example: "cuda.reset_max_memory_cached()\nassert(cuda.max_memory_reserved() == cuda.memory_reserved())",
         run: |vm, args| {
             vm.rt.warn_deprecated(
@@ -206,7 +207,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "memory_snapshot",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE, Param::or("file", Kind::Str, Default::None)] },
-        doc: "Returns the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `segment_pool_id`, `is_expandable`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name that ends in `.pickle`) it is written there instead, of all devices and with what `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: `torch.cuda.memory_snapshot`.",
+        doc: "Returns the allocator's segments as a list of records, each with its blocks: `address`, `total_size`, \
+              `allocated_size`, `active_size`, `requested_size`, `stream`, `segment_type`, `segment_pool_id`, \
+              `is_expandable`, `blocks` (`address`, `size`, `requested_size`, `state`, `line`). With `file` (or a name \
+              that ends in `.pickle`) the snapshot of all devices is written to that file, with the steps that \
+              `record_memory_history` has recorded: PyTorch's memory viewer opens it.\n\nSource: \
+              `torch.cuda.memory_snapshot`.",
         example: "let x = empty(256)\nassert(len(cuda.memory_snapshot()) >= 1)",
         run: |vm, args| {
             let named = args[1].as_str().is_some_and(|text| text.ends_with(".pickle"));
@@ -250,7 +256,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "get_per_process_memory_fraction",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Returns the limit that `set_per_process_memory_fraction` has set; 1 without one.\n\nSource: `torch.cuda.get_per_process_memory_fraction`.",
+        doc: "Returns the limit that `set_per_process_memory_fraction` has set; 1 by default.\n\nSource: \
+              `torch.cuda.get_per_process_memory_fraction`.",
         example: "assert(cuda.get_per_process_memory_fraction() == 1.0)",
         run: |vm, args| Ok(Value::Float(cuda_device(vm, &args[0], &args[1])?.fraction())),
     },
@@ -269,7 +276,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "list_gpu_processes",
         receiver: "device",
         signature: OF_DEVICE,
-        doc: "Returns a text that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
+        doc: "Returns a string that lists this process and the bytes it holds on a device.\n\nSource: `torch.cuda.list_gpu_processes`.",
         example: "print(cuda.list_gpu_processes())",
         run: |vm, args| {
             let device = queried(vm, args)?;

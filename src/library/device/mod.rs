@@ -74,7 +74,7 @@ const SELF: Param = Param::new("self", Kind::Device);
 /// A device, an index, or by default the receiver.
 const DEVICE: Param = Param::or("device", Kind::Any, Default::None);
 
-/// The device that an argument names: a device, an index, a text, or `fallback` for `none`.
+/// The device that an argument names: a device, an index, a string, or `fallback` for `none`.
 ///
 /// # Errors
 /// E0501.
@@ -105,7 +105,7 @@ fn cuda_id(vm: &Vm, receiver: &Value, argument: &Value) -> Result<DeviceId> {
     }
 }
 
-/// The same device, opened.
+/// [`cuda_id`], with the device opened.
 fn cuda_device(vm: &mut Vm, receiver: &Value, argument: &Value) -> Result<Arc<Device>> {
     let id = cuda_id(vm, receiver, argument)?;
     vm.rt.device(id)

@@ -36,7 +36,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "nvtx.range_push",
         receiver: "",
         signature: NAMED,
-        doc: "Begins a range inside the one that is open, and returns its depth, from 0. `with nvtx(name) { }` is better: it ends automatically.\n\nSource: `torch.cuda.nvtx.range_push`.",
+        doc: "Begins a range inside the open range, and returns its depth, from 0. `with nvtx(name) { }` is better: it \
+              ends automatically.\n\nSource: `torch.cuda.nvtx.range_push`.",
         example: "assert(nvtx.range_push(\"outer\") == 0)\nassert(nvtx.range_push(\"inner\") == 1)\nnvtx.range_pop()\nnvtx.range_pop()",
         run: |vm, args| Ok(Value::Int(vm.rt.range_push(args[0].as_str().unwrap_or("")))),
     },
@@ -44,7 +45,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "nvtx.range_pop",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Ends the innermost range, and returns the depth it had, from 0; -1 where none is open.\n\nSource: `torch.cuda.nvtx.range_pop`.",
+        doc: "Ends the innermost range, and returns its depth, from 0; -1 if no range is open.\n\nSource: \
+              `torch.cuda.nvtx.range_pop`.",
         example: "nvtx.range_push(\"step\")\nassert(nvtx.range_pop() == 0)\nassert(nvtx.range_pop() == -1)",
         run: |vm, _| Ok(Value::Int(vm.rt.range_pop())),
     },

@@ -73,7 +73,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "max_size",
         receiver: "plan_cache",
-        doc: "The largest number of cached plans; it can be assigned to.",
+        doc: "The maximum number of cached plans; it can be assigned to.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.max_size = 10\nassert(plans.max_size == 10)",
         read: |_, x| cache_of(x).map(|c| int(c.0.fft_plans().capacity() as u64)),
     },
@@ -92,11 +92,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "cufft_plan_cache",
         receiver: "device",
         signature: Signature { params: &[SELF, DEVICE] },
-        doc: "Returns the cache of Fourier transform plans of a device (the current one unless named): `size` \
-              is the number of plans, `max_size` the largest number (4096; assign it, or call \
-              `set_max_size(n)`; 0 keeps none), `clear()` removes them. The least recently used one is removed \
-              first. A plan depends on the lengths, the dtype, real or complex, and the number of signals.\n\n\
-              Source: `torch.backends.cuda.cufft_plan_cache`.",
+        doc: "Returns the cache of Fourier transform plans of a device (the current one unless named): `size` is the \
+              number of plans, `max_size` the maximum number (4096; assign it, or call `set_max_size(n)`; 0 keeps \
+              none), `clear()` removes them. The least recently used one is removed first. A plan depends on the \
+              lengths, the dtype, real or complex, and the number of signals.\n\nSource: \
+              `torch.backends.cuda.cufft_plan_cache`.",
         example: "let plans = cuda.cufft_plan_cache()\nplans.clear()\nfft.fft(zeros(10))\nfft.fft(ones(10))\n\
                   assert(plans.size == 1 and plans.max_size == 4096)",
         run: |vm, args| {

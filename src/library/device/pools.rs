@@ -65,7 +65,7 @@ pub(super) static ATTRIBUTES: &[AttributeDef] = &[
     AttributeDef {
         name: "id",
         receiver: "graph_pool",
-        doc: "Its number, a pair as in PyTorch; if it is a part of a `MemPool`, the number of that.",
+        doc: "Its number, a pair as in PyTorch; for a part of a `MemPool`, the number of the `MemPool`.",
         example: "let p = MemPool()\nlet g = Graph()\nlet y = with graph(g, pool=p) { ones(2) }\nassert(g.pool().id == p.id)",
         read: |_, x| match x.as_object::<GraphPoolObject>() {
             Some(pool) => Ok(pool_id(pool.0.id().number())),
@@ -87,7 +87,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "MemPool",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it, and `with graph(g, pool=p) { }` those of a capture. Its memory is kept apart, and is returned when nothing refers to the pool any more. Captures use a separate part of it, since every replay writes there. `p.id` is its number, and so is `g.pool().id`; `p.device` is its device, and `p.snapshot()` gives its segments.\n\nSource: `torch.cuda.MemPool`.",
+        doc: "Makes a private memory pool of the current device: `with mem_pool(p) { }` serves requests from it, and \
+              `with graph(g, pool=p) { }` those of a capture. Its memory is kept separately, and is returned when \
+              nothing refers to the pool any more. Captures use a separate part of it, because every replay writes \
+              there. `p.id` is its number, and so is `g.pool().id`; `p.device` is its device, and `p.snapshot()` \
+              returns its segments.\n\nSource: `torch.cuda.MemPool`.",
         example: "let p = MemPool()\nlet x = none\nwith mem_pool(p) { x = zeros(1000) }\nassert(p.snapshot()[0].allocated_size == 4096)",
         run: |vm, _| {
             let id = vm.rt.current_cuda();

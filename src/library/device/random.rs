@@ -133,7 +133,7 @@ fn seed_int(seed: u64) -> Value {
 pub(super) static ATTRIBUTES: &[AttributeDef] = &[AttributeDef {
     name: "device",
     receiver: "generator",
-    doc: "The device that it draws for. Source: `torch.Generator.device`.",
+    doc: "The device of the generator. Source: `torch.Generator.device`.",
     example: "assert(Generator(cuda:1).device == cuda:1)",
     read: |_, x| generator_of(x).map(|g| Value::Device(g.device())),
 }];

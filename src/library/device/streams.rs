@@ -156,7 +156,11 @@ pub(super) static NATIVES: &[NativeDef] = &[
                 Param::or("priority", Kind::Int, Default::Int(0)),
             ],
         },
-        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority that is handed out round robin. Priority 0 is the lowest, negative ones are more urgent, down to -5 on today's GPUs and -3 on emulated devices; below what the device has it is clamped, above 0 it is an error.\n\nOnly events and waits order the work of two streams; the race checker refuses accesses that are not ordered.\n\nSource: `torch.cuda.Stream`.",
+        doc: "Makes a side stream of a device (the current CUDA device when left out), from a pool of 32 per priority \
+              that is handed out round robin. Priority 0 is the lowest, negative ones are more urgent, down to -5 on \
+              today's GPUs and -3 on emulated devices; numbers below the device's minimum are clamped, and a number \
+              above 0 is an error.\n\nOnly events and waits order the work of two streams; the race checker refuses \
+              accesses that are not ordered.\n\nSource: `torch.cuda.Stream`.",
         example: "let s = Stream()\nassert(s != cuda.default_stream())\nassert(s.query())",
         run: |vm, args| {
             let current = Value::Device(vm.rt.current_cuda());
@@ -188,7 +192,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "set_stream",
         receiver: "device",
         signature: Signature { params: &[SELF, Param::or("stream", Kind::Any, Default::None)] },
-        doc: "Makes a stream the current one, and its device the current device, until something else does; `none` changes nothing. `with stream(s) { }` is better: it restores.\n\nSource: `torch.cuda.set_stream`.",
+        doc: "Makes a stream the current one, and its device the current device, until another one is selected; `none` \
+              changes nothing. `with stream(s) { }` is better: it restores the previous stream.\n\nSource: \
+              `torch.cuda.set_stream`.",
         example: "let s = Stream()\ncuda.set_stream(s)\nassert(cuda.current_stream() == s)\ncuda.set_stream(cuda.default_stream())",
         run: |vm, args| {
             if args[1].is_none() {
@@ -203,7 +209,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "query",
         receiver: "stream",
         signature: OF_STREAM,
-        doc: "Returns whether everything submitted to the stream has finished. A true answer orders it before what the host does next.\n\nSource: `torch.cuda.Stream.query`.",
+        doc: "Returns whether everything submitted to the stream has finished. A true result orders the work before \
+              later work of the host.\n\nSource: `torch.cuda.Stream.query`.",
         example: "let s = Stream()\nassert(s.query())",
         run: |vm, args| {
             let stream = stream_of(&args[0], 0)?;

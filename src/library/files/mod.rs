@@ -35,14 +35,11 @@ pub static TABLE: &[NativeDef] = &[
             LINKS,
         ]),
         doc: "The contents of a file, on the current device or on `device`, converted to `dtype` if one is given. The \
-              ending of the path gives the format, or `format` does:\n\n\
-              - `.npy` and `.raw`: a tensor\n\
-              - `.npz` and `.safetensors`: a dict of tensors; `only` picks entries by name\n\
-              - `.csv`: a tensor of numbers, or a dict of columns where the first line has names (`header`, \
-              `delimiter`)\n\
-              - `.png`, `.ppm`, `.pgm`: an image, a u8 tensor `[channels, height, width]`\n\
-              - `.idx`: a tensor; the files of MNIST, also compressed ones, need `format=\"idx\"`\n\n\
-              Nothing in a file is ever run. Links are refused without `links=true`.",
+              file extension selects the format, or `format` does:\n\n- `.npy` and `.raw`: a tensor\n- `.npz` and \
+              `.safetensors`: a dict of tensors; `only` picks entries by name\n- `.csv`: a tensor of numbers, or a \
+              dict of columns where the first line has names (`header`, `delimiter`)\n- `.png`, `.ppm`, `.pgm`: an \
+              image, a u8 tensor `[channels, height, width]`\n- `.idx`: a tensor; the files of MNIST, also compressed \
+              ones, need `format=\"idx\"`\n\nNothing in a file is ever run. Links are refused without `links=true`.",
         example: "let path = files.temp_folder() ++ \"/x.npy\"\nsave(path, [[1.5, 2.0], [3.0, 4.0]])\n\
                   assert(equal(load(path), [[1.5, 2.0], [3.0, 4.0]]))\nassert(load(path, device=cpu).device == cpu)",
         run: part!("files", formats::load::load),
@@ -59,9 +56,9 @@ pub static TABLE: &[NativeDef] = &[
             DELIMITER,
             LINKS,
         ]),
-        doc: "Writes a tensor, or a dict or record of tensors, to a file whose ending gives the format (see `load`). The \
-              file is replaced as a whole: if writing fails, the old file stays. `metadata` is a dict or record of texts, \
-              for `.safetensors`.",
+        doc: "Writes a tensor, or a dict or record of tensors, to a file whose extension selects the format (see \
+              `load`). The file is replaced atomically: if writing fails, the old file stays. `metadata` is a dict or \
+              record of strings, for `.safetensors`.",
         example: "let path = files.temp_folder() ++ \"/net.safetensors\"\n\
                   save(path, (w = ones(2, 3), b = zeros(3, dtype=bf16)), metadata=(step = \"7\"))\n\
                   let net = load(path)\nassert(net[\"b\"].dtype == bf16)\nassert(files.metadata(path)[\"step\"] == \"7\")",
@@ -80,7 +77,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "files.metadata",
         receiver: "",
         signature: takes(&[text_param("path"), FORMAT, LINKS]),
-        doc: "The metadata of a `.safetensors` file: a dict of texts.",
+        doc: "The metadata of a `.safetensors` file: a dict of strings.",
         example: "let path = files.temp_folder() ++ \"/x.safetensors\"\nsave(path, (a = zeros(2)), metadata=(by = \"me\"))\n\
                   assert(files.metadata(path)[\"by\"] == \"me\")",
         run: part!("files", formats::load::metadata),

@@ -10,7 +10,7 @@ use crate::files::error;
 use crate::library::io::{allowed, reason};
 use crate::vm::{Value, Values, Vm, charge};
 
-/// Bytes of a text read between two checks of the limits; a quarter of those written.
+/// Bytes read between two checks of the limits; four times as many are written.
 const PIECE: u64 = 1 << 20;
 
 /// The reason why a file was not read, without its path.
@@ -51,7 +51,7 @@ pub(in crate::library) fn read_text(path: &str) -> Result<String> {
     text(path).map_err(|refusal| refusal.of(path))
 }
 
-/// The same as [`read_text`], with the reason of a failure.
+/// [`read_text`], with the reason of a failure.
 pub(in crate::library) fn text(path: &str) -> Result<String, Refusal> {
     String::from_utf8(bytes(path)?).map_err(|_| Refusal::System("it is not UTF-8 text".into()))
 }

@@ -22,8 +22,8 @@ impl Job {
     /// Names the file and moves it. Only makes system calls: no allocation, no lock.
     fn run(&mut self) {
         let (source, beside, place) = (self.source.as_ptr(), self.beside.as_ptr(), self.place.as_ptr());
-        // SAFETY: the texts end with a zero byte and live as long as the job; `errno` is this thread's, or
-        // that of the waiting thread.
+        // SAFETY: the paths end with a zero byte and live as long as the job; `errno` is this thread's, or that of the
+        // waiting thread.
         unsafe {
             let link = libc::linkat(libc::AT_FDCWD, source, libc::AT_FDCWD, beside, libc::AT_SYMLINK_FOLLOW);
             if link != 0 {

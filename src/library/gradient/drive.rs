@@ -6,7 +6,7 @@ use crate::ops::gradient::{self, Event, Options, Pass, Target};
 use crate::tensor::Tensor;
 use crate::vm::{Value, Vm};
 
-/// Runs a pass to its end and gives the gradients of its inputs.
+/// Runs a pass to its end and returns the gradients of its inputs.
 ///
 /// # Errors
 /// Those of [`Pass`], of hooks and of rules.
@@ -14,7 +14,7 @@ pub fn run_pass(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<V
     run(vm, targets, options).map(|(found, _)| found)
 }
 
-/// The same; also whether the pass was recorded.
+/// [`run_pass`]; also returns whether the pass was recorded.
 pub(super) fn run(
     vm: &mut Vm,
     targets: Vec<Target>,
@@ -71,7 +71,7 @@ fn drive(vm: &mut Vm, targets: Vec<Target>, options: Options) -> Result<(Vec<Opt
     }
 }
 
-/// Runs script code of a node: on its stream, recorded if the pass is.
+/// Runs script code of a node on the node's stream, recorded if the pass is recorded.
 fn beside<T>(vm: &mut Vm, pass: &mut Pass, code: impl FnOnce(&mut Vm) -> Result<T>) -> Result<T> {
     let before = pass.enter_stream(&mut vm.rt)?;
     let result = recorded(vm, pass.creates(), code);

@@ -144,7 +144,7 @@ pub(super) fn is_continuous(value: &Value) -> bool {
     matches!(value, Value::Tensor(t) if t.dtype().is_float() || t.dtype().is_complex())
 }
 
-/// A value with each floating-point tensor replaced by one whose record is apart; their records, in order.
+/// A value with each floating-point tensor replaced by an alias with a separate record, and these records in order.
 fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bool) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
         Value::Tensor(tensor) if is_continuous(leaf) => {
@@ -158,7 +158,7 @@ fn apart(vm: &mut Vm, value: &Value, edges: &mut Vec<Option<Edge>>, cut: &mut bo
     tree::rebuilt(vm, value, &mut leaf, 0)
 }
 
-/// The gradients in the form of a value: zeros for a tensor without one, `none` for everything except
+/// The gradients in the structure of a value: zeros for a tensor without one, `none` for everything except
 /// floating-point tensors.
 fn like(vm: &mut Vm, value: &Value, gradients: &mut dyn Iterator<Item = Option<Tensor>>) -> Result<Value> {
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
@@ -197,11 +197,11 @@ struct Called {
     result: Value,
     /// The records of the arguments' tensors.
     edges: Vec<Vec<Option<Edge>>>,
-    /// Whether one of them is a leaf, on which the gradients' dependence is not recorded.
+    /// Whether an argument is a leaf. The dependence of gradients on a leaf is not recorded.
     cut: bool,
 }
 
-/// Calls a function on arguments whose records are apart.
+/// Calls a function on arguments with separate records.
 fn called(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize]) -> Result<Called> {
     let mut args = given.to_vec();
     let (mut edges, mut cut) = (Vec::new(), false);
@@ -256,7 +256,7 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
         let mut part = all.by_ref().take(own.len()).collect::<Vec<_>>().into_iter();
         gradients.push(like(vm, &given[*argnum], &mut part)?);
     }
-    // Without a record of the pass, the values' records are used up.
+    // If the pass is not recorded, it frees the records of the values.
     let (value, aux) = match recorded {
         true => (Value::Tensor(loss), aux),
         false => {
@@ -267,8 +267,8 @@ fn differentiate(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize], has
     Ok(Found { value, aux, gradients })
 }
 
-/// Runs a pass for the gradients of records. It is recorded if something outside depends on it; the second result
-/// tells. Gradients of a pass that is not are marked if they depend on a leaf (`cut`).
+/// Runs a pass for the gradients of records. The pass is recorded if something outside depends on it, which the second
+/// result says. Gradients of an unrecorded pass are marked if they depend on a leaf (`cut`).
 fn pass(
     vm: &mut Vm,
     targets: Vec<Target>,
@@ -303,7 +303,7 @@ pub(super) fn vjp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 /// The outputs as the caller sees them: with a record only if they depend on more than the arguments. `cut`: an
-/// argument is a leaf, on which the dependence is not recorded.
+/// argument is a leaf; the dependence on it is not recorded.
 fn detached_unless_outer(vm: &mut Vm, outputs: &Value, edges: &[Option<Edge>], cut: bool) -> Result<Value> {
     let own: Vec<Edge> = edges.iter().flatten().cloned().collect();
     let mut leaf = |vm: &mut Vm, leaf: &Value| match leaf {
@@ -369,7 +369,7 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let edges = &own;
     let mut leaves = Values::new();
     tree::leaves(vm, &outputs, &mut leaves, 0)?;
-    // The gradient is linear in its cotangents; its gradient with respect to them is the derivative.
+    // The gradient is linear in its cotangents, so its gradient with respect to them is the derivative.
     let mut cotangents = Vec::new();
     let mut targets = Vec::new();
     for leaf in &leaves {
@@ -425,8 +425,8 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     Ok(Value::tuple(vec![shown, derivative]))
 }
 
-/// All derivatives of a function's result; of its gradient with `second`.
-/// The Jacobian of each tensor of the result, in the form of the argument.
+/// All derivatives of a function's result, or of its gradient with `second`. The Jacobian of each tensor of the result,
+/// in the structure of the argument.
 fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: bool) -> Result<Value> {
     let f = match second {
         true => {
@@ -509,7 +509,7 @@ fn rows_of(
 
 /// Calls the forward function of a `custom_gradient`, and records the call if an argument requires gradients.
 fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Values) -> Result<Value> {
-    // Recorded, so that second derivatives know how `saved` depends on the arguments.
+    // The call is recorded, so that second derivatives include the dependence of `saved` on the arguments.
     let result = vm.callback(forward, &given)?;
     let Value::Tuple(pair) = &result else { return Err(gradient::error::bad_custom()) };
     let [value, saved] = pair.items() else { return Err(gradient::error::bad_custom()) };
@@ -525,7 +525,7 @@ fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Values) -> Res
     if !vm.rt.recording.enabled {
         return Ok(value.clone());
     }
-    // One operand per argument, so that the rule's answers find their places.
+    // One operand per argument, so that the rule's results match the operands by position.
     let mut operands = Vec::new();
     for arg in &given {
         operands.push(match arg {

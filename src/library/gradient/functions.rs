@@ -69,7 +69,7 @@ pub(super) fn autograd_backward(vm: &mut Vm, args: &mut [Value]) -> Result<Value
     run_pass(vm, targets, options).map(|_| Value::None)
 }
 
-/// A part of a computation that is run again in the backward pass.
+/// A part of a computation that the backward pass runs again.
 pub(super) struct Checkpoint {
     function: Value,
     args: Values,
@@ -78,7 +78,8 @@ pub(super) struct Checkpoint {
     /// The states of the generators before it.
     draws: Vec<(DeviceId, GeneratorState)>,
     place: Environment,
-    /// The source position, and the versions of the arguments' tensors: writing one changes what runs again.
+    /// The source position, and the versions of the arguments' tensors, because a write to one would change the second
+    /// run.
     span: Span,
     versions: Vec<u64>,
 }
@@ -156,8 +157,8 @@ fn operands(vm: &mut Vm, args: &[Value]) -> Result<Vec<Tensor>> {
 }
 
 impl Checkpoint {
-    /// Runs the function again with the same draws, streams and conversions. The records of the first run get the kept
-    /// values.
+    /// Runs the function again with the same draws, streams and conversions. The records of the first run receive the
+    /// values to keep.
     pub(super) fn run_again(&self, vm: &mut Vm) -> Result<()> {
         let changed = |(tensor, version): &(Tensor, u64)| tensor.version() != *version;
         let kept = operands(vm, &self.args)?.into_iter().zip(self.versions.iter().copied());

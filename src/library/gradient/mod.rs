@@ -286,10 +286,10 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: FUNCTIONAL,
         doc: "Returns a function that computes the gradient of `f`, which returns one number, with respect to its \
-              argument: a tensor, or a record, list, tuple or dict of tensors. The gradient has the form of the \
-              argument. `argnums` selects another argument, or several. With `has_aux`, `f` returns `(loss, \
-              extra)` and the new function `(gradient, extra)`. Tensors that `f` does not use get zeros; values \
-              that are not floating-point tensors get `none`.\n\nSource: `torch.func.grad`.",
+              argument: a tensor, or a record, list, tuple or dict of tensors. The gradient has the structure of the \
+              argument. `argnums` selects another argument, or several. With `has_aux`, `f` returns `(loss, extra)` \
+              and the new function `(gradient, extra)`. Tensors that `f` does not use get zeros; values that are not \
+              floating-point tensors get `none`.\n\nSource: `torch.func.grad`.",
         example: "let f = |w, x| ((w.a * x + w.b) ** 2).sum()\nlet g = grad(f)((a = ones(2), b = zeros(2)), tensor([1.0, 2.0]))\nassert(equal(g.a, [2.0, 8.0]) and equal(g.b, [2.0, 4.0]))\nassert(grad(grad(|x| (x ** 3).sum()))(tensor([2.0])).item() == 12)",
         run: |vm, args| forms::differentiating(vm, args, false),
     },
@@ -306,7 +306,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "vjp",
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any), Param::rest("primals", Kind::Any)] },
-        doc: "`(f(x), back)`, where `back(v)` gives the product of `v`, which has the form of `f(x)`, with the derivative of `f` at `x`: a tensor for one operand, a tuple for several.\n\nSource: `torch.func.vjp`.",
+        doc: "`(f(x), back)`, where `back(v)` returns the product of `v`, which has the structure of `f(x)`, with the \
+              derivative of `f` at `x`: a tensor for one operand, a tuple for several.\n\nSource: `torch.func.vjp`.",
         example: "let (y, back) = vjp(sin, tensor([0.0, 1.0]))\nassert(allclose(back(ones(2)), cos(tensor([0.0, 1.0]))))",
         run: forms::vjp,
     },
@@ -329,8 +330,9 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: ARGNUMS,
         doc: "Returns a function that computes the derivatives of every element of `f(x)` with respect to every \
-              element of `x`: a tensor whose shape is that of `f(x)` followed by that of `x`. If `x` or the result \
-              is a record, list, tuple or dict of tensors, the derivatives have its form.\n\nSource: `torch.func.jacrev`.",
+              element of `x`: a tensor whose shape is that of `f(x)` followed by that of `x`. If `x` or the result is \
+              a record, list, tuple or dict of tensors, the derivatives have its structure.\n\nSource: \
+              `torch.func.jacrev`.",
         example: "let j = jacobian(|x| x ** 2)(tensor([1.0, 2.0]))\nassert(equal(j, [[2.0, 0.0], [0.0, 4.0]]))\nlet of = jacobian(|p| p.a * p.b)((a = tensor([1.0, 2.0]), b = tensor(3.0)))\nassert(equal(of.b, [1.0, 2.0]))",
         run: |vm, args| forms::jacobian(vm, args, false),
     },
@@ -348,7 +350,9 @@ pub static TABLE: &[NativeDef] = &[
         name: "checkpoint",
         receiver: "",
         signature: Signature { params: &[Param::new("f", Kind::Any), Param::rest("args", Kind::Any)] },
-        doc: "`f(..args)`, recorded without what its operations keep: only the arguments are kept, and a backward pass runs `f` again. Takes less memory and more time. It runs again with the same random draws, device, streams and `autocast`.\n\nSource: `torch.utils.checkpoint`.",
+        doc: "`f(..args)`, recorded without the tensors that its operations keep: only the arguments are kept, and a \
+              backward pass runs `f` again. This takes less memory and more time. The second run has the same random \
+              draws, device, streams and `autocast`.\n\nSource: `torch.utils.checkpoint`.",
         example: "let w = ones(2, requires_grad=true)\nlet y = checkpoint(|w| exp(w) * w, w)\ny.sum().backward()\nassert(allclose(w.grad, exp(w) * (w + 1)))",
         run: functions::checkpoint,
     },
@@ -357,7 +361,7 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: Signature { params: &[Param::new("forward", Kind::Any), Param::new("rule", Kind::Any)] },
         doc: "Returns a function whose gradient is written by hand. `forward(..args)` returns `(result, saved)`. \
-              `rule(saved, g)` computes the gradient of the argument from `g`, that of the result: for several \
+              `rule(saved, g)` computes the gradient of the argument from `g`, the gradient of the result: for several \
               arguments a tuple, with `none` for arguments without a gradient.\n\nSource: `torch.autograd.Function`.",
         example: "let f = custom_gradient(|x| { (exp(x), exp(x)) }, |saved, g| g * saved)\nlet x = zeros(2, requires_grad=true)\nf(x).sum().backward()\nassert(equal(x.grad, [1.0, 1.0]))",
         run: forms::custom,
@@ -374,7 +378,9 @@ pub static TABLE: &[NativeDef] = &[
                 Param::or("enabled", Kind::Bool, Default::Bool(true)),
             ],
         },
-        doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`. The same as `nn.grad_scaler`.\n\nSource: `torch.amp.GradScaler`.",
+        doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, \
+              `scaler.step(optimizer)`, `scaler.update()`. Another name of `nn.grad_scaler`.\n\nSource: \
+              `torch.amp.GradScaler`.",
         example: "let scaler = GradScaler(init_scale=8.0)\nassert(scaler.scale(ones(1)).item() == 8)",
         run: |vm, args| {
             let make = vm.library_function("nn", "grad_scaler")?;
@@ -443,7 +449,8 @@ fn tensors(vm: &mut Vm, value: &Value, index: usize) -> Result<Vec<Tensor>> {
     all.iter().map(of).collect()
 }
 
-/// The records of the `inputs` of a backward pass, which stores gradients in them, also in results of operations.
+/// The records of the `inputs` of a backward pass, which stores gradients in them, also if they are results of
+/// operations.
 fn accumulating(vm: &mut Vm, value: &Value, index: usize) -> Result<Option<Vec<gradient::Edge>>> {
     if let Value::None = value {
         return Ok(None);

@@ -14,13 +14,13 @@ use crate::vm::Vm;
 /// The operands of a call that become leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Floating ones.
+    /// Floating-point operands.
     Real,
-    /// Whole numbers, in calls without floating operands.
+    /// Integer operands, in calls without floating-point ones.
     Whole,
-    /// The first operand, in such calls.
+    /// The first operand, in calls without floating-point ones.
     First,
-    /// Floating ones, as complex numbers.
+    /// Floating-point operands, as complex numbers.
     Complex,
 }
 
@@ -61,7 +61,7 @@ struct Place {
     device: DeviceId,
 }
 
-/// A call whose floating operands are leaves.
+/// A call whose floating-point operands are leaves.
 pub struct Case {
     pub op: &'static Op,
     /// The operation and its arguments, for messages.
@@ -131,7 +131,7 @@ pub fn made_up(vm: &mut Vm, op: &Op) -> Option<Vec<Arg>> {
 }
 
 impl Case {
-    /// A case; `None` if there are no such operands.
+    /// A case; `None` if no operand can become a leaf.
     pub fn new(op: &'static Op, args: &[Arg], form: Form) -> Option<Case> {
         let floats = |x: &Tensor| x.dtype().is_float() || x.dtype().is_complex();
         let mut all: Vec<(usize, Option<usize>, &Tensor)> = Vec::new();
@@ -215,7 +215,7 @@ impl Case {
         let data = self.data(variant, range);
         match self.values(vm, variant, &data, 1) {
             Ok(values) => values.iter().all(|x| x.is_finite()),
-            // A result of another form is not written.
+            // A result of another shape or dtype cannot be written.
             Err(error) if variant == Variant::InPlace => {
                 let data = self.data(Variant::Plain, range);
                 let same = self.forward(vm, Variant::Plain, &data, false).is_ok_and(|(leaves, results)| {
@@ -258,7 +258,7 @@ impl Case {
             .collect()
     }
 
-    /// Calls the operation: the leaves, and the floating results.
+    /// Calls the operation; returns the leaves and the floating-point results.
     fn forward(
         &self,
         vm: &mut Vm,
@@ -333,7 +333,7 @@ impl Case {
         Ok(!results.iter().any(|result| gradient::requires_gradient(&mut vm.rt, result)))
     }
 
-    /// True if the results stay when the leaves move.
+    /// True if small changes of the leaves do not change the results.
     pub fn is_still(
         &self,
         vm: &mut Vm,

@@ -1,4 +1,4 @@
-//! Gradients at kinks and special points, as PyTorch gives them.
+//! Gradients at kinks and special points equal PyTorch's.
 
 use super::vm;
 use crate::vm::{Mode, Value};

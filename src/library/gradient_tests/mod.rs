@@ -1,8 +1,8 @@
 //! Gradients of all operations, by central differences.
 //!
-//! Each row's example is run, and every call of the row in it becomes a [`Case`]: floating operands are replaced
-//! by random `f64` leaves of the same shapes. The gradient of a weighted sum of the results is compared with
-//! central differences, and so is the gradient of the gradient. See [`Variant`] for how operands are passed.
+//! Each row's example is run, and every call of the row in it becomes a [`Case`]: floating-point operands are replaced
+//! by random `f64` leaves of the same shapes. The gradient of a weighted sum of the results is compared with central
+//! differences, and so is the gradient of the gradient. See [`Variant`] for how operands are passed.
 
 mod case;
 mod kinks;
@@ -18,7 +18,7 @@ use case::{Case, Form, Variant};
 /// Differentiable rows that no case reaches, with the reason.
 const NOT_REACHED: &[(&str, &str)] = &[("normal", "the example draws around numbers")];
 
-/// Rows whose results depend on floating operands and yet have no gradient, with the reason.
+/// Rows whose results depend on floating-point operands but have no gradient, with the reason.
 const WITHOUT_GRADIENTS: &[(&str, &str)] =
     &[("detach", "its purpose"), ("histogram", "counts, and the edges that it is given")];
 
@@ -87,7 +87,7 @@ impl Report {
         report
     }
 
-    /// Checks a case; false if the operation rejects such operands, or gives infinite results.
+    /// Checks a case; false if the operation rejects such operands, or returns infinite results.
     fn case(&mut self, vm: &mut Vm, case: &Case, range: (f64, f64)) -> std::result::Result<bool, String> {
         let data = case.data(Variant::Plain, range);
         let values = match case.values(vm, Variant::Plain, &data, 1) {
@@ -130,7 +130,7 @@ impl Report {
     }
 }
 
-/// Fused and single launches give the same bits.
+/// Fused and separate launches have the same bits.
 fn same_bits(
     fused: &mut Vm,
     case: &Case,
@@ -153,7 +153,7 @@ fn same_bits(
     Ok(())
 }
 
-/// Further calls of rows whose examples leave out arguments that matter.
+/// Additional calls of rows whose examples omit relevant arguments.
 static MORE: &[(&str, &str)] = &[
     ("heaviside", "heaviside(zeros(3), ones(3))"),
     (
@@ -273,7 +273,7 @@ static OTHERS: &[(&Op, &str)] = &[
     (&transfer::ON, "let x = zeros(3)\nx on cpu; x on cuda:1; x on cuda:0"),
 ];
 
-/// Checks rows whose number is `part` modulo `of`, and gives the failures.
+/// Checks rows whose number is `part` modulo `of`, and returns the failures.
 fn check(part: usize, of: usize) -> Vec<String> {
     let only = std::env::var("RUNNEL_TEST_ROW").ok();
     let rows = table::all().map(|op| (op, op.example)).chain(OTHERS.iter().copied());

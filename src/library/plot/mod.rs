@@ -39,11 +39,11 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: SERIES,
         doc: "Draws lines: `plot.line(y)` over 0, 1, 2, ..., or `plot.line(x, y)`. The data are tensors on any device, \
-              ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a matrix \
-              one for each column, which `labels` names. What is not a number leaves a gap. `x_scale` and `y_scale` are \
-              `\"linear\"` or `\"log\"`.\n\n\
-              The chart is printed, as wide as the terminal; with `path` it is written to a file that ends in `.svg` or \
-              `.png`. `width` and `height` are columns and rows, in files pixels.\n\nSource: `matplotlib.pyplot.plot`.",
+              ranges, or lists of numbers and one-element tensors; a record or dict draws a line for each field and a \
+              matrix one for each column, which `labels` names. A nan leaves a gap. `x_scale` and `y_scale` are \
+              `\"linear\"` or `\"log\"`.\n\nThe chart is printed, as wide as the terminal; with `path` it is written \
+              to a file that ends in `.svg` or `.png`. `width` and `height` are columns and rows, in files \
+              pixels.\n\nSource: `matplotlib.pyplot.plot`.",
         example: "plot.line([1, 4, 9, 16], title=\"squares\", width=40, height=5)\n\
                   let path = files.temp_folder() ++ \"/loss.svg\"\n\
                   plot.line((train = [1.0, 0.5, 0.3], test = [1.1, 0.7, 0.6]), x_label=\"epoch\", path=path)\n\
@@ -72,9 +72,9 @@ pub static TABLE: &[NativeDef] = &[
             HEIGHT,
             Param::named("range", Kind::Any, Default::None),
         ]),
-        doc: "Draws how often values occur: counts in `bins` intervals of equal width, from the least value to the largest, \
-              or in `range=(lo, hi)`; what is outside it, and what is not a number, is left out. All elements of a tensor \
-              count. It is drawn in the same places as `plot.line`.\n\nSource: `matplotlib.pyplot.hist`.",
+        doc: "Draws a histogram: counts in `bins` intervals of equal width, from the minimum to the maximum value, or \
+              in `range=(lo, hi)`. Values outside, and nan, are ignored. All elements of a tensor count. The output \
+              goes to the same places as that of `plot.line`.\n\nSource: `matplotlib.pyplot.hist`.",
         example: "plot.hist([1, 1, 2, 3, 3, 3], bins=3, width=40, height=5)",
         run: part!("plot", draw::hist),
     },
@@ -89,13 +89,12 @@ pub static TABLE: &[NativeDef] = &[
             PATH,
             WIDTH,
         ]),
-        doc: "Shows a matrix or an image: `[height, width]`, or `[channels, height, width]` with 1, 3 or 4 channels, as `load` \
-              gives it. Levels from `lo` to `hi` become dark to bright, for one channel in the `colors` `\"gray\"` or \
-              `\"viridis\"`. By default they are 0 and 255 for u8, the least and the largest element for other matrices, 0 and 1 \
-              for other colours.\n\n\
-              It is printed in blocks of colour if the output has colours, otherwise in dots. With `path` it is written to a \
-              file that ends in `.svg` or `.png`: one pixel per element, or `width` pixels wide.\n\n\
-              Source: `matplotlib.pyplot.imshow`.",
+        doc: "Shows a matrix or an image: `[height, width]`, or `[channels, height, width]` with 1, 3 or 4 channels, \
+              as `load` returns it. Levels from `lo` to `hi` become dark to bright, for one channel in the `colors` \
+              `\"gray\"` or `\"viridis\"`. By default they are 0 and 255 for u8, the minimum and the maximum for other \
+              matrices, 0 and 1 for other colours.\n\nIt is printed in blocks of colour if the output has colours, \
+              otherwise in dots. With `path` it is written to a file that ends in `.svg` or `.png`: one pixel per \
+              element, or `width` pixels wide.\n\nSource: `matplotlib.pyplot.imshow`.",
         example: "plot.image(arange(64).reshape(8, 8), width=16)\n\
                   let path = files.temp_folder() ++ \"/steps.png\"\n\
                   plot.image(arange(64).reshape(8, 8), colors=\"viridis\", path=path)\n\

@@ -69,8 +69,8 @@ static NOTHING_TO_REDUCE: Code = Code {
     id: "E0410",
     kind: ErrorKind::Shape,
     title: "a reduction of an empty tensor",
-    page: "A tensor without elements has no greatest, least or middle element. It has a sum and a product \
-           (0 and 1).\n\nCheck `x.numel()` first.",
+    page: "A tensor without elements has no maximum, minimum or median. It has a sum and a product (0 and 1).\n\nCheck \
+           `x.numel()` first.",
     example: "zeros(0).max()",
 };
 
@@ -78,8 +78,8 @@ static COUNTS_DIFFER: Code = Code {
     id: "E0411",
     kind: ErrorKind::Shape,
     title: "wrong number of elements",
-    page: "A tensor can be viewed with another shape only when that has as many elements. One extent may be \
-           `-1`: it is inferred.",
+    page: "A tensor can be viewed with another shape only if that shape has the same number of elements. One extent \
+           may be `-1`: it is inferred.",
     example: "zeros(2, 3).reshape(4, 2)",
 };
 
@@ -87,8 +87,8 @@ static CANNOT_VIEW: Code = Code {
     id: "E0412",
     kind: ErrorKind::Shape,
     title: "the memory layout of the elements does not allow this view",
-    page: "A view copies nothing, so it can merge dimensions only where their elements follow one another \
-           in memory. After `t()`, `permute` or `expand` they may not. `reshape` copies when it must.",
+    page: "A view copies nothing, so it can merge dimensions only if their elements are consecutive in memory. After \
+           `t()`, `permute` or `expand` they may not be. `reshape` copies if necessary.",
     example: "zeros(2, 3).t().view(6)",
 };
 
@@ -96,9 +96,8 @@ static MATMUL_SHAPES: Code = Code {
     id: "E0413",
     kind: ErrorKind::Shape,
     title: "shapes do not multiply",
-    page: "In a matrix product the last dimension of the left operand meets the dimension before the last \
-           of the right one (the only one of a vector), and both must be equal. Dimensions in front are \
-           batches and broadcast.",
+    page: "In a matrix product the last dimension of the left operand must equal the second-to-last dimension of the \
+           right operand (the only dimension of a vector). Dimensions in front are batches and broadcast.",
     example: "zeros(3, 4) @ zeros(5)",
 };
 
@@ -115,8 +114,8 @@ static CANNOT_JOIN: Code = Code {
     id: "E0415",
     kind: ErrorKind::Shape,
     title: "tensors that cannot be joined",
-    page: "`cat` joins tensors whose shapes are equal but for the joined dimension; `stack` needs equal \
-           shapes. The list must not be empty.",
+    page: "`cat` joins tensors whose shapes are equal except for the joined dimension; `stack` needs equal shapes. The \
+           list must not be empty.",
     example: "cat([zeros(2, 3), zeros(2, 4)])",
 };
 
@@ -124,7 +123,7 @@ static INDEX_OUT_OF_RANGE: Code = Code {
     id: "E0416",
     kind: ErrorKind::Index,
     title: "index out of range",
-    page: "Positions go from 0 to the extent less one; negative ones count from the end, -1 is the last.",
+    page: "Positions go from 0 to the extent minus one; negative ones count from the end, -1 is the last.",
     example: "zeros(3)[3]",
 };
 
@@ -132,8 +131,8 @@ static TOO_MANY_INDICES: Code = Code {
     id: "E0417",
     kind: ErrorKind::Index,
     title: "more indices than dimensions",
-    page: "Each integer, slice or index tensor takes one dimension, a mask as many as it has. `none` adds a \
-           dimension, `...` stands for all that are left and may appear once.",
+    page: "Each integer, slice or index tensor takes one dimension, a mask as many as it has. `none` adds a dimension, \
+           `...` covers all remaining dimensions and may appear once.",
     example: "zeros(3)[0, 0]",
 };
 
@@ -177,7 +176,7 @@ static NOT_ONE_ELEMENT: Code = Code {
     id: "E0422",
     kind: ErrorKind::Value,
     title: "not exactly one element",
-    page: "`item` gives the value of a tensor with one element. `tolist` gives all values of any tensor.",
+    page: "`item` returns the value of a tensor with one element. `tolist` returns all values of any tensor.",
     example: "zeros(2).item()",
 };
 

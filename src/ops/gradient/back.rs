@@ -52,11 +52,11 @@ pub(super) struct Parts<'a> {
     pub gradients: &'a [Option<Tensor>],
     /// Whether the gradient of an input, by number, is wanted.
     pub wanted: &'a dyn Fn(usize) -> bool,
-    /// Whether shares of an input's gradient may wait (`None`: no), and whether the input already has gradients.
+    /// Whether shares of an input's gradient may be deferred (`None`: no), and whether the input already has gradients.
     pub waits: &'a dyn Fn(usize) -> Option<bool>,
 }
 
-/// Runs a rule and gives the gradients of the node's inputs.
+/// Runs a rule and returns the gradients of the node's inputs.
 pub(super) fn run_rule(
     rt: &mut Runtime,
     parts: Parts<'_>,
@@ -117,7 +117,7 @@ impl<'a> Back<'a> {
         self.node.span
     }
 
-    /// True when something depends on a result.
+    /// True if something depends on a result.
     pub fn has_g(&self, output: usize) -> bool {
         self.gradients.get(output).is_some_and(Option::is_some)
     }
@@ -142,7 +142,7 @@ impl<'a> Back<'a> {
         }
     }
 
-    /// True if a parameter got a kept tensor.
+    /// True if the tensor of a parameter was kept.
     pub fn has_x(&self, param: usize) -> bool {
         matches!(self.args.get(param), Some(Arg::Tensor(_)))
     }
@@ -182,7 +182,7 @@ impl<'a> Back<'a> {
         self.rt.borrow().recording.enabled
     }
 
-    /// Zeros of the form of an operand.
+    /// Zeros with the shape, dtype and device of an operand.
     pub fn zeros_of(&self, param: usize) -> Var<'_> {
         self.zeros(self.form(param))
     }
@@ -226,12 +226,12 @@ impl<'a> Back<'a> {
         Args(self.args)
     }
 
-    /// The form of an operand that requires gradients; of the result if the operand does not.
+    /// Shape, dtype and device of an operand that requires gradients, or of the result if the operand requires none.
     pub fn form(&self, param: usize) -> &Varies {
         self.form_of(param, 0)
     }
 
-    /// The same for an element of a list parameter.
+    /// [`Back::form`] for an element of a list parameter.
     pub fn form_of(&self, param: usize, element: usize) -> &Varies {
         let is =
             |input: &&super::Input| usize::from(input.param) == param && input.element as usize == element;
@@ -251,7 +251,7 @@ impl<'a> Back<'a> {
         self.node.outputs.len()
     }
 
-    /// The form of a result.
+    /// Shape, dtype and device of a result.
     pub fn result(&self, output: usize) -> &Varies {
         &self.node.outputs[output]
     }
@@ -265,7 +265,7 @@ impl<'a> Back<'a> {
         }
     }
 
-    /// States the gradient of an operand. The formula is computed only if it is wanted.
+    /// States the gradient of an operand. The formula is computed only if the gradient is wanted.
     pub fn to<'s>(&'s self, param: usize, formula: impl FnOnce() -> Var<'s>) {
         self.to_element(param, 0, formula);
     }
@@ -278,8 +278,9 @@ impl<'a> Back<'a> {
         }
     }
 
-    /// A gradient in the form of an operand, summed over dimensions that were broadcast. Every gradient becomes that
-    /// after its rule. In a rule whose next step is a product, the sum still joins the work that computes the gradient.
+    /// A gradient with the shape and dtype of an operand, summed over dimensions that were broadcast. This happens to
+    /// every gradient after its rule. Before a product in a rule, calling it here fuses the sum with the work that
+    /// computes the gradient.
     pub fn fitted<'s>(&'s self, param: usize, gradient: Var<'s>) -> Var<'s> {
         let Some(tensor) = gradient.get().cloned() else { return gradient };
         self.given(|rt| fitted(rt, tensor.clone(), self.form(param)))
@@ -299,8 +300,8 @@ impl<'a> Back<'a> {
         self.found.borrow_mut()[at] = share;
     }
 
-    /// States the gradient of an operand of which the result is a part, if the place is known; the formula gives the
-    /// gradient of the whole. Gradients of several parts may be added together (Note [Shares]).
+    /// States the gradient of an operand of which the result is a part, if its position is known; the formula is the
+    /// gradient of the whole operand. Gradients of several parts may be added together (Note [Shares]).
     pub fn to_part<'s>(&'s self, param: usize, place: Option<Arg>, formula: impl FnOnce() -> Var<'s>) {
         let Some(at) = self.wanted_at(param, 0) else { return };
         let (g, form) = (self.g(), self.form(param));
@@ -329,12 +330,12 @@ impl<'a> Back<'a> {
         inputs.any(|(at, input)| usize::from(input.param) == param && (self.wanted)(at))
     }
 
-    /// Calls an operation of the tables by name: the first tensor that it gives.
+    /// Calls an operation of the tables by name; returns its first tensor.
     pub fn op(&self, name: &str, args: &[Arg]) -> Var<'_> {
         self.given(|rt| composed::call(rt, name, args))
     }
 
-    /// Calls an operation by name: all tensors that it gives.
+    /// Calls an operation by name; returns all its tensors.
     pub fn op_all(&self, name: &str, args: &[Arg]) -> Vec<Var<'_>> {
         let mut all = Vec::new();
         let first = self.given(|rt| match composed::out_of(rt, name, args)? {
@@ -359,7 +360,7 @@ impl<'a> Back<'a> {
         })
     }
 
-    /// Runs code that gives a tensor.
+    /// Runs code that returns a tensor.
     pub fn given(&self, mut code: impl FnMut(&mut Runtime) -> Result<Tensor>) -> Var<'_> {
         self.var(self.compute(&mut code))
     }

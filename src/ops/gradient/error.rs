@@ -33,9 +33,9 @@ static BAD_GRADIENT: Code = Code {
     id: "E0381",
     kind: ErrorKind::Shape,
     title: "the gradient has the wrong form",
-    page: "A gradient has the shape and the device of its tensor; between real dtypes it is converted. `y.backward()` without a gradient needs a \
-           `y` with one real element, because only a real number has a single gradient; for others pass `gradient=`, or \
-           sum them first.",
+    page: "A gradient has the shape and the device of its tensor; between real dtypes it is converted. `y.backward()` \
+           without a gradient needs a `y` with one real element, because only a real number has a single gradient. For \
+           other tensors pass `gradient=`, or sum them first.",
     example: "let x = ones(2, requires_grad=true)\n(x * 2).backward()",
 };
 
@@ -53,8 +53,8 @@ static CONSUMED: Code = Code {
     id: "E0383",
     kind: ErrorKind::Value,
     title: "the recorded operations were already used",
-    page: "A backward pass frees the record that it used. To go through the same operations again, pass \
-           `retain_graph=true` to the first pass, or compute the value again.",
+    page: "A backward pass frees the record that it used. To use the same record again, pass `retain_graph=true` to \
+           the first pass, or compute the value again.",
     example: "let x = ones(2, requires_grad=true)\nlet y = exp(x).sum()\ny.backward()\ny.backward()",
 };
 
@@ -91,7 +91,7 @@ static UNUSED: Code = Code {
     kind: ErrorKind::Value,
     title: "the outputs do not depend on an input",
     page: "`autograd.grad` was asked for the gradient of a tensor that the outputs do not depend on. If that is \
-           intended, pass `allow_unused=true`, which gives `none` for it.",
+           intended, pass `allow_unused=true`, which returns `none` for it.",
     example: "let x = ones(2, requires_grad=true)\nlet w = ones(2, requires_grad=true)\nautograd.grad(x.sum(), [w])",
 };
 
@@ -99,12 +99,13 @@ static LOST: Code = Code {
     id: "E0388",
     kind: ErrorKind::Value,
     title: "a gradient would be lost",
-    page: "Functions of `cuda.graphed`, exports to other libraries and some operations between processes \
-           (`dist.send`, products, in place) are not recorded. A tensor that requires gradients would be cut off there, and its gradient would be wrong \
-           without an error. If that is intended, pass `x.detach()`, or do it inside `with no_grad() { .. }`. To \
-           train with processes, use `parallel.distributed`. To train with a graph, put the whole step \
-           with its `backward()` inside. A function such as `grad(loss)` computes gradients of the tensors of its argument: a `forward` in it must \
-           read them through its parameter `self`, not as variables, or their gradients would be 0.",
+    page: "Functions of `cuda.graphed`, exports to other libraries and some operations between processes (`dist.send`, \
+           products, in place) are not recorded. The record of a tensor that requires gradients would end there, and \
+           its gradient would be wrong without an error. If that is intended, pass `x.detach()`, or do it inside `with \
+           no_grad() { .. }`. To train with processes, use `parallel.distributed`. To train with a graph, put the \
+           whole step with its `backward()` inside. A function such as `grad(loss)` computes gradients of the tensors \
+           of its argument: a `forward` in it must read them through its parameter `self`, not as variables, or their \
+           gradients would be 0.",
     example: "let x = ones(2, requires_grad=true)\ncuda.graphed(|x| x * 2, [x])",
 };
 
@@ -112,8 +113,8 @@ static NO_PASS: Code = Code {
     id: "E0389",
     kind: ErrorKind::Value,
     title: "no backward pass is running",
-    page: "`autograd.queue_callback(f)` calls `f` at the end of the backward pass that runs. So only hooks may call \
-           it: functions given to `x.register_hook` and `x.register_post_accumulate_grad_hook`.",
+    page: "`autograd.queue_callback(f)` calls `f` at the end of the running backward pass. So only hooks may call it: \
+           functions given to `x.register_hook` and `x.register_post_accumulate_grad_hook`.",
     example: "autograd.queue_callback(|done| print(done))",
 };
 
@@ -121,9 +122,9 @@ static REBOUND: Code = Code {
     id: "E0390",
     kind: ErrorKind::Value,
     title: "a parameter would be replaced instead of updated",
-    page: "`w -= g` is `w = w - g`: it gives the name a new tensor. In PyTorch it writes into the tensor. For the \
-           variable of a loop over parameters that have gradients, the parameters would stay as they were and nothing \
-           would train. Write in place: `w.sub_(g)`. If a new tensor is meant, write `w = w - g`.",
+    page: "`w -= g` is `w = w - g`: it binds the name to a new tensor. In PyTorch it writes into the tensor. For the \
+           variable of a loop over parameters that have gradients, the parameters would not change and nothing would \
+           be trained. Write in place: `w.sub_(g)`. If a new tensor is meant, write `w = w - g`.",
     example: "let w = ones(2, requires_grad=true)\nw.sum().backward()\nfor p in [w] {\n    with no_grad() { p -= 0.1 * p.grad }\n}",
 };
 

@@ -1,11 +1,11 @@
 //! Views and writes in place.
 //!
-//! A view is recorded like any operation. A write in place replaces the record of the memory that it writes:
-//! for a part by a node ([`Step::Written`]) that joins the old record and the new one; for a whole memory by the
-//! record of what was written. The old record is then released with all it keeps: only the leaves that it leads to
-//! remain ([`Step::Overwritten`]), because a pass gives them gradients of 0, as PyTorch does. Tensors over the same memory whose records are older get new ones when they
-//! are next used ([`edge_of`]). Source: PyTorch's `CopySlices`,
-//! <https://pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd>
+//! A view is recorded like any operation. A write in place replaces the record of the memory that it writes. A write to
+//! a part adds a node ([`Step::Written`]) that joins the old record and the record of the written value. A write to the
+//! whole memory replaces the record by that of the written value. The old record is then released with everything it
+//! keeps. Only the leaves that it leads to remain ([`Step::Overwritten`]), because a pass gives them gradients of 0, as
+//! PyTorch does. Other tensors over the same memory get new records at their next use ([`edge_of`]). Source: PyTorch's
+//! `CopySlices`, <https://pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd>
 
 use super::error;
 use super::node::{Input, Node, Step, Varies};
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A leaf, from its own record: does not keep it alive.
+/// A weak reference from a leaf's record to the leaf.
 #[derive(Clone)]
 pub struct LeafRef {
     storage: WeakStorage,
@@ -72,7 +72,8 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         let input = Input { param: 0, element: 0, edge, form, layout: None };
         let outputs = SmallVec::from_iter([Varies::of(tensor)]);
         let step = Step::Relaid(whole, own);
-        // Not part of a checkpoint that uses the tensor first: when it runs again, the record is there.
+        // The record is not part of a checkpoint that uses the tensor first: when the checkpoint runs again, the record
+        // exists.
         let log = rt.recording.log.take();
         let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
         rt.recording.log = log;
@@ -109,7 +110,7 @@ pub(super) fn is_continuous(tensor: &Tensor) -> bool {
     tensor.dtype().is_float() || tensor.dtype().is_complex()
 }
 
-/// The form of the result that an edge refers to.
+/// Shape, dtype and device of the result that an edge refers to.
 pub(super) fn form_of(edge: &Edge) -> Option<Varies> {
     Node::of(edge)?.outputs.get(edge.output as usize).cloned()
 }
@@ -141,12 +142,12 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let before = base.clone();
     let current = if covers(&own, count) {
         let edge = match &base {
-            // An in-place operation's record already leads to the old one.
+            // The record of an in-place operation already leads to the old record.
             Some((old, _)) if !fresh || new.is_none() => overwritten(rt, target, old, new),
             _ => new,
         };
-        // Written through a view of another form: the record is that of the tensor that the memory belongs to, and the
-        // view's follows from it. So gradients of that tensor include those of its views.
+        // Written through a view with another layout or dtype: the base tensor gets the record, and the view's record
+        // is derived from it. So gradients of the base tensor include those of its views.
         match (edge, base) {
             (Some(edge), Some((old, whole)))
                 if whole != own && covers(&whole, count) && dtype_of(&old) == Some(target.dtype()) =>
@@ -198,7 +199,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), stream);
         Some((Edge { node, output: 0 }, whole))
     };
-    // The base tensor's new value has another gradient, even if only views of it are used from now on.
+    // The base tensor's new value has a separate gradient, even if only views of it are used from now on.
     if let (Some((old, was)), Some((new, is))) = (&before, &current)
         && was == is
     {
@@ -246,8 +247,8 @@ fn overwritten(rt: &mut Runtime, target: &Tensor, old: &Edge, new: Option<Edge>)
     Some(Edge { node, output: 0 })
 }
 
-/// The record of a value that was written to `target`: values are broadcast, converted and moved. Hooks and the
-/// gradient of another tensor's record remain that tensor's.
+/// The record of a value that was written to `target`: values are broadcast, converted and moved. Hooks and gradients
+/// of another tensor's record stay with that tensor.
 fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor, fresh: bool) -> Edge {
     let to = Varies::of(target);
     let Some(form) = form_of(&edge) else { return edge };
@@ -260,7 +261,7 @@ fn as_written(rt: &mut Runtime, edge: Edge, target: &Tensor, fresh: bool) -> Edg
     Edge { node, output: 0 }
 }
 
-/// Remembers a storage that holds a recorded write, and releases those that nothing but records refers to.
+/// Registers a storage that holds a recorded write, and releases storages that only records refer to.
 fn remember(rt: &mut Runtime, target: &Tensor) {
     rt.recording.written.push(target.storage_ref().downgrade());
     if rt.recording.written.len() >= rt.recording.search_at {
@@ -268,7 +269,7 @@ fn remember(rt: &mut Runtime, target: &Tensor) {
     }
 }
 
-/// The tensor without its record: the same memory, recorded apart from it.
+/// An alias of the tensor with a separate record.
 pub(super) fn detached(tensor: &Tensor) -> Tensor {
     let alias = tensor.with_layout(tensor.layout().clone());
     alias.set_mark(Mark { edge: None, at: 0, family: Some(Arc::default()) });

@@ -1,4 +1,4 @@
-//! Callbacks of records: hooks, and checkpoints, whose records compute their kept tensors again.
+//! Callbacks of records: hooks, and checkpoints, which compute the kept tensors of their records again.
 
 use super::error;
 use super::family::LeafRef;

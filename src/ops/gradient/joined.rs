@@ -4,7 +4,7 @@ use super::{Back, Var, rules};
 use crate::ops::subscript::Index;
 use crate::ops::{Arg, join};
 
-/// `cat` along a dimension, also of operands that were given dimensions first: each gets its range.
+/// `cat` along a dimension, also if dimensions were added to operands first: the gradient of each operand is its range.
 pub fn cat(b: &Back<'_>, dim: i64) {
     let shapes = b.shapes(0);
     let rank = b.result(0).shape.len();
@@ -14,7 +14,7 @@ pub fn cat(b: &Back<'_>, dim: i64) {
             b.to_element(0, i, || b.zeros(b.form_of(0, i)));
             continue;
         }
-        // Missing dimensions are in front.
+        // Added dimensions are in front.
         let length = match (dim as usize + shape.len()).checked_sub(rank) {
             Some(own) => shape[own],
             None => 1,

@@ -77,7 +77,7 @@ pub struct Keeps {
     pub needs: Needs,
     /// A bit per result that is kept.
     pub results: u8,
-    /// Keep the first operand in place of the results if its dtype is narrower.
+    /// Keep the first operand instead of the results if its dtype is narrower.
     pub narrower: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct Keeps {
 pub type Needs = fn(&super::Args<'_>, usize, usize) -> bool;
 
 impl Keeps {
-    /// Stands for the results in [`Needs`].
+    /// Represents the results in [`Needs`].
     pub const RESULTS: usize = usize::MAX;
     /// Nothing but shapes.
     pub const NOTHING: Keeps = Keeps { operands: 0, needs: |_, _, _| true, results: 0, narrower: false };
@@ -124,8 +124,8 @@ impl Keeps {
         Keeps { needs, ..self }
     }
 
-    /// The first operand in place of the results, if its dtype is narrower: less memory, and the rule computes
-    /// the result again.
+    /// The first operand instead of the results, if its dtype is narrower: less memory, and the rule computes the
+    /// result again.
     pub const fn or_narrower(self) -> Keeps {
         Keeps { narrower: true, ..self }
     }

@@ -47,8 +47,8 @@ pub enum Step {
     /// The argument of a differentiated function: the same elements as another tensor, on which it depends if
     /// there is an input.
     Argument,
-    /// A gradient that `grad(f)` gave without recording how it depends on its leaves. What is computed from such
-    /// tensors alone has the same record; a pass that reaches it is an error.
+    /// A gradient that `grad(f)` returned without recording how it depends on its leaves. Values computed only from
+    /// such tensors have the same record. A pass that reaches it is an error.
     Unrecorded,
     /// A view of memory that was written after the view was made: from the layout of the memory's record to
     /// the view's.
@@ -56,10 +56,10 @@ pub enum Step {
     /// A write in place into part of the memory: the layout of the whole, and of the part. Input 0 is the
     /// memory before, input 1 what was written; either may be absent ([`Input::param`] tells).
     Written(Layout, Layout),
-    /// A write in place of the whole memory. Inputs of parameter 0 are the leaves on which the memory depended and
-    /// the value does not: their gradients are 0. Input 1 is the value, if it requires gradients.
+    /// A write in place of the whole memory. Inputs of parameter 0 are the leaves on which only the old content
+    /// depended: their gradients are 0. Input 1 is the value, if it requires gradients.
     Overwritten,
-    /// A value as it was written to memory: broadcast, converted and moved.
+    /// A value that was broadcast, converted and moved when it was written.
     Copied,
     /// Code of the caller, by number: a gradient that a script defines.
     Script(Arc<u64>),
@@ -73,13 +73,13 @@ pub struct Input {
     pub element: u32,
     /// Its record.
     pub edge: Edge,
-    /// Its form.
+    /// Its shape, dtype and device.
     pub form: Varies,
     /// Its layout, if the result is a view of it.
     pub layout: Option<Box<Layout>>,
 }
 
-/// Shape, dtype and device of a tensor that varies with others.
+/// Shape, dtype and device of a tensor that requires gradients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Varies {
     /// The shape.
@@ -101,7 +101,7 @@ pub struct State {
     pub followers: Vec<(Arc<u64>, LeafRef)>,
     /// The gradients of a leaf, or of results whose gradients are retained, by result.
     pub gradients: Vec<(u32, Option<Tensor>)>,
-    /// The gradients of a leaf are switched off: passes over earlier records store none.
+    /// The gradients of a leaf are disabled: passes over earlier records store none.
     pub rests: bool,
     /// The differentiated function of this argument has returned.
     pub ended: bool,
@@ -115,7 +115,7 @@ pub struct State {
 
 /// The arguments and results that a rule reads.
 pub struct Saved {
-    /// The arguments; `Arg::None` in place of tensors that are not kept.
+    /// The arguments; `Arg::None` for tensors that are not kept.
     pub args: SmallVec<[Arg; 3]>,
     /// The results, if kept.
     pub results: SmallVec<[Option<Tensor>; 1]>,
@@ -145,7 +145,7 @@ impl Saved {
 }
 
 impl Varies {
-    /// The form of a tensor.
+    /// Shape, dtype and device of a tensor.
     pub fn of(tensor: &Tensor) -> Varies {
         Varies { shape: crate::array::copied(tensor.shape()), dtype: tensor.dtype(), device: tensor.device() }
     }
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Stores the gradient of a result in place of the one before.
+    /// Replaces the stored gradient of a result.
     pub fn store_gradient(&self, output: u32, gradient: Option<Tensor>) {
         let mut state = self.state.lock();
         let before = match state.gradients.iter_mut().find(|(of, _)| *of == output) {
@@ -195,7 +195,7 @@ impl Node {
 }
 
 thread_local! {
-    /// Nodes to drop, while a drop runs: chains of any length are dropped without recursion.
+    /// The nodes that a running drop still has to drop: chains of any length are dropped without recursion.
     static DROPPING: RefCell<Option<Vec<Arc<dyn Any + Send + Sync>>>> = const { RefCell::new(None) };
 }
 

@@ -37,7 +37,7 @@ pub struct Options {
     /// Record the pass itself, for second derivatives. [`Create::IfUseful`]: if it reaches leaves other than
     /// the inputs.
     pub create: Create,
-    /// Store the gradients of leaves in them. Otherwise the pass only gives the gradients of `inputs`.
+    /// Store the gradients of leaves in them. Otherwise the pass only returns the gradients of `inputs`.
     pub accumulate: bool,
     /// The tensors whose gradients are wanted; `None`: all leaves.
     pub inputs: Option<Vec<Edge>>,
@@ -46,18 +46,18 @@ pub struct Options {
 /// Whether a pass is recorded itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Create {
-    /// It is not.
+    /// The pass is not recorded.
     No,
-    /// It is.
+    /// The pass is recorded.
     Yes,
-    /// It is if the result depends on leaves other than the inputs or on arguments of functions that are running, or if
-    /// an input is the argument of a function whose caller also differentiates.
+    /// The pass is recorded if the result depends on leaves other than the inputs or on arguments of running functions,
+    /// or if an input is the argument of a function whose caller also differentiates.
     IfUseful,
 }
 
 /// The next action that a pass requests from its caller.
 pub enum Event {
-    /// It is finished: the gradients of [`Options::inputs`], `None` where there is no dependency.
+    /// The pass is finished: the gradients of [`Options::inputs`], `None` where there is no dependency.
     Done(Vec<Option<Tensor>>),
     /// Call a hook with a gradient, then [`Pass::hooked`].
     Hook(u64, Tensor),
@@ -74,7 +74,7 @@ pub struct Pass {
     options: Options,
     span: Span,
     ready: BinaryHeap<Ready>,
-    /// Per followed leaf, the number of uses that have not passed on their gradients.
+    /// Per followed leaf, the number of uses that have not propagated their gradients.
     uses: HashMap<u64, usize>,
     /// Followed leaves whose gradients are complete. They come before all other nodes.
     complete: Vec<Ready>,
@@ -121,7 +121,7 @@ pub(super) struct Arriving {
     foreign: Vec<(usize, Tensor)>,
     /// The streams that computed them.
     streams: SmallVec<[Arc<Stream>; 1]>,
-    /// Shares that wait, by result, and the node's reference.
+    /// Deferred shares, by result, and the node's reference.
     pub(super) waiting: Vec<(Edge, Waiting)>,
 }
 
@@ -138,8 +138,8 @@ struct Current {
 impl Pass {
     /// Starts a pass.
     ///
-    /// # Errors
-    /// E0380 if a result requires no gradients, E0381 if a gradient is missing or has another form.
+    /// # Errors E0380 if a result requires no gradients, E0381 if a gradient is missing or has another shape, dtype or
+    /// device.
     pub fn start(rt: &mut Runtime, targets: Vec<Target>, options: Options) -> Result<Pass> {
         let mut pass = Pass {
             found: vec![None; options.inputs.as_ref().map_or(0, Vec::len)],
@@ -226,8 +226,7 @@ impl Pass {
 
     /// Replaces the gradient by the one that a hook returned.
     ///
-    /// # Errors
-    /// E0381 if it has another form.
+    /// # Errors E0381 if it has another shape, dtype or device.
     pub fn hooked(&mut self, gradient: Tensor) -> Result<()> {
         let Some(place) = self.current.as_mut().map(|at| &mut at.gradients[at.hooked]) else { return Ok(()) };
         if let Some(before) = place.as_ref().filter(|before| Varies::of(before) != Varies::of(&gradient)) {
@@ -258,8 +257,8 @@ impl Pass {
         self.options.create == Create::Yes
     }
 
-    /// Selects the stream of the node for which the pass has returned. Gives the current one, for the caller to
-    /// select again; `None` if it is the same.
+    /// Selects the stream of the node for which the pass has returned. Returns the previous stream, which the caller
+    /// must restore; `None` if it is the same.
     ///
     /// # Errors
     /// Those of selecting a stream.
@@ -308,7 +307,7 @@ impl Pass {
                 if let Step::Leaf = node.step
                     && node.state.lock().gradients.iter().any(|(_, stored)| stored.is_some())
                 {
-                    // Waiting shares may read a stored gradient, which is updated in place.
+                    // Deferred shares may read a stored gradient, which is updated in place.
                     self.settle_all(rt)?;
                 }
                 self.store(rt, node)?;
@@ -428,7 +427,7 @@ impl Pass {
         result
     }
 
-    /// Selects the stream of a node. Gives the one that was selected, if it is another one.
+    /// Selects the stream of a node. Returns the previous stream if it differs.
     fn enter(&mut self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
         let Some(stream) = self.stream_for(rt, node)? else { return Ok(None) };
         let before = rt.current_stream(stream.device())?;
@@ -624,7 +623,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Counts a use of a leaf as done: its gradient was passed on, or there is none.
+    /// Counts a use of a leaf as done: its gradient was propagated, or it has none.
     fn note_use(&mut self, edge: &Edge) {
         let Some(node) = Node::of(edge) else { return };
         let Some(count) = self.uses.get_mut(&node.id) else { return };
@@ -709,7 +708,7 @@ impl Pass {
         if found.is_zero() { Ok(()) } else { Err(error::nan_found(node.name(), node.span)) }
     }
 
-    /// The current streams wait for the others.
+    /// Makes the current streams wait for the other streams.
     fn finish(&mut self, rt: &mut Runtime) -> Result<()> {
         for stream in std::mem::take(&mut self.used) {
             let current = rt.current_stream(stream.device())?;
@@ -764,8 +763,7 @@ fn zeros(rt: &mut Runtime, form: &Varies) -> Result<Tensor> {
     composed::call(rt, "zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
 }
 
-/// A gradient in the form of its operand: summed over dimensions that were broadcast, in the operand's dtype
-/// and on its device.
+/// A gradient summed over dimensions that were broadcast, in the operand's dtype and on its device.
 pub(super) fn fitted(rt: &mut Runtime, gradient: Tensor, form: &Varies) -> Result<Tensor> {
     let mut gradient = gradient;
     let t = |x: Tensor| Arg::Tensor(x);

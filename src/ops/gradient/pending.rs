@@ -1,13 +1,13 @@
-//! Elementwise steps of formulas that wait for each other.
+//! Deferred elementwise steps of formulas, which are submitted together.
 //!
-//! Note [Formulas]. The rule of `tanh` is `g * (1 - y * y)`: three operations. Each would be a tensor that the race
-//! checker, the queue and the allocator see, and that is dropped before anything but the next step reads it. So an
-//! elementwise step of a formula waits, and is submitted together with the steps that use it, as one node of the queue
-//! (`plan/steps.rs`). The instructions are the same as those of separate steps, and so are the bits. A step that other
-//! parts of the formula use as well becomes a tensor, which they share.
+//! Note [Formulas]. The rule of `tanh` is `g * (1 - y * y)`: three operations. Each would be a tensor that costs time
+//! in the race checker, the queue and the allocator, and that only the next step reads. So an elementwise step of a
+//! formula is deferred, and submitted together with the steps that use it, as one node of the queue (`plan/steps.rs`).
+//! The instructions are the same as those of separate steps, and so are the bits. A step that other parts of the
+//! formula use as well becomes a tensor, which they share.
 //!
-//! Steps wait only if nothing records them, with fusion, and over one shape: operands are tensors of that shape on one
-//! device, or numbers. Every other step is an ordinary operation, which also reports the errors.
+//! A step is deferred only if it is not recorded, if fusion is on, and if its operands are numbers or tensors of one
+//! shape on one device. Every other step is an ordinary operation, which also reports errors.
 
 use super::var::Compute;
 use crate::array::{Dtype, Layout, Scalar};
@@ -22,7 +22,7 @@ use smallvec::{SmallVec, smallvec};
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-/// A step that waits.
+/// A deferred step.
 pub struct Work {
     name: &'static str,
     f: &'static MapFn,
@@ -36,7 +36,7 @@ pub struct Work {
     device: DeviceId,
     /// The number of steps, with those of the operands.
     steps: usize,
-    /// The result, once it was submitted; `None` after an error.
+    /// The result, after submission; `None` after an error.
     made: OnceCell<Option<Tensor>>,
 }
 
@@ -47,7 +47,7 @@ pub enum Given {
     Tensor(Tensor),
     /// A number.
     Number(Scalar),
-    /// A step that waits.
+    /// A deferred step.
     Work(Rc<Work>),
 }
 
@@ -102,7 +102,7 @@ impl Given {
 }
 
 impl Work {
-    /// A step that waits: an elementwise operation. `None` if it must not wait.
+    /// Defers an elementwise operation. `None` if it must not be deferred.
     pub(super) fn of(back: &(dyn Compute + '_), name: &str, args: Operands) -> Option<Rc<Work>> {
         let (args, op) = (args?, table::find(name)?);
         let rule = match &op.run {
@@ -115,7 +115,7 @@ impl Work {
         Work::with(back, op.name, args, |args| rule_of(rule, op.name, args))
     }
 
-    /// A conversion that waits.
+    /// A deferred conversion.
     pub(super) fn cast(back: &(dyn Compute + '_), x: Given, dtype: Dtype) -> Option<Rc<Work>> {
         let (layout, from, _) = x.form()?;
         if !layout.is_contiguous() || dtype.is_complex() {
@@ -175,7 +175,7 @@ impl Work {
         let made = self.made.get_or_init(|| {
             let mut all = Steps::new();
             self.order(&mut all);
-            // What other parts of the formula use too.
+            // Steps that other parts of the formula use too.
             let is_shared = |&(at, work): &(usize, &&Rc<Work>)| {
                 let users = all[at + 1..].iter().flat_map(|user| &user.args).filter(|arg| arg.is(work));
                 at + 1 < all.len() && Rc::strong_count(work) > users.count()
@@ -194,7 +194,7 @@ impl Work {
         made.as_ref()
     }
 
-    /// Adds the steps that wait, operands first.
+    /// Adds the deferred steps, operands first.
     fn order<'s>(self: &'s Rc<Work>, all: &mut Steps<'s>) {
         if self.made.get().is_some() || all.iter().any(|work| Rc::ptr_eq(work, self)) {
             return;

@@ -31,7 +31,7 @@ pub fn taken_along(b: &Back<'_>) {
     });
 }
 
-/// `embedding`: rows are added up, except that of the padding token.
+/// `embedding`: rows are summed, except the row of the padding token.
 pub fn embedding(b: &Back<'_>) {
     b.to(1, || {
         let shape = b.shape(1);
@@ -62,8 +62,8 @@ pub fn picked<'a>(b: &'a Back<'_>) -> Var<'a> {
     b.g().call("index_select", &[b.arg(1), b.arg(2)])
 }
 
-/// The gradient at the positions in argument 2 along the dimension in argument 1, and 0 elsewhere: a position that is
-/// named twice counts once.
+/// The gradient at the positions in argument 2 along the dimension in argument 1, and 0 elsewhere: a repeated position
+/// counts once.
 pub fn filled<'a>(b: &'a Back<'_>) -> Var<'a> {
     let named = b.g().zeros_like().call("index_fill", &[b.arg(1), b.arg(2), Arg::Int(1)]);
     b.select(&named.ne(0.0), b.g(), 0.0)
@@ -75,7 +75,7 @@ pub fn added(b: &Back<'_>) {
     b.to(3, || of_source(b, |ids| b.g().call("gather", &[b.arg(1), ids.arg()])));
 }
 
-/// `scatter`. As in PyTorch, each of several writes to one place gets the gradient.
+/// `scatter`. As in PyTorch, each of several writes to one element gets the gradient.
 pub fn written(b: &Back<'_>) {
     b.to(0, || without_written(b, b.g()));
     b.to(3, || of_source(b, |ids| b.g().call("gather", &[b.arg(1), ids.arg()])));
@@ -99,7 +99,7 @@ fn of_source<'a>(b: &'a Back<'_>, part: impl FnOnce(Var<'a>) -> Var<'a>) -> Var<
     b.call(&SPREAD, &[g.arg(), Arg::Indices(read.iter().map(range).collect()), Arg::Ints(shape)])
 }
 
-/// `scatter_reduce`, and `scatter` with a product or an extreme.
+/// `scatter_reduce`, and `scatter` with a product, maximum or minimum.
 pub fn reduced(b: &Back<'_>) {
     let (own, mean) = match b.args().text(4) {
         Some("sum") => (b.args().flag(5), false),
@@ -138,12 +138,12 @@ fn includes_own(b: &Back<'_>) -> bool {
     b.name() == "scatter" || b.args().flag(5)
 }
 
-/// Products: each factor's gradient has the product of the others.
+/// Products: each factor's gradient contains the product of the others.
 fn multiplied(b: &Back<'_>) {
     let own = includes_own(b);
     let (x, ids) = (b.x(0), b.x(2));
     b.to(0, || {
-        // The products of the sources alone.
+        // The products of only the sources.
         let g = b.g() * product(b, &x.unary("ones_like"), &source(b, &ids)).conj();
         if own { g } else { without_written(b, g) }
     });
@@ -171,7 +171,7 @@ fn product<'a>(b: &'a Back<'_>, x: &Var<'_>, src: &Var<'_>) -> Var<'a> {
     b.op("scatter_reduce", &[x.arg(), b.arg(1), b.arg(2), src.arg(), Arg::Str("prod".into()), own])
 }
 
-/// Extremes: all elements that equal the result share the gradient.
+/// Maxima and minima: all elements that equal the result share the gradient.
 fn extreme(b: &Back<'_>) {
     let (x, y, ids) = (b.x(0), b.y(), b.x(2));
     let at = |x: &Var<'_>| b.op("gather", &[x.arg(), b.arg(1), ids.arg()]);

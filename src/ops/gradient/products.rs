@@ -1,8 +1,8 @@
 //! Rules of products over dimensions and of running products.
 //!
-//! The derivative of a product by an element is the product of the others. Without zeros that is the product, divided
-//! by the element; the first derivative with zeros takes masks. These formulas lose second derivatives at zeros, so a
-//! recorded pass checks for zeros (which waits) and, if there are any, multiplies the other elements.
+//! The derivative of a product by an element is the product of the others. Without zeros this is the whole product
+//! divided by the element; with zeros, the first derivative uses masks. These formulas lose second derivatives at
+//! zeros, so a recorded pass checks for zeros (which waits) and multiplies the other elements if there are any.
 
 use super::{Back, Var, rules};
 use crate::ops::Arg;
@@ -72,8 +72,8 @@ pub fn running(b: &Back<'_>) {
         if b.is_recorded() && b.any(&is_zero) {
             return of_others_running(b, &x, &g, dim);
         }
-        // Before the first zero: sums from the end of `g * y`, divided by the element. At the first zero: the
-        // products that leave it out, up to the next zero. After it: 0.
+        // Before the first zero: sums from the end of `g * y`, divided by the element. At the first zero: the products
+        // without it, up to the next zero. After it: 0.
         let along = [Arg::Int(dim)];
         let zeros = is_zero.call("cumsum", &along);
         let none = zeros.eq(0);
@@ -104,7 +104,7 @@ fn of_others_running<'a>(b: &'a Back<'_>, x: &Var<'a>, g: &Var<'a>, dim: i64) ->
     moved(&(before(&x).conj() * sums), -1, dim)
 }
 
-/// `logcumsumexp`: positive and negative gradients are summed apart, as logarithms.
+/// `logcumsumexp`: positive and negative gradients are summed separately, as logarithms.
 pub fn log_running(b: &Back<'_>) {
     b.to(0, || {
         let (g, x, y) = (b.g(), b.x(0), b.y());

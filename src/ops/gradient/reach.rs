@@ -20,7 +20,7 @@ pub fn depends_outside(rt: &mut Runtime, tensor: &Tensor, own: &[Edge]) -> bool 
     super::edge_of(rt, tensor).is_some_and(|edge| leading_to([&edge].into_iter(), own, Create::IfUseful).1)
 }
 
-/// Notes that the function of these arguments has returned. A pass that reaches them is not recorded for their sake.
+/// Notes that the function of these arguments has returned. A pass is not recorded only because it reaches them.
 pub fn end_arguments<'e>(arguments: impl Iterator<Item = &'e Edge>) {
     for node in arguments.filter_map(Node::of) {
         node.state.lock().ended = true;
@@ -104,8 +104,8 @@ pub(super) fn leading_to<'e>(
     (needed, useful)
 }
 
-/// Counts how often a pass uses each leaf with [`State::followers`](super::node::State): operands among the
-/// `needed` nodes, and roots. The leaf's gradient is complete when all of them have passed on theirs.
+/// Counts how often a pass uses each leaf with [`State::followers`](super::node::State): operands among the `needed`
+/// nodes, and roots. The leaf's gradient is complete when all of them have propagated theirs.
 pub(super) fn uses_of_followed<'e>(
     roots: impl Iterator<Item = &'e Edge>,
     needed: Option<&HashSet<u64>>,

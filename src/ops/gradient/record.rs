@@ -50,7 +50,7 @@ pub(in crate::ops) fn bound(op: &Op, operands: &[MapArg<'_>]) -> SmallVec<[Arg; 
     args
 }
 
-/// An operation that gives new tensors or views.
+/// An operation that returns new tensors or views.
 fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> Result<Out> {
     let records = rt.recording.enabled && !matches!(op.gradient, Gradient::Constant | Gradient::Composed);
     let inputs = if records { inputs(rt, args) } else { SmallVec::new() };
@@ -131,7 +131,7 @@ fn inputs(rt: &mut Runtime, args: &Args<'_>) -> SmallVec<[Input; 2]> {
     found
 }
 
-/// Records an operation that has run, and gives its results with their records.
+/// Records an operation that has run, and returns its results with their records.
 fn note(
     rt: &mut Runtime,
     op: &'static Op,
@@ -282,7 +282,7 @@ pub(super) fn new_node(
     node
 }
 
-/// The in-place form of a view: the tensor gets another layout, and its memory is not written.
+/// The in-place form of a view: the tensor's layout changes, and its memory is not written.
 fn view_in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     let target = args.tensor(0)?;
     let old = family::edge(rt, target);
@@ -366,8 +366,8 @@ fn overwrite(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, source: Option<
     Ok(out)
 }
 
-/// Runs code that overwrites `targets` with `sources` and has no row, and records that. `pairs` gives the parts
-/// of targets with the tensors that are written to them.
+/// Runs code without a row that overwrites `targets` with `sources`, and records the write. `pairs` are the parts of
+/// targets with the tensors that are written to them.
 ///
 /// # Errors
 /// Those of the code; E0382 if a target is a leaf, or a view of one.
@@ -403,8 +403,8 @@ pub(in crate::ops) fn overwriting<T>(
     Ok(out)
 }
 
-/// A write in place, of values without gradients, by code that has no row. The tensor loses its record, and a pass
-/// that needs its old elements fails.
+/// A write in place, of values without gradients, by code without a row. The tensor loses its record, and a pass that
+/// needs its old elements fails.
 ///
 /// # Errors
 /// E0388 if its gradient would be lost, E0382 for a leaf.
@@ -482,7 +482,7 @@ pub fn requires_gradient(rt: &mut Runtime, tensor: &Tensor) -> bool {
     edge_of(rt, tensor).is_some_and(|edge| !is_step(&edge, |step| matches!(step, Step::Unrecorded)))
 }
 
-/// `x.is_parameter`: the tensor requires gradients, or did until they were switched off.
+/// `x.is_parameter`: the tensor requires gradients, or did until they were disabled.
 pub fn is_parameter(rt: &mut Runtime, tensor: &Tensor) -> bool {
     requires_gradient(rt, tensor) || tensor.resting().is_some()
 }
@@ -497,8 +497,7 @@ pub fn is_leaf(rt: &mut Runtime, tensor: &Tensor) -> bool {
 
 /// `x.requires_grad_(on)`
 ///
-/// # Errors
-/// E0380 for a dtype without gradients, and when gradients of a computed tensor are switched off.
+/// # Errors E0380 for a dtype without gradients, and when gradients of a computed tensor are disabled.
 pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
     if on && !family::is_continuous(tensor) {
         return Err(error::not_continuous(tensor));
@@ -547,8 +546,8 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
 }
 
 /// A tensor of the same memory with a separate record: the argument of a differentiated function. Its gradients flow on
-/// to `tensor` if that requires gradients. Returns true if `tensor` is a leaf, which alone does not cause a pass to be
-/// recorded ([`Create::IfUseful`](super::Create)).
+/// to `tensor` if that requires gradients. Returns true if `tensor` is a leaf, which by itself does not cause a pass to
+/// be recorded ([`Create::IfUseful`](super::Create)).
 pub fn argument(rt: &mut Runtime, tensor: &Tensor) -> (Tensor, bool) {
     rt.recording.used = true;
     let form = Varies::of(tensor);

@@ -16,8 +16,8 @@ pub fn chosen(b: &Back<'_>, dim: usize, keepdim: Option<usize>) {
     });
 }
 
-/// The gradient of the extreme of all elements or of those along dimensions: equal extremes share it. With
-/// `nan`, nan equals nan.
+/// The gradient of a maximum or minimum of all elements or along dimensions: equal elements share it. With `nan`, nan
+/// equals nan.
 pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep: bool, nan: bool) -> Var<'a> {
     let x = b.x(0);
     let rank = x.rank();
@@ -34,7 +34,7 @@ pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep:
     b.select(&met, g / count, 0.0)
 }
 
-/// An extreme or the middle of all elements: equal elements share the gradient.
+/// A maximum, minimum or median of all elements: equal elements share the gradient.
 pub const OF_ALL: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
     b.to(0, || {
         let dims: Vec<i64> = (0..b.x(0).rank() as i64).collect();
@@ -42,7 +42,7 @@ pub const OF_ALL: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
     });
 });
 
-/// The same over dimensions, for parameters `dim, keepdim`.
+/// [`OF_ALL`] over dimensions, for parameters `dim, keepdim`.
 pub const OF_DIMS: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
     b.to(0, || {
         let dims = b.dims(1, b.x(0).rank());
@@ -50,10 +50,10 @@ pub const OF_DIMS: Gradient = Gradient::Rule(Keeps::X.and_result(), |b| {
     });
 });
 
-/// The same along one dimension, for parameters `dim, keepdim`: gradients go to the second result's positions.
+/// [`OF_ALL`] along one dimension, for parameters `dim, keepdim`: gradients go to the second result's positions.
 pub const ALONG: Gradient = Gradient::Rule(Keeps::INDICES, |b| chosen(b, 1, Some(2)));
 
-/// The greater (the less) of two operands: equal ones share the gradient.
+/// The maximum or minimum of two operands: equal ones share the gradient.
 pub fn of_pair(b: &Back<'_>, loses: &str) {
     let part = |own: usize, other: usize| {
         let (x, y) = (b.x(own), b.x(other));

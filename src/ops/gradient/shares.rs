@@ -2,13 +2,14 @@
 //!
 //! Note [Shares]. A weight that is used at every step of a sequence receives one product per step, and `x[t]` gives `x`
 //! a gradient that is 0 elsewhere. Adding these one by one launches work over the whole operand at each step. So a rule
-//! may return a [`Share`]: the factors of a product, or the gradient of a part. Shares wait at the operand's node. When
-//! the pass reaches that node, the factors are stacked into a single product, and the parts are written to one buffer.
+//! may return a [`Share`]: the factors of a product, or the gradient of a part. Shares are deferred: they are kept at
+//! the operand's node. When the pass reaches that node, the factors are stacked into a single product, and the parts
+//! are written to one buffer.
 //!
-//! A product waits only if the operand already has a gradient (an operand that is used once gets its gradient
-//! immediately), and only while the waiting factors are small compared with the gradient ([`MAX_RATIO`]). Nothing waits in a
-//! pass that is recorded or checks for nan, for a node of another stream, or while script code runs: a hook may write
-//! the waiting tensors in place.
+//! A product is deferred only if the operand already has a gradient (an operand that is used once gets its gradient
+//! immediately), and only while the deferred factors are small compared with the gradient ([`MAX_RATIO`]). Nothing is
+//! deferred in a pass that is recorded or checks for nan, for a node of another stream, or while script code runs: a
+//! hook may write the tensors of a share in place.
 
 use super::node::{Node, Varies};
 use super::pass::{Arriving, Pass, add};
@@ -22,7 +23,7 @@ use crate::tensor::{Edge, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Waiting factors may hold this many times the gradient's elements.
+/// Deferred factors may hold this many times the gradient's elements.
 const MAX_RATIO: usize = 8;
 
 /// Up to this many parts are compared pairwise.
@@ -34,12 +35,12 @@ pub(super) enum Share {
     Whole(Tensor),
     /// `a.t() @ b`, of two matrices.
     Product(Tensor, Tensor),
-    /// The gradient of a part of the operand: indices, or a layout as [`strided::encoded`] gives it, in the operand as
+    /// The gradient of a part of the operand: indices, or a layout from [`strided::encoded`], in the operand as
     /// contiguous memory.
     Part(Tensor, Arg),
 }
 
-/// The shares that wait for a result of a node.
+/// The deferred shares of a result of a node.
 #[derive(Default)]
 pub(super) struct Waiting {
     products: Vec<(Tensor, Tensor)>,
@@ -84,8 +85,8 @@ impl Waiting {
 }
 
 impl Pass {
-    /// For each operand of a node, whether shares of its gradient may wait, and whether it already has a gradient; see
-    /// Note [Shares].
+    /// For each operand of a node, whether shares of its gradient may be deferred, and whether it already has a
+    /// gradient; see Note [Shares].
     pub(super) fn waits(&self, rt: &mut Runtime, node: &Node) -> Result<SmallVec<[Option<bool>; 2]>> {
         if self.creates() || rt.recording.anomaly {
             return Ok(SmallVec::new());
@@ -106,7 +107,7 @@ impl Pass {
         Ok(waits)
     }
 
-    /// Keeps a share until the pass reaches its node. Returns a whole gradient, which does not wait.
+    /// Keeps a share until the pass reaches its node. Returns a whole gradient, which is never deferred.
     pub(super) fn keep(
         &mut self,
         rt: &mut Runtime,
@@ -135,7 +136,7 @@ impl Pass {
         Ok(None)
     }
 
-    /// Adds a node's waiting shares to its gradients.
+    /// Adds a node's deferred shares to its gradients.
     pub(super) fn settle(&mut self, rt: &mut Runtime, node: &Node, arriving: &mut Arriving) -> Result<()> {
         let waiting = std::mem::take(&mut arriving.waiting);
         if waiting.is_empty() {
@@ -149,7 +150,7 @@ impl Pass {
         })
     }
 
-    /// Adds all waiting shares, before script code runs.
+    /// Adds all deferred shares, before script code runs.
     pub(super) fn settle_all(&mut self, rt: &mut Runtime) -> Result<()> {
         let waiting = self.arriving.values().filter_map(|arriving| arriving.waiting.first());
         let mut edges: Vec<Edge> = waiting.map(|(edge, _)| edge.clone()).collect();
@@ -164,7 +165,7 @@ impl Pass {
     }
 }
 
-/// True if a product of these factors may wait: they take less memory than the gradient.
+/// True if a product of these factors may be deferred: they take less memory than the gradient.
 pub(super) fn may_wait(a: &Tensor, b: &Tensor, form: &Varies) -> bool {
     let is_plain = |x: &Tensor| x.rank() == 2 && x.dtype() == form.dtype && x.device() == form.device;
     let is_product = is_plain(a)
@@ -174,7 +175,8 @@ pub(super) fn may_wait(a: &Tensor, b: &Tensor, form: &Varies) -> bool {
     is_product && !form.dtype.is_complex() && a.count() + b.count() <= a.shape()[1] * b.shape()[1]
 }
 
-/// The place of a view in its operand, if the gradient of the view may wait: it reads some of the elements, once.
+/// The position of a view in its operand, if the gradient of the view may be deferred: the view reads only some of the
+/// elements, each once.
 pub(super) fn place_in(view: &Layout, operand: &Layout) -> Option<Arg> {
     let (part, whole) = (view.extent(), operand.extent());
     let is_part = view.count() < operand.count() && whole.start <= part.start && part.end <= whole.end;

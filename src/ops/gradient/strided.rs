@@ -1,8 +1,8 @@
 //! Moving gradients between layouts of one memory.
 //!
-//! The gradient of a view belongs to the elements that the view reads. [`MOVE`] takes values in one layout of
-//! a memory and gives them in another: elements that the first does not cover are 0, elements that it reads
-//! several times are summed. It is its own gradient with the layouts exchanged.
+//! The gradient of a view belongs to the elements that the view reads. [`MOVE`] takes values in one layout of a memory
+//! and returns them in another: elements that the first layout does not cover are 0, and elements that it reads several
+//! times are summed. It is its own gradient with the layouts exchanged.
 
 use super::{Back, Gradient, Keeps, Var};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, contiguous_strides};
@@ -172,8 +172,8 @@ fn scattered(rt: &mut Runtime, x: &Tensor, layout: &Layout, length: usize) -> Re
 /// Up to this many parts of a layout are added one by one.
 const PARTS: usize = 32;
 
-/// Splits a layout whose elements share positions (`unfold`) into parts in which none do, each with the coordinates at
-/// which it begins. False if they are many.
+/// Splits a layout whose elements share positions (`unfold`) into parts without shared positions, each with the
+/// coordinates at which it begins. False if there would be too many parts.
 fn apart(layout: Layout, first: Dims, parts: &mut Vec<(Dims, Layout)>) -> bool {
     let mut dims: Vec<usize> = (0..layout.rank()).filter(|&d| layout.shape[d] > 1).collect();
     dims.sort_by_key(|&d| (layout.strides[d], layout.shape[d]));

@@ -1,4 +1,4 @@
-//! Tensors in formulas: arithmetic by ordinary operations. Elementwise steps wait for each other; see Note [Formulas] in
+//! Tensors in formulas: arithmetic by ordinary operations. Elementwise steps are deferred; see Note [Formulas] in
 //! `pending`.
 
 use super::pending::{Given, Work};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 pub struct Var<'a> {
     back: &'a (dyn Compute + 'a),
     tensor: Option<Tensor>,
-    /// A step that waits, in place of the tensor; see Note [Formulas].
+    /// A deferred step instead of the tensor; see Note [Formulas].
     work: Option<Rc<Work>>,
     /// A number argument, of the gradient's dtype and device. As a second operand it stays a number.
     number: Option<(Arg, Dtype, DeviceId)>,
@@ -24,7 +24,7 @@ pub struct Var<'a> {
 
 /// Computes parts of a formula.
 pub(in crate::ops) trait Compute {
-    /// Runs code that gives a tensor; `None` after an error. The code computes no [`Var`].
+    /// Runs code that returns a tensor; `None` after an error. The code computes no [`Var`].
     fn compute(&self, code: &mut dyn FnMut(&mut Runtime) -> Result<Tensor>) -> Option<Tensor>;
     /// Runs other code.
     fn look(&self, code: &mut dyn FnMut(&mut Runtime));
@@ -34,7 +34,7 @@ pub(in crate::ops) trait Compute {
 pub trait Operand {
     /// As an argument of an operation.
     fn operand(&self) -> Arg;
-    /// As an operand of a step that may wait.
+    /// As an operand of a step that may be deferred.
     fn given(&self) -> Option<Given> {
         Given::of(&self.operand())
     }
@@ -117,7 +117,7 @@ impl<'a> Var<'a> {
         }
     }
 
-    /// As an operand of a step that may wait.
+    /// As an operand of a step that may be deferred.
     fn given(&self) -> Option<Given> {
         match (&self.work, &self.tensor, &self.number) {
             (Some(work), ..) => Some(Given::Work(work.clone())),
@@ -127,7 +127,7 @@ impl<'a> Var<'a> {
         }
     }
 
-    /// A step that waits.
+    /// A deferred step.
     fn waiting(&self, work: Option<Rc<Work>>) -> Option<Var<'a>> {
         work.map(|work| Var { back: self.back, tensor: None, work: Some(work), number: None })
     }
@@ -345,12 +345,12 @@ impl<'a> Var<'a> {
         self.to(self.dtype().accumulator())
     }
 
-    /// Zeros of the same form.
+    /// Zeros of the same shape, dtype and device.
     pub fn zeros_like(&self) -> Var<'a> {
         self.unary("zeros_like")
     }
 
-    /// Dimensions that a reduction without `keepdim` removed come back with extent 1: `dims` of an operand of
+    /// Restores the dimensions that a reduction without `keepdim` removed, with extent 1: `dims` of an operand of
     /// `rank` dimensions.
     pub fn restore(&self, dims: &[i64], keep: bool, rank: usize) -> Var<'a> {
         if keep || rank == 0 {

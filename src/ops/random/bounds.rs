@@ -1,11 +1,11 @@
-//! The whole numbers and bounds that a dtype can hold.
+//! The integers and bounds that a dtype can hold.
 
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::ops::error;
 use crate::plan::error::does_not_fit;
 
-/// The whole numbers to draw from: `count` of them, starting at `low`.
+/// The integers to draw from: `count` of them, starting at `low`.
 #[derive(Clone, Copy)]
 pub struct Whole {
     pub low: i64,
@@ -14,9 +14,9 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// From `low` up to but excluding `high`; `at` are their arguments. Both ends must fit the dtype. For a
-    /// float dtype, the range is narrowed to whole numbers that the dtype holds exactly, so that no result is
-    /// rounded to a number outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
+    /// From `low` up to but excluding `high`; `at` are their arguments. Both ends must fit the dtype. For a float
+    /// dtype, the range is narrowed to integers that the dtype holds exactly, so that no result is rounded to a number
+    /// outside. Source: `random_from_to` in ATen's `DistributionTemplates.h`.
     pub fn between(name: &str, dtype: Dtype, low: i64, high: i64, at: [usize; 2]) -> Result<Whole> {
         if low >= high {
             let message = format!("there is no whole number from `{low}` to `{high}`, excluding `{high}`");
@@ -47,7 +47,7 @@ impl Whole {
         Ok(Whole { low: first as i64, count: (last - first + 1) as u64 })
     }
 
-    /// All whole numbers from 0 on that the dtype holds; for floats, up to the first gap.
+    /// All integers from 0 on that the dtype holds; for floats, up to the first gap.
     pub fn all(name: &str, dtype: Dtype) -> Result<Whole> {
         let count = match dtype {
             dtype if dtype.is_complex() => return Err(error::not_for_dtype(name, dtype, &[])),
@@ -63,7 +63,7 @@ fn ends(dtype: Dtype) -> (i64, i64) {
     dtype.range().unwrap_or((i64::MIN, i64::MAX))
 }
 
-/// The greatest whole number up to `bound` that a float dtype holds exactly.
+/// The largest integer up to `bound` that a float dtype holds exactly.
 fn held_below(bound: i128, dtype: Dtype) -> i128 {
     let gap = bound.unsigned_abs().checked_ilog2().unwrap_or(0).saturating_sub(dtype.digits() - 1);
     bound.div_euclid(1 << gap) * (1 << gap)

@@ -1,4 +1,4 @@
-//! The functions that draw, from a position, a seed and an offset.
+//! The functions that compute random numbers from a position, a seed and an offset.
 
 use crate::kernel::host::define::host_map;
 use crate::kernel::{CudaText, MapFn, philox};

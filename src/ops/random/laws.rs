@@ -1,4 +1,4 @@
-//! Draws from further distributions, in place: made of exponential, normal and uniform numbers.
+//! Draws from more distributions, in place, computed from exponential, normal and uniform numbers.
 
 use super::draws::{EXPONENTIAL, EXPONENTIAL_WIDE, UNIFORM_WIDE};
 use super::{SPREAD, draw, drawn, float_target, normals};
@@ -14,8 +14,8 @@ use crate::plan::{MapArg, Runtime};
 pub static OPS: &[Op] = &[
     Op {
         name: "geometric_",
-        doc: "Sets the elements to numbers of attempts up to the first success, each of which has probability `p`: 1, 2, ..; numbers above \
-              the greatest one of the dtype become that. Source: `torch.Tensor.geometric_`.",
+        doc: "Sets the elements to numbers of attempts up to the first success, each of which has probability `p`: 1, \
+              2, ..; numbers above the maximum of the dtype become the maximum. Source: `torch.Tensor.geometric_`.",
         search: &["random", "in place", "attempts", "waiting time"],
         params: &[X, Param::new("p", Kind::Float), GENERATOR],
         form: Form::METHOD,
@@ -120,7 +120,7 @@ fn cauchy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (median, sigma) = (args.float(1)?, above_zero(args, 2, "sigma")?);
     let state = draw(rt, target.device(), args.generator(3))?;
     let [seed, offset] = state.operands();
-    // In f64, so that the tails have the digits that they need.
+    // Computed in f64, so that the tails have enough digits.
     let numbers = drawn(rt, NAME, &UNIFORM_WIDE, &[MapArg::Position, seed, offset], Dtype::F64, target)?;
     let pi = std::f64::consts::PI;
     let operands = [MapArg::Tensor(&numbers), number(pi), number(-pi / 2.0)];

@@ -188,7 +188,7 @@ fn scattered_values_are_combined() {
     assert_eq!(lab.fails("scatter_reduce", &args("median"), &[]).code().id, "E0353");
 }
 
-/// Extremes do not depend on the order of their elements: nan wins, and -0 is less than 0.
+/// Maxima and minima do not depend on the order of the elements: nan wins, and -0 is less than 0.
 #[test]
 fn scattered_extremes_order_zeros() {
     let mut lab = Lab::new();

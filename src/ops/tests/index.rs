@@ -216,7 +216,7 @@ fn assignment_writes_through_every_kind_of_index() {
         let rows = ids(&mut lab, &[2.0, 0.0]);
         set(&mut lab.rt, &x, &[Index::Ids(rows.clone())], MapArg::Tensor(&row)).unwrap();
         lab.same(&x, &[3, 4], &[5.0, 6.0, 7.0, 8.0, 4.0, 5.0, 6.0, 7.0, 5.0, 6.0, 7.0, 8.0]);
-        // Of equal positions the last write remains.
+        // Of several writes to one position, the last one remains.
         let (a, b) = (ids(&mut lab, &[1.0, 1.0, 0.0]), ids(&mut lab, &[2.0, 2.0, -1.0]));
         let pairs = [Index::Ids(a), Index::Ids(b)];
         let value = lab.tensor(&[3], &[50.0, 60.0, 70.0], F32);

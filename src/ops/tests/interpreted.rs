@@ -50,7 +50,7 @@ static FUNCTIONS_USED: &[&MapFn] = &[
     &select::CLAMP,
 ];
 
-/// Functions of complex numbers that the model of translations can run: a few instructions each.
+/// Functions of complex numbers that the model of translations can run (a few instructions each).
 static COMPLEX_USED: &[&MapFn] = &[
     &complex::ADD.f,
     &complex::SUB.f,
@@ -114,7 +114,7 @@ pub(super) fn store(dtype: Dtype, register: u64) -> u64 {
     }
 }
 
-/// A conversion, as the kernel's text says.
+/// A conversion, as in the kernel's source.
 fn convert(from: Class, to: Dtype, bits: u64) -> u64 {
     let float = |bits| f32::from_bits(bits as u32);
     let as_f64 = match from {
@@ -420,7 +420,7 @@ fn program(dice: &mut Dice, loads: &[Dtype], calls: bool, large: bool) -> Map {
         map.instrs.push(instr);
     }
     if large {
-        // Products of all elements with each other, then their sum: all are alive at once.
+        // Products of all pairs of elements, then their sum: all are live at once.
         let mut live: Vec<u16> = (0..loads.len() as u16).collect();
         let mut add = |f: &'static MapFn, a: u16, b: u16| {
             let args = [a, b].into_iter().collect();
@@ -479,7 +479,7 @@ fn check(
     // SAFETY: the views lie in the copies.
     unsafe { host::run(&launch(&mut copies), &FaultSlot::default()) };
     let before = memory.to_vec();
-    // Calls differ little from copies, so a part of the programs is enough.
+    // Called and copied functions differ little, so a part of the programs is enough.
     let mut kernels = 0;
     let ways = match calls {
         // The host's functions differ from those of the C++ compiler.
@@ -563,7 +563,7 @@ fn interpreted_reductions_over_columns_have_the_bits_of_the_host() {
     (0..40).for_each(|seed| assert!(check_reduction(seed ^ 0x5151, &MIXED, false, true) > 0));
 }
 
-/// `turned`: adjacent results are adjacent in memory.
+/// With `turned`, adjacent results are adjacent in memory.
 fn check_reduction(seed: u64, dtypes: &[Dtype], large: bool, turned: bool) -> usize {
     let folds: [&'static ReduceFn; 5] = [
         &crate::ops::folds::SUM,
@@ -617,7 +617,7 @@ fn check_reduction(seed: u64, dtypes: &[Dtype], large: bool, turned: bool) -> us
     }
     let kept = &extents[..shape.len() - reduced];
     let out = memory.len() as u16;
-    // Products and sums of small integers may have any whole dtype, like those of operations.
+    // Products and sums of small integers may have any integer dtype, like those of operations.
     let to = if dtype.class() == Class::I64 && !f.indexed { Dtype::I64 } else { dtype };
     for dtype in [to, Dtype::I64] {
         let strides = strides(&mut dice, kept, false);

@@ -19,7 +19,7 @@ pub(super) fn labels(lab: &mut Lab, work: impl FnOnce(&mut Lab)) -> Vec<String> 
     lab.rt.stop_listing().launches.into_iter().map(|listed| listed.launch.program.label.clone()).collect()
 }
 
-/// Indices by several tensors become offsets in the launch that computes them.
+/// Several index tensors are converted to offsets in the launch that computes them.
 #[test]
 fn several_indices_are_two_launches() {
     let mut lab = Lab::new();
@@ -36,7 +36,7 @@ fn several_indices_are_two_launches() {
     assert!(written.len() <= 3, "{written:?}");
 }
 
-/// Reductions are finished before their results are joined, so they stay together, and so do the copies.
+/// Reductions end before their results are joined, so they stay one launch, and so do the copies.
 #[test]
 fn joined_reductions_are_two_launches() {
     let mut lab = Lab::new();
@@ -53,7 +53,7 @@ fn joined_reductions_are_two_launches() {
             assert_eq!(found.len(), 2, "{name} {dim}: {found:?}");
         }
     }
-    // Reductions of different shapes are launches of their own; their results are joined by one.
+    // Reductions of different shapes are separate launches; one launch joins their results.
     let all: Vec<Tensor> = (2..9).map(|n| lab.counted(&[n, 3])).collect();
     let found = labels(&mut lab, |lab| {
         let sums: Vec<Tensor> = all.iter().map(|x| lab.call("sum", &[x.into()])).collect();
@@ -62,7 +62,7 @@ fn joined_reductions_are_two_launches() {
     assert_eq!(found.len(), 8, "{found:?}");
 }
 
-/// Parts that lie between each other are written by one launch.
+/// Interleaved parts are written by one launch.
 #[test]
 fn parts_between_each_other_are_written_together() {
     let mut lab = Lab::new();

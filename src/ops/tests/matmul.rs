@@ -198,7 +198,7 @@ fn addmm_scales_and_adds() {
 #[test]
 fn sums_of_halves_are_scaled_and_added_to_before_they_are_rounded() {
     let mut lab = Lab::new();
-    // The sum is beyond f16, and its multiple is not.
+    // The sum is outside the range of f16, but its multiple is inside.
     let (a, b) = (lab.tensor(&[1, 4], &[256.0; 4], F16), lab.tensor(&[4, 1], &[256.0; 4], F16));
     let x = lab.tensor(&[1], &[1.0], F16);
     let args = [(&x).into(), (&a).into(), (&b).into()];
@@ -207,7 +207,7 @@ fn sums_of_halves_are_scaled_and_added_to_before_they_are_rounded() {
     lab.same(&out, &[1, 1], &[257.0]);
     let out = lab.call_with("addmm", &args, &[("alpha", (1.0 / 1024.0).into()), ("beta", 0.into())]);
     lab.same(&out, &[1, 1], &[256.0]);
-    // 257 is no number of bf16, and 257 - 256 is.
+    // bf16 cannot represent 257, but it can represent 257 - 256.
     let (a, b) = (lab.tensor(&[1, 1, 2], &[1.0; 2], BF16), lab.tensor(&[1, 2, 1], &[256.0, 1.0], BF16));
     let x = lab.tensor(&[1], &[-256.0], BF16);
     let out = lab.call("baddbmm", &[(&x).into(), (&a).into(), (&b).into()]);

@@ -126,7 +126,7 @@ fn distributions_have_their_bounds_and_means() {
 #[test]
 fn uniform_numbers_stay_below_their_bound() {
     let mut lab = Lab::new();
-    // Between these bounds there are few numbers, so some of those drawn round to the upper one.
+    // There are few numbers between these bounds, so some draws round to the upper bound.
     for (dtype, from, to) in
         [(F16, 2.0, 3.0), (BF16, -3.0, -2.0), (F32, 65536.0, 65537.0), (F64, 2e15, 2e15 + 64.0)]
     {

@@ -9,7 +9,7 @@ fn ints(values: &[i64]) -> Arg {
     Arg::Ints(values.to_vec())
 }
 
-/// The least and greatest whole numbers of each dtype; those of `bf16` and wider floats are beyond `i64`.
+/// The minimum and maximum integers of each dtype; those of `bf16` and wider floats are outside the range of `i64`.
 fn ends(dtype: Dtype) -> (i64, i64) {
     match dtype {
         Bool => (0, 1),
@@ -22,7 +22,7 @@ fn ends(dtype: Dtype) -> (i64, i64) {
     }
 }
 
-/// Returns whether a dtype holds a whole number exactly.
+/// Returns whether a dtype holds an integer exactly.
 fn holds(dtype: Dtype, number: i64) -> bool {
     let digits = match dtype {
         F16 => 11,
@@ -48,7 +48,7 @@ fn whole_numbers_stay_within_their_bounds_in_every_dtype() {
         for &low in &bounds {
             for &high in bounds.iter().filter(|&&high| high == low || high > low && high % 3 != 0) {
                 let fits = low < high && low >= least && high - 1 <= most;
-                // Whether the dtype holds at least one whole number between the bounds.
+                // Whether the dtype holds at least one integer between the bounds.
                 let step = i64::try_from(high.wrapping_sub(1).unsigned_abs() >> 7).unwrap_or(1).max(1);
                 let some = high.saturating_sub(low) > step || (low..high).take(300).any(|x| holds(dtype, x));
                 let target = lab.tensor(&[8], &[1.0; 8], dtype);

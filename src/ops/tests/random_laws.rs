@@ -136,7 +136,7 @@ fn exponential_numbers_and_whole_numbers_have_their_laws() {
         let off = (off - last as f64) / (2.0 * last as f64).sqrt();
         assert!(off.abs() < 4.0 && values.iter().all(|n| n.fract() == 0.0), "{p} {dtype}: {off}");
     }
-    // The greatest number of the dtype stands for all above.
+    // Numbers above the maximum of the dtype are clamped to it.
     let x = lab.call_with("zeros", &[Arg::Ints(vec![1000])], &[("dtype", Dtype::I8.into())]);
     lab.call("geometric_", &[(&x).into(), 0.001.into()]);
     assert!(lab.values(&x).iter().all(|&n| n >= 1.0) && lab.values(&x).contains(&127.0));

@@ -1,4 +1,4 @@
-//! On a machine with only a driver, everything runs: each launch of each operation has a kernel that ships.
+//! With only a CUDA driver installed, everything runs: a kernel ships for each launch of each operation.
 
 #![cfg(test)]
 
@@ -33,7 +33,7 @@ impl Spy {
         if kind.is_empty(launch) {
             return;
         }
-        // Its groups run instead until its own kernel is compiled.
+        // Its groups run one by one until its own kernel is compiled.
         if (kind as &dyn Any).downcast_ref::<Rows>().is_some() {
             return;
         }
@@ -195,7 +195,7 @@ fn calls(lab: &mut Lab, op: &Op, dtype: Dtype, deep: bool, all_given: bool) -> V
     all
 }
 
-/// The calls that succeed; then the same with each optional argument given.
+/// The calls that succeed; then the same calls with each optional argument.
 fn run(lab: &mut Lab, op: &'static Op, dtype: Dtype, deep: bool) -> usize {
     let mut succeeded = Vec::new();
     let try_one = |lab: &mut Lab, list: &[Arg]| {
@@ -237,7 +237,7 @@ fn operations_over_tensors_of_many_dimensions_run_without_a_compiler() {
     assert!(launches > 1000, "{launches}");
 }
 
-/// The launches, and the operations that no arguments fit.
+/// The launches, and the operations for which no arguments were found.
 fn check(dtypes: &[Dtype], deep: bool) -> (usize, Vec<&'static str>) {
     let mut problems: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let (mut launches, mut never) = (0, Vec::new());

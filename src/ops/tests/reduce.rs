@@ -6,7 +6,7 @@ use Dtype::*;
 
 const SHAPE: [usize; 3] = [3, 4, 5];
 
-/// Small whole numbers, including zeros and duplicates.
+/// Small integers, including zeros and duplicates.
 fn small() -> Vec<f64> {
     (0..60).map(|i| f64::from((i * 7 + 3) % 11 % 5)).collect()
 }

@@ -84,7 +84,7 @@ fn sources_are_combined_as_a_model_does() {
                         lab.near(&out, &[places], &want, tolerance);
                         lab.same(&x, &[places], &held);
                         lab.call_with("scatter_reduce_", &args, &own);
-                        // The same bits.
+                        // The bits are equal.
                         let bits = [&x, &out].map(|x| lab.rt.read(x).unwrap());
                         assert!(bits[0] == bits[1], "{dtype} {how} {count} {places}");
                     }
@@ -122,7 +122,7 @@ fn complex_numbers_are_multiplied() {
     }
 }
 
-/// Few sources of a large tensor: no launch visits all of it.
+/// Few sources and a large tensor: no launch visits the whole tensor.
 #[test]
 fn in_place_forms_copy_nothing() {
     let mut lab = Lab::new();

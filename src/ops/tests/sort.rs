@@ -128,7 +128,7 @@ fn the_median_is_the_lower_middle() {
     lab.same(&out[1], &[1], &[4.0]);
 }
 
-/// Rows that are selected from, whole and along each dimension.
+/// Selection from rows: over all elements and along each dimension.
 #[test]
 fn medians_of_long_rows_are_those_of_a_sort() {
     let mut lab = Lab::new();
@@ -194,7 +194,7 @@ fn distinct_values_with_their_places_and_counts() {
     lab.same(&out[1], &[0], &[]);
 }
 
-/// Few counts and many, those of bytes with and without a wait for the greatest one.
+/// Few and many counts; counts of bytes with and without a wait for the maximum byte.
 #[test]
 fn counts_have_the_length_that_is_asked_for() {
     let mut lab = Lab::new();

@@ -178,7 +178,7 @@ impl Device<'_> {
         }
     }
 
-    /// Runs an instruction; false before one for which threads wait.
+    /// Runs an instruction; false before an instruction at which threads wait.
     fn step(&mut self, thread: &mut Thread) -> bool {
         let line = &self.lines[thread.at];
         if line.name.starts_with("shfl") || line.name.starts_with("bar") {

@@ -1,9 +1,8 @@
 //! The scanner: strings, numbers, lines and brackets, in one pass without recursion.
 //!
-//! Line rules (section 1.2 of the language): a line end ends a statement unless it is inside `( )` or `[ ]`,
-//! after a token that cannot end an expression, or before `.name`, `|>`, `else` or `catch`. Invariant:
-//! brackets, interpolations and strings in the result are balanced; missing ones are added as zero-width
-//! tokens and reported.
+//! Line rules: a line end ends a statement unless it is inside `( )` or `[ ]`, after a token that cannot end an
+//! expression, or before `.name`, `|>`, `else` or `catch`. Invariant: brackets, interpolations and strings in the
+//! result are balanced; missing ones are added as zero-width tokens and reported.
 
 mod brackets;
 mod strings;
@@ -18,7 +17,7 @@ use logos::Logos;
 /// Maximum number of open brackets.
 pub const MAX_OPEN: usize = 200;
 
-/// Maximum number of errors kept; a text may have millions.
+/// Maximum number of errors kept; a source may have millions.
 const MAX_ERRORS: usize = 100;
 
 /// The result of scanning.
@@ -32,7 +31,7 @@ pub struct Scanned {
     pub errors: Vec<Finding>,
     /// True if the text ends inside a bracket or a `"""` string.
     pub open_end: bool,
-    /// The reason why it stopped before the end of the text, if it did.
+    /// The reason why scanning stopped before the end of the text, if it did.
     pub ended: Option<Ended>,
 }
 

@@ -113,7 +113,7 @@ pub struct Tree<'s> {
     too_deep: bool,
 }
 
-/// A bounded list of errors: a text may have millions.
+/// A bounded list of errors: a source may have millions.
 #[derive(Default)]
 pub struct Faults(Vec<Error>);
 
@@ -133,7 +133,7 @@ impl Faults {
         self.0.len()
     }
 
-    /// True when there is none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -18,7 +18,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// A `;` after the last statement: the block does not have its value.
+    /// A `;` after the last statement: the statement's value is not the block's value.
     pub fn discard(&mut self, mut body: Body) -> Body {
         if let Some(last) = body.stmts.pop() {
             let kind = match last.kind {

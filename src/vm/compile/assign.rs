@@ -45,7 +45,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
         self.temporary(|c| {
             let dead = c.last().next;
-            // A variable's value is read from its own register, unless evaluating the target may assign the
+            // A variable's value is read from the variable's register, unless evaluating the target may assign the
             // variable.
             let src = match &target.kind {
                 ExprKind::Index(..) if !mentions::has_block(target) => c.operand(value)?,

@@ -21,7 +21,7 @@ enum Callee<'a> {
     Method(&'a Rc<str>, Option<Reg>),
     /// A variable in a register that is not assigned before the call.
     Local(Reg),
-    /// The same for a captured one.
+    /// A captured variable that is not assigned before the call.
     Capture(u16),
     Global(u16),
     Native(u16),

@@ -96,7 +96,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         at
     }
 
-    /// A text constant.
+    /// A string constant.
     pub(super) fn text(&mut self, text: &Rc<str>) -> u32 {
         let text = self.intern(text);
         self.constant(ConstKey::Str(Rc::clone(&text)), || Value::str(&*text))

@@ -43,8 +43,8 @@ impl<'a> Compiler<'_, '_, 'a> {
             let assigned = later.is_some_and(mentions::has_block);
             match self.resolve(name)? {
                 Some(Location::Register(reg)) if !assigned => return Ok((reg, false)),
-                // The variable keeps the container anyway, unless it is reassigned. So clearing is not worth an
-                // instruction in code that runs often.
+                // Usually the variable keeps the container alive anyway, so frequently run code does not spend an
+                // instruction on clearing.
                 _ if !once => {
                     let reg = self.temp()?;
                     self.expr(expr, reg)?;

@@ -3,7 +3,7 @@
 //! The compiler resolves names: to registers for locals, cells for captured variables, global slots for
 //! variables shared by functions at the top level, and constants for natives. It does not depend on
 //! operations; a function name is a name like any other. Invariant: emitted code satisfies the contract of
-//! [`Proto`], on which the machine's unchecked register access relies.
+//! [`Proto`], on which the VM's unchecked register access relies.
 
 mod assign;
 mod call;
@@ -64,7 +64,7 @@ pub struct World<'a> {
     pub globals: &'a mut Vec<Value>,
     /// Natives and constants by name.
     pub builtins: &'a HashMap<Rc<str>, Value>,
-    /// Interned texts of names.
+    /// Interned names.
     pub names: &'a mut foldhash::HashSet<Rc<str>>,
     /// The free slots.
     pub slots: &'a mut super::tidy::Slots,
@@ -171,7 +171,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         let bytes = block.span.hi.saturating_sub(block.span.lo) as usize;
         self.most = bytes.saturating_mul(OPS_PER_BYTE).saturating_add(FREE_OPS);
         if block.body.len() > MANY_STATEMENTS {
-            // Its variables would not fit in registers.
+            // The unit's variables would not fit in registers.
             self.mode = Mode::Input;
         }
         self.functions.push(Function::new("<script>".into(), inner, block.span));

@@ -20,7 +20,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.pattern_of(pattern, reg, None)
     }
 
-    /// The same; `value` is the span of the value.
+    /// [`Self::pattern`] with the span of the value.
     pub(super) fn pattern_of(&mut self, pattern: &'a Pattern, reg: Reg, value: Option<Span>) -> Result<()> {
         self.deeper(pattern.span, |c| c.located(pattern.span, |c| c.bind(pattern, reg, value)))
     }
@@ -97,7 +97,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let from = self.last().next;
         let value = self.temp()?;
         self.expr(subject, value)?;
-        // A variable keeps its value alive, and so its parts.
+        // A variable keeps its value and the value's parts alive.
         let is_variable = matches!(subject.kind, ExprKind::Name(_));
         let (mut ends, mut most) = (Vec::new(), value + 1);
         for arm in arms {

@@ -116,7 +116,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         });
     }
 
-    /// [`Self::open_scope`] for a block that is the whole rest of the scope around it.
+    /// [`Self::open_scope`] for a block that is the last code of the scope around it.
     pub(super) fn open_last_scope(&mut self) {
         self.open_scope();
         if let Some(scope) = self.last().scopes.last_mut() {
@@ -193,8 +193,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
     }
 
-    /// The register of the variable that a new variable `name` hides for good, and whether it holds a cell. The
-    /// new one takes that register, so that the old value is released at once.
+    /// The register of the variable that a new variable `name` hides permanently, and whether it holds a cell. The new
+    /// one takes that register, so that the old value is released at once.
     fn replaced(&mut self, name: &str) -> Option<(Reg, bool)> {
         let function = self.last();
         let mut scopes = function.scopes.iter().enumerate().rev();

@@ -33,7 +33,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// [`Self::block`] that is the whole rest of the scope around it.
+    /// [`Self::block`] for a block that is the last code of the scope around it.
     pub(super) fn last_block(&mut self, block: &'a Block, dst: Reg) -> Result<()> {
         self.deeper(block.span, |c| {
             c.open_last_scope();
@@ -180,8 +180,8 @@ impl<'a> Compiler<'_, '_, 'a> {
         })
     }
 
-    /// Runs `body`, which may declare names; then frees the registers it took if none is a new name's. (Others
-    /// are in global slots, in the registers of older variables or nowhere.)
+    /// Runs `body`, which may declare names; then frees the registers it took if none is a new name's. (Other names are
+    /// in global slots or in the registers of older variables, or have no place.)
     fn binding(&mut self, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let from = self.last().next;
         let names_before = self.last().scopes.last().map_or(0, Scope::count);

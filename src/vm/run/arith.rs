@@ -91,7 +91,7 @@ fn refused(op: Binary, left: &Value, right: &Value) -> crate::base::Error {
     error::operator_types(symbol(op), left.type_name(), right.type_name())
 }
 
-/// `+` on texts, `++` on texts, lists and tuples.
+/// `+` on strings, `++` on strings, lists and tuples.
 fn join(vm: &mut Vm, op: Binary, left: &Value, right: &Value) -> Result<Value> {
     match (left, right) {
         (Value::Str(a), Value::Str(b)) => {
@@ -303,7 +303,7 @@ fn float_div_mod(x: f64, y: f64) -> (f64, f64) {
         _ if (rest < 0.0) != (y < 0.0) => (quotient - 1.0, rest + y),
         _ => (quotient, rest),
     };
-    // The division may be off by the last bit of a whole number.
+    // Rounding may have moved the quotient off an integer by its last bit.
     let whole = quotient.floor();
     let whole = if quotient - whole > 0.5 { whole + 1.0 } else { whole };
     (if quotient == 0.0 { 0f64.copysign(x / y) } else { whole }, rest)
@@ -327,7 +327,7 @@ pub fn unary(vm: &mut Vm, op: Unary, value: Value) -> Result<Value> {
     }
 }
 
-/// True if both are floats without rounding.
+/// True if both convert to floats without rounding.
 #[inline(always)]
 pub(super) fn are_exact(x: i64, y: i64) -> bool {
     (x.unsigned_abs() | y.unsigned_abs()) <= 1 << 53

@@ -22,7 +22,7 @@ type Written = SmallVec<[usize; 8]>;
 
 /// Up to this many arguments of a native are passed without a vector.
 const NATIVE_ARGS: usize = 4;
-/// The same for an operation.
+/// The same maximum for an operation.
 const OPERATION_ARGS: usize = 8;
 /// The number of an argument that is not written in the source.
 const NOT_WRITTEN: usize = usize::MAX - 1;
@@ -218,7 +218,7 @@ impl Vm {
         let read = self.charge_texts(&args[..count]);
         let checked = read.and_then(|()| bind::check_all(self, native, &mut args[..count]));
         let result = checked.and_then(|()| run(self, &mut args[..params.len()]));
-        // A failed call has done work too.
+        // Failed calls count as work too.
         let result = self.worked(NATIVE).and(result);
         result.map_err(|e| of_call(raced::label_values(e, &args), native, count, &[]))
     }

@@ -269,9 +269,9 @@ fn position(container: &str, index: &Value, length: usize) -> Result<usize> {
     }
 }
 
-/// A copy of a part of a text.
+/// A copy of a part of a string.
 fn part_of(vm: &mut Vm, part: &str) -> Result<Value> {
-    /// Bytes that are copied without being counted.
+    /// Copies up to this many bytes are not counted.
     const SHORT: usize = 256;
     if part.len() <= SHORT {
         return Ok(Value::str(part));
@@ -281,9 +281,9 @@ fn part_of(vm: &mut Vm, part: &str) -> Result<Value> {
     Ok(Value::str(copy))
 }
 
-/// The characters of a text at `count` positions from `start` by `step`, at least one.
+/// The characters of a string at `count` positions from `start` by `step`, at least one.
 fn every(vm: &mut Vm, text: &Text, start: usize, step: i64, count: usize) -> Result<Value> {
-    /// Largest distance between two characters at which walking is faster than a lookup in the text's index.
+    /// Maximum distance between two characters at which a scan is faster than a lookup in the string's index.
     const NEAR: usize = 64;
     /// Characters taken between two counts.
     const SOME: usize = 256;

@@ -105,9 +105,8 @@ impl Vm {
         }
     }
 
-    /// The element at a position, from 0, of a sequence returned by [`Vm::begin_sequence`], and the next
-    /// position. The first position is 0; each further one was returned with the element before. An object
-    /// yields each element once.
+    /// The element at a position, from 0, of a sequence returned by [`Vm::begin_sequence`], and the next position. The
+    /// first position is 0; each call returns the next one with its element. An object yields each element once.
     pub fn element(&mut self, sequence: &Value, position: i64) -> Result<Option<(Value, i64)>> {
         let at = position as usize;
         let next = position + 1;
@@ -194,7 +193,7 @@ impl Vm {
         Ok(items)
     }
 
-    /// The length of a container, as `len` gives it.
+    /// The length of a container, as `len` returns it.
     pub fn length(&mut self, value: &Value) -> Result<usize> {
         Ok(match value {
             Value::Str(text) => text.chars(),

@@ -1,6 +1,6 @@
 //! Instructions with one call on their fast path: dict lookups, and natives with a fast path.
 //!
-//! The code here raises no errors and runs no script code, so it needs no machine. Everything else is left to
+//! The code here raises no errors and runs no script code, so it needs no VM. Everything else is left to
 //! [`Vm::step`](super::Vm::step); then nothing has been done here.
 
 use super::super::bytecode::Op;

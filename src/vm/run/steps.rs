@@ -18,7 +18,7 @@ use super::registers::{copy, set};
 use crate::base::Result;
 use crate::syntax::ast::{Binary, Unary};
 
-/// Texts up to this size are joined without checking the limits.
+/// Strings up to this size are joined without checking the limits.
 const SHORT: usize = 256;
 
 impl Vm {
@@ -513,13 +513,13 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Values, Mismatch> {
     Ok(parts)
 }
 
-/// Charges for the growth of a text that must be reallocated.
+/// Charges for the growth of a string that must be reallocated.
 #[inline]
 fn room_for(text: &CompactString, more: usize) -> Result<()> {
     let length = text.len() + more;
     if length <= text.capacity() {
         return Ok(());
     }
-    // While the text moves, the old and the new buffer both exist.
+    // While the string moves, the old and the new buffer both exist.
     charge(length.saturating_mul(2).saturating_add(text.len()))
 }

@@ -38,7 +38,7 @@ impl Vm {
                     continue;
                 }
                 if !error::is_spent(&error) && error.kind() != ErrorKind::Interrupted {
-                    // The machine goes on, for instance after an error of memory.
+                    // The VM continues, for instance after running out of memory.
                     account::hurry(false);
                 }
                 error = self.leave_failed(handler.contexts, error);

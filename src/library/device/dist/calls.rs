@@ -151,7 +151,7 @@ fn tensor(value: &Value) -> Result<Tensor> {
     }
 }
 
-/// A tensor that other processes get, which must not require gradients.
+/// A tensor that is sent to other processes, which must not require gradients.
 fn sent(vm: &mut Vm, name: &str, value: &Value) -> Result<Tensor> {
     let tensor = tensor(value)?;
     gradient::refuse(&mut vm.rt, name, 0, &tensor)?;

@@ -19,7 +19,14 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.init",
         receiver: "",
         signature: Signature { params: &[Param::or("timeout", Kind::Float, Default::Float(600.0))] },
-        doc: "Connects to the other processes of this launch, and makes the device of this process's local rank the current one.\n\nThe number of processes, and the rank of this one, come from the launcher: `torchrun` (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, which may also be set by hand), `mpirun` of Open MPI or MPICH, or `srun`. Without a launcher the group is this process alone, so that a script also runs unchanged on its own.\n\n`timeout` is how many seconds this, and every operation of the group, may take. On CUDA devices tensors go over NCCL, on emulated ones and on the host through the process of rank 0. A script that ends leaves the group, and waits for the others to leave it too.\n\nSource: `torch.distributed.init_process_group`.",
+        doc: "Connects to the other processes of this launch, and makes the device of this process's local rank the \
+              current one.\n\nThe number of processes, and the rank of this one, come from the launcher: `torchrun` \
+              (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, which may also be set by hand), \
+              `mpirun` of Open MPI or MPICH, or `srun`. Without a launcher the group is only this process, so that a \
+              script also runs unchanged as a single process.\n\n`timeout` is the maximum number of seconds for this \
+              call and for every operation of the group. On CUDA devices tensors go over NCCL, on emulated ones and on \
+              the host through the process of rank 0. A script that ends leaves the group, and waits for the others to \
+              leave it too.\n\nSource: `torch.distributed.init_process_group`.",
         example: "dist.init(timeout=60)\nassert(dist.world_size() >= 1 and dist.rank() < dist.world_size())",
         run: part!("dist", calls::init),
     },
@@ -59,7 +66,12 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_reduce",
         receiver: "",
         signature: Signature { params: &[X, OP] },
-        doc: "The tensors of all processes folded element by element, on every process: a new tensor. All must have the same shape and dtype. `op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`.\n\nOn emulated devices and on the host a sum is `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to the dtype after each step, with the same bits everywhere. On CUDA devices the order is NCCL's: it depends on the size, the links and the version.\n\nSource: `torch.distributed.all_reduce`, which works in place as `dist.all_reduce_` does.",
+        doc: "The tensors of all processes combined elementwise, on every process: a new tensor. All must have the \
+              same shape and dtype. `op` is `\"sum\"`, `\"product\"`, `\"min\"`, `\"max\"` or `\"avg\"`.\n\nOn \
+              emulated devices and on the host a sum is `((x0 + x1) + x2) + ...` in the order of the ranks, rounded to \
+              the dtype after each step, with the same bits everywhere. On CUDA devices the order is NCCL's: it \
+              depends on the size, the links and the version.\n\nSource: `torch.distributed.all_reduce`, which works \
+              in place as `dist.all_reduce_` does.",
         example: "dist.init()\nlet loss = dist.all_reduce([0.5, 1.5], op=\"avg\")\nassert(equal(dist.all_reduce([1, 2]) // dist.world_size(), [1, 2]))",
         run: part!("dist", calls::all_reduce),
     },
@@ -75,7 +87,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.reduce",
         receiver: "",
         signature: Signature { params: &[X, DST, OP] },
-        doc: "The tensors of all processes folded element by element, as a new tensor on the process `dst`; `none` on the others.\n\nSource: `torch.distributed.reduce`.",
+        doc: "The tensors of all processes combined elementwise, as a new tensor on the process `dst`; `none` on the \
+              others.\n\nSource: `torch.distributed.reduce`.",
         example: "dist.init()\nlet total = dist.reduce(ones(2), dst=0)\nif dist.rank() == 0 { assert(equal(total, ones(2) * dist.world_size())) }",
         run: part!("dist", calls::reduce),
     },
@@ -107,7 +120,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.reduce_scatter",
         receiver: "",
         signature: Signature { params: &[X, OP] },
-        doc: "Folds the tensors of all processes element by element, and gives each process its part of the result: the first dimension is cut into equal parts, one per rank.\n\nSource: `torch.distributed.reduce_scatter_tensor`.",
+        doc: "Combines the tensors of all processes elementwise, and returns this process's part of the result: the \
+              first dimension is split into equal parts, one per rank.\n\nSource: \
+              `torch.distributed.reduce_scatter_tensor`.",
         example: "dist.init()\nlet n = dist.world_size()\nassert(equal(dist.reduce_scatter(ones(n * 2)), ones(2) * n))",
         run: part!("dist", calls::reduce_scatter),
     },
@@ -115,7 +130,9 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.all_to_all_single",
         receiver: "",
         signature: Signature { params: &[X] },
-        doc: "Gives each process its part of every process's tensor, in the order of the ranks: the first dimension is cut into equal parts, one per rank. All must have the same shape and dtype, which the result has too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
+        doc: "Returns this process's part of every process's tensor, in rank order: the first dimension is split into \
+              equal parts, one per rank. All tensors must have the same shape and dtype, which the result has \
+              too.\n\nSource: `torch.distributed.all_to_all_single`, which writes into its argument.",
         example: "dist.init()\nlet (r, n) = (dist.rank(), dist.world_size())\nlet x = dist.all_to_all_single(full((n,), r))\nassert(equal(x, arange(n)))",
         run: part!("dist", calls::all_to_all_single),
     },
@@ -123,7 +140,10 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.send",
         receiver: "",
         signature: Signature { params: &[X, Param::new("dst", Kind::Int)] },
-        doc: "Sends a tensor to the process `dst`, which receives it with `dist.recv`. Through the hosts it returns when that has happened; over NCCL the stream waits, and the host does not. Two processes that both send before they receive wait for each other: let one of them receive first.\n\nSource: `torch.distributed.send`.",
+        doc: "Sends a tensor to the process `dst`, which receives it with `dist.recv`. Over host connections it \
+              returns when the tensor was received; over NCCL the stream waits, and the host does not. Two processes \
+              that both send before they receive wait for each other: let one of them receive first.\n\nSource: \
+              `torch.distributed.send`.",
         example: "dist.init()\nif dist.world_size() > 1 {\n    if dist.rank() == 0 { dist.send(ones(2), 1) }\n    if dist.rank() == 1 { assert(equal(dist.recv(zeros(2), 0), ones(2))) }\n}",
         run: part!("dist", calls::send),
     },
@@ -146,7 +166,8 @@ pub(super) static NATIVES: &[NativeDef] = &[
         name: "dist.barrier",
         receiver: "",
         signature: Signature { params: &[] },
-        doc: "Waits until every process has called this, and for what this one has queued on the current stream of its device.\n\nSource: `torch.distributed.barrier`.",
+        doc: "Waits until every process has called this, and until the work that this process has queued on the \
+              current stream of its device has completed.\n\nSource: `torch.distributed.barrier`.",
         example: "dist.init()\ndist.barrier()",
         run: part!("dist", calls::barrier),
     },

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The most bytes read or written between two checks of the limits.
+/// Maximum number of bytes read or written between two checks of the limits.
 const PIECE: usize = 4 << 20;
 
 /// `files.formats()`
@@ -56,7 +56,7 @@ fn usual(source: &FileSource) -> Options {
     Options { header: None, delimiter: if has_tabs { b'\t' } else { b',' }, dtype: None }
 }
 
-/// The same, with the options in these arguments.
+/// [`usual`], with the options in these arguments.
 fn options(source: &FileSource, args: &[Value], [header, delimiter]: [usize; 2]) -> Result<Options> {
     let mut options = usual(source);
     if let Value::Bool(header) = args[header] {
@@ -82,7 +82,7 @@ fn open(path: &str, links: bool) -> Result<File> {
 /// check them.
 struct Watched<F> {
     of: F,
-    /// The error behind the one that the reader or writer got.
+    /// The cause of the error that the reader or writer received.
     ended: Option<Error>,
 }
 
@@ -98,7 +98,7 @@ impl<F> Watched<F> {
         })
     }
 
-    /// The result of what used the file.
+    /// The result of the code that used the file.
     fn result<T>(self, result: Result<T>) -> Result<T> {
         match self.ended {
             Some(ended) => Err(ended),
@@ -160,7 +160,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    /// Takes nothing.
+    /// Discards everything.
     struct Nothing;
 
     impl Sink for Nothing {

@@ -69,7 +69,7 @@ fn column(vm: &mut Vm, value: &Value, name: &str, format: &str) -> Result<(Colum
     Err(format_error::contents(format, "tensors", &found))
 }
 
-/// Named texts, from a dict or a record.
+/// Named strings, from a dict or a record.
 fn texts(value: &Value) -> Result<Vec<(String, String)>> {
     let wrong = || error::bad_value(2, "metadata is a dict or a record of texts");
     match (value, fields(value)?) {

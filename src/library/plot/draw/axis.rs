@@ -44,7 +44,7 @@ impl Axis {
         Axis { lo: axis.lo - more, hi: axis.hi + more, log }
     }
 
-    /// The same axis without a lower margin; it starts at `lo`.
+    /// This axis without a lower margin; it starts at `lo`.
     pub fn from(self, lo: f64) -> Axis {
         Axis { lo: lo.min(self.hi - (self.hi - self.lo) * 1e-3), ..self }
     }

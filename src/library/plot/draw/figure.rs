@@ -10,7 +10,7 @@ pub type Color = [u8; 3];
 /// (x, y): right and down.
 pub type Point = (f32, f32);
 
-/// Alignment of a text relative to its point.
+/// Alignment of text relative to its point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anchor {
     Start,
@@ -22,7 +22,7 @@ pub enum Anchor {
 
 /// A drawing surface for figures.
 pub trait Canvas {
-    /// Approximate width of a text.
+    /// Approximate width of text.
     fn width_of(&self, text: &str, large: bool) -> f32;
     /// A filled rectangle: its upper left corner, width and height.
     fn rect(&mut self, at: Point, size: Point, color: Color);
@@ -30,7 +30,7 @@ pub trait Canvas {
     fn line(&mut self, points: &[Point], width: f32, color: Color);
     /// Filled circles.
     fn discs(&mut self, centers: &[Point], radius: f32, color: Color);
-    /// A text; `at` is at half its height.
+    /// Text; `at` is at half its height.
     fn text(&mut self, at: Point, anchor: Anchor, text: &str, large: bool, color: Color);
 }
 

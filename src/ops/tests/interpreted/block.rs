@@ -27,7 +27,7 @@ impl Block<'_> {
         (self.words[word] >> (16 * at) & 0xffff) as usize
     }
 
-    /// The place of element `j` of an operand, in bytes.
+    /// The offset of element `j` of an operand, in bytes.
     fn at(&self, operand: u64, thread: usize, j: usize, size: usize) -> usize {
         let index = (operand & 0x1ff) as usize;
         let (slot, step) = match operand & 0x200 {
@@ -37,7 +37,7 @@ impl Block<'_> {
         if size == 4 { 16 * slot + 4 * j } else { 16 * (slot + (j >> 1) * step) + 8 * (j & 1) }
     }
 
-    /// The places of the parts of an element, and their size.
+    /// The offsets of the parts of an element, and their size.
     fn parts(&self, operand: u64, thread: usize, j: usize, class: Class) -> ([usize; 2], usize) {
         let size = if part_class(class) == Class::F32 { 4 } else { 8 };
         let next = operand + slots(part_class(class)) as u64;
@@ -77,7 +77,7 @@ impl Block<'_> {
             }),
         };
         let address = base.wrapping_add(offset.wrapping_mul(size));
-        // A load that the kernel does with one instruction.
+        // A load that the kernel makes with one instruction.
         if mode & 4 != 0 && position.is_multiple_of(4) {
             assert_eq!(address % (4 * size).min(16), 0, "the mode of a view");
         }
