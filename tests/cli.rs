@@ -222,6 +222,26 @@ fn code_and_standard_input_run() {
 }
 
 #[test]
+fn bad_values_of_the_script_s_options_are_status_2() {
+    let program = Program::new();
+    let text = "print(option(\"--rows\", 2), flag(\"--fast\"))\n";
+    program.file("options.rnl", text).file("open.rnl", format!("{text}args()\n"));
+    for name in ["options.rnl", "open.rnl"] {
+        let ended = program.run(&[name, "--rows=3", "--fast"]);
+        assert_eq!((ended.status, ended.out.as_str()), (0, "3 true\n"), "{}", ended.err);
+        for (args, said) in [
+            (&["--rows", "x"][..], "takes an int, not `x`"),
+            (&["--rows"], "`--rows` needs a value"),
+            (&["--fast=true"], "`--fast` takes no value"),
+        ] {
+            let ended = program.run(&[&[name], args].concat());
+            assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{name} {args:?}");
+            assert!(ended.err.contains("E0905") && ended.err.contains(said), "{name} {args:?} {}", ended.err);
+        }
+    }
+}
+
+#[test]
 fn an_uncaught_error_is_status_1_with_its_line() {
     let program = Program::new();
     program.file("bad.rnl", "print(\"before\")\nlet x = [1, 2]\nx[7]\n");

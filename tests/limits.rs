@@ -179,6 +179,45 @@ fn an_interrupt_ends_a_script_also_within_one_operation_and_one_wait() {
     }
 }
 
+#[test]
+fn deferred_code_that_does_not_end_has_a_little_time_after_an_interrupt() {
+    let scripts = [
+        "{ defer { while true { } }\n while true { } }",
+        "fn f() { defer { return 1 }\n while true { } }\nwhile true { f() }",
+        "while true { try { { defer { throw \"x\" }\n while true { } } } catch e { } }",
+        "fn f(n) { defer { while true { } }\n f(if n > 100 { while true { } } else { n + 1 }) }\nf(0)",
+        "let e = Event()\ndefer { cuda.sleep(1 << 50)\n cuda.synchronize() }\nwhile true { }",
+        "defer { sleep(1000) }\nwhile true { }",
+    ];
+    for script in scripts {
+        let mut engine = builder().build().unwrap();
+        let handle = engine.interrupt_handle();
+        let watcher = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            handle.interrupt();
+        });
+        let error = engine.eval::<()>(script).expect_err(script);
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{script}: {error}");
+        watcher.join().unwrap();
+        assert_eq!(
+            engine.eval::<i64>("let n = 0\nwhile n < 10000 { n += 1 }\nn").unwrap(),
+            10_000,
+            "{script}"
+        );
+    }
+    // What ends soon runs to its end.
+    let mut engine = builder().build().unwrap();
+    let handle = engine.interrupt_handle();
+    let watcher = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        handle.interrupt();
+    });
+    let script = "let n = 0\n{ defer { while n < 20000 { n += 1 } }\n while true { } }";
+    assert_eq!(engine.eval::<()>(script).unwrap_err().kind(), ErrorKind::Interrupted);
+    watcher.join().unwrap();
+    assert_eq!(engine.eval::<i64>("n").unwrap(), 20_000);
+}
+
 /// Programs that take long to read, check or compile, and little or no time to run.
 fn long_programs() -> Vec<(&'static str, String)> {
     let many = |n: usize, piece: &str| piece.repeat(n);

@@ -13,8 +13,8 @@ use std::time::Instant;
 pub struct Stop {
     /// Set by another thread or a signal handler. The code that stops because of it clears it.
     pub flag: Arc<AtomicBool>,
-    /// The deadline.
-    pub deadline: Option<Instant>,
+    /// The deadline, and the reason to stop once it has passed.
+    pub deadline: Option<(Instant, Reason)>,
 }
 
 /// The reason to stop.
@@ -38,13 +38,25 @@ impl Stop {
         if self.flag.load(Ordering::Relaxed) {
             return Some(Reason::Interrupt);
         }
-        self.deadline.is_some_and(|at| Instant::now() > at).then_some(Reason::Time)
+        self.deadline.and_then(|(at, reason)| (Instant::now() > at).then_some(reason))
     }
 }
 
 /// Sets this thread's stop condition and returns the previous one, which the caller must restore.
 pub fn enter(stop: Option<Stop>) -> Option<Stop> {
     STOP.try_with(|current| current.replace(stop)).ok().flatten()
+}
+
+/// Stops this thread's work as interrupted from `at` on, if it can be stopped.
+pub fn interrupt_at(at: Instant) {
+    let set = |current: &RefCell<Option<Stop>>| {
+        if let Some(stop) = current.borrow_mut().as_mut()
+            && stop.deadline.is_none_or(|(before, _)| at < before)
+        {
+            stop.deadline = Some((at, Reason::Interrupt));
+        }
+    };
+    STOP.try_with(set).unwrap_or(());
 }
 
 /// This thread's stop condition; `None` if it cannot be stopped.
@@ -126,8 +138,13 @@ mod tests {
         assert_eq!(std::thread::spawn(reason).join().unwrap(), None);
         flag.store(false, Ordering::Relaxed);
         let late = Instant::now().checked_sub(std::time::Duration::from_secs(1)).or(Some(Instant::now()));
-        enter(Some(Stop { flag, deadline: late }));
+        let late = late.map(|at| (at, Reason::Time));
+        enter(Some(Stop { flag: flag.clone(), deadline: late }));
         assert_eq!(reason(), Some(Reason::Time));
+        enter(Some(Stop { flag, deadline: None }));
+        interrupt_at(Instant::now());
+        while reason().is_none() {}
+        assert_eq!(reason(), Some(Reason::Interrupt));
         enter(None);
     }
 }

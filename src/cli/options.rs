@@ -110,6 +110,10 @@ impl Declared {
                             return Err(pointed(args, at - 1, &message, &format!("write `{name} VALUE`")));
                         }
                     }
+                    Some(option) if option.default.is_none() && name != args[at] => {
+                        let message = format!("`{name}` takes no value");
+                        return Err(pointed(args, at, &message, &format!("write `{name}`, or leave it out")));
+                    }
                     Some(_) => {}
                 }
             }
@@ -255,6 +259,7 @@ mod tests {
             ("--epoch 3", "--epochs"),
             ("x --disable_cuda", "--disable-cuda"),
             ("--epochs", "VALUE"),
+            ("--disable-cuda=false", "leave it out"),
             ("-x", "--help"),
         ] {
             let (error, sources) = declared.check(&args(bad)).unwrap_err();

@@ -196,6 +196,9 @@ impl Session {
                 }
                 if error.kind() != ErrorKind::Interrupted {
                     self.report(&error);
+                    if error.code().id == crate::vm::error::OPTION.id {
+                        return Outcome::Refused;
+                    }
                     return Outcome::Failed;
                 }
                 match (signals::ended(), end) {

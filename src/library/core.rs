@@ -222,7 +222,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(not flag(\"--verbose\", \"say more\"))",
         run: |vm, args| {
             let name = owned(&args[0]);
-            Ok(Value::Bool(vm.flag(&name)))
+            Ok(Value::Bool(vm.flag(&name)?))
         },
     },
 ];

@@ -4,7 +4,7 @@
 //! line. Work of earlier inputs continues.
 
 use super::Runtime;
-use crate::base::stop::{self, Stop};
+use crate::base::stop::{self, Reason, Stop};
 use crate::device::Device;
 use crate::driver::DeviceId;
 use smallvec::SmallVec;
@@ -58,7 +58,7 @@ impl Runtime {
     /// cannot discard work, with their number of launches that no wait has covered.
     pub fn abandon(&mut self, began: &Began) -> Vec<(DeviceId, u64)> {
         let end = Instant::now() + GRACE;
-        let stop = Stop { flag: Arc::new(AtomicBool::new(false)), deadline: Some(end) };
+        let stop = Stop { flag: Arc::new(AtomicBool::new(false)), deadline: Some((end, Reason::Time)) };
         stop::under(stop, || {
             for at in 0..self.queues.len() {
                 if self.capture_at(at).is_none() {

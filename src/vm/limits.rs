@@ -11,7 +11,7 @@ use super::heap::List;
 use super::value::Value;
 use super::values::Values;
 use super::{FileAccess, Vm, account, cycles, error};
-use crate::base::stop::{self, Stop};
+use crate::base::stop::{self, Reason, Stop};
 use crate::base::{Error, ErrorKind, Result, guard};
 use crate::base::{room, stack};
 use crate::plan::{Began, Limits as Things};
@@ -25,6 +25,8 @@ pub(super) const NATIVE: u32 = 64;
 pub(super) const STEP: u32 = 4;
 /// Checks that ignore the time limit after it is reached, so that a handler can clean up.
 const GRACE: u32 = 16;
+/// Time that deferred code has after an interrupt. Then every check fails, as after another interrupt.
+const CLEANUP: Duration = Duration::from_secs(2);
 /// Bytes of a string between two checks.
 const PIECE: usize = 64 << 10;
 /// Values copied between two checks.
@@ -111,6 +113,8 @@ pub(super) struct Meter {
     grace: Cell<u32>,
     /// True once a handler has received its extra fuel or time.
     fuel_grace: bool,
+    /// After an interrupt: when deferred code must have ended.
+    cleaned_by: Cell<Option<Instant>>,
     /// Set by another thread to stop the script.
     pub(super) interrupt: Arc<AtomicBool>,
     /// Whether another thread may set the interrupt flag.
@@ -125,6 +129,7 @@ impl Default for Meter {
             owed: Cell::new(0),
             grace: Cell::new(0),
             fuel_grace: false,
+            cleaned_by: Cell::new(None),
             interrupt: Arc::default(),
             stoppable: false,
         }
@@ -175,6 +180,7 @@ impl Vm {
             self.rt.quota.fuel = self.limits.fuel;
             self.rt.quota.limits = Things { host_bytes: Some(self.limits.host_bytes), ..self.limits.things };
             self.meter.fuel_grace = false;
+            self.meter.cleaned_by.set(None);
             self.meter.grace.set(0);
             self.meter.owed.set(0);
             self.meter.work.set(0);
@@ -190,6 +196,7 @@ impl Vm {
             self.entry.output_bytes = 0;
             if self.meter.stoppable || self.limits.time.is_some() {
                 let deadline = self.limits.time.and_then(|limit| self.entry.started.checked_add(limit));
+                let deadline = deadline.map(|at| (at, Reason::Time));
                 self.entry.outer_stop =
                     Some(stop::enter(Some(Stop { flag: self.meter.interrupt.clone(), deadline })));
                 self.entry.began = self.rt.began();
@@ -313,8 +320,7 @@ impl Vm {
     #[inline(never)]
     pub(super) fn check_limits(&self) -> Result<()> {
         self.meter.work.set(0);
-        if self.meter.interrupt.load(Ordering::Relaxed) {
-            self.meter.interrupt.store(false, Ordering::Relaxed);
+        if self.is_interrupted() {
             account::hurry(true);
             return Err(error::interrupted());
         }
@@ -333,6 +339,19 @@ impl Vm {
         }
     }
 
+    /// True after a new interrupt, which gives deferred code time to clean up, and when that time is over. A second
+    /// interrupt ends it.
+    fn is_interrupted(&self) -> bool {
+        if self.meter.interrupt.swap(false, Ordering::Relaxed) {
+            let time = if self.meter.cleaned_by.get().is_some() { Duration::ZERO } else { CLEANUP };
+            let at = Instant::now() + time;
+            self.meter.cleaned_by.set(Some(at));
+            stop::interrupt_at(at);
+            return true;
+        }
+        self.meter.cleaned_by.get().is_some_and(|at| Instant::now() >= at)
+    }
+
     /// Frees values that are reachable only from themselves. This also happens automatically when there are
     /// many, and when memory is short.
     pub fn collect_cycles(&mut self) {
@@ -344,8 +363,12 @@ impl Vm {
     /// exhausted, a handler receives a small extra amount once, to clean up; then every check fails.
     pub(super) fn note_stop(&mut self, error: &Error) {
         if error.kind() == ErrorKind::Interrupted {
-            self.meter.interrupt.store(false, Ordering::Relaxed);
+            self.is_interrupted();
             account::hurry(true);
+            if self.meter.cleaned_by.get().is_some_and(|at| Instant::now() >= at) {
+                self.meter.budget = 1;
+                self.meter.work.set(SLICE);
+            }
         }
         if !error::is_spent(error) {
             return;

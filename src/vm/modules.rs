@@ -195,7 +195,11 @@ impl Vm {
                 break;
             }
             if arg == name {
-                found = Some(args.peek().map(|v| v.to_string()).unwrap_or_default());
+                found = args.peek().map(|v| v.to_string());
+                if found.is_none() {
+                    return Err(error::option(format!("`{name}` needs a value"))
+                        .help(format!("write `{name} VALUE`")));
+                }
             } else if let Some(value) = arg.strip_prefix(&equals) {
                 found = Some(value.to_string());
             }
@@ -209,8 +213,14 @@ impl Vm {
     }
 
     /// The value of `flag(name)`: whether the script's arguments contain it.
-    pub fn flag(&self, name: &str) -> bool {
-        self.script_args.iter().take_while(|a| *a != "--").any(|a| a == name)
+    pub fn flag(&self, name: &str) -> Result<bool> {
+        let equals = format!("{name}=");
+        let mut own = self.script_args.iter().take_while(|arg| *arg != "--");
+        match own.find(|arg| *arg == name || arg.starts_with(&equals)) {
+            Some(arg) if arg != name => Err(error::option(format!("`{name}` takes no value"))
+                .help(format!("write `{name}`, or leave it out"))),
+            found => Ok(found.is_some()),
+        }
     }
 }
 

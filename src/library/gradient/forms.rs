@@ -27,7 +27,7 @@ enum Kind {
     /// `grad`, `value_and_grad`
     Gradient { argnums: Vec<usize>, single: bool, has_aux: bool, value: bool },
     /// `jacobian`, `hessian`
-    Jacobian { argnum: usize, second: bool },
+    Jacobian { argnums: Vec<usize>, single: bool, second: bool },
     /// The second result of `vjp`: the outputs, and the records of the operands.
     Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Values, cut: bool },
     /// `custom_gradient`: the rule.
@@ -73,28 +73,30 @@ fn function(vm: &Vm, kind: Kind, function: Value) -> Value {
 }
 
 pub(super) fn differentiating(vm: &mut Vm, args: &mut [Value], value: bool) -> Result<Value> {
-    let (argnums, single) = match &args[1] {
-        Value::Int(index) => (vec![argnum(*index)?], true),
-        list => {
-            let all = vm.collect(list)?;
-            let of = |value: &Value| {
-                value.as_int().map_or_else(|| Err(crate::ops::error::wrong_argument(1, "ints")), argnum)
-            };
-            (all.iter().map(of).collect::<Result<Vec<_>>>()?, false)
-        }
-    };
+    let (argnums, single) = argnums(vm, &args[1])?;
     let has_aux = matches!(args[2], Value::Bool(true));
     Ok(function(vm, Kind::Gradient { argnums, single, has_aux, value }, args[0].clone()))
 }
 
-fn argnum(index: i64) -> Result<usize> {
-    usize::try_from(index)
-        .map_err(|_| crate::ops::error::wrong_argument(1, "the number of an argument, from 0"))
+/// The value of `argnums`: the numbers of arguments, and whether it is one number instead of a list.
+fn argnums(vm: &mut Vm, given: &Value) -> Result<(Vec<usize>, bool)> {
+    let wrong = || {
+        crate::ops::error::wrong_argument(1, "the number of an argument, from 0, or a list of them")
+            .help("`grad`, `jacobian` and `hessian` return a function of the arguments: write `grad(f)(x)`")
+    };
+    let of = |value: &Value| value.as_int().and_then(|index| usize::try_from(index).ok()).ok_or_else(wrong);
+    match given {
+        Value::Int(_) => Ok((vec![of(given)?], true)),
+        Value::List(_) | Value::Tuple(_) | Value::Range(_) => {
+            Ok((vm.collect(given)?.iter().map(of).collect::<Result<Vec<_>>>()?, false))
+        }
+        _ => Err(wrong()),
+    }
 }
 
 pub(super) fn jacobian(vm: &mut Vm, args: &mut [Value], second: bool) -> Result<Value> {
-    let argnum = argnum(args[1].as_int().unwrap_or(0))?;
-    Ok(function(vm, Kind::Jacobian { argnum, second }, args[0].clone()))
+    let (argnums, single) = argnums(vm, &args[1])?;
+    Ok(function(vm, Kind::Jacobian { argnums, single, second }, args[0].clone()))
 }
 
 pub(super) fn custom(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
@@ -122,7 +124,9 @@ pub(super) fn call(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 (true, Some(aux)) => Value::tuple(vec![Value::tuple(vec![found.value, aux]), gradients]),
             })
         }
-        Kind::Jacobian { argnum, second } => derivatives(vm, &made.function, &given, *argnum, *second),
+        Kind::Jacobian { argnums, single, second } => {
+            derivatives(vm, &made.function, &given, (argnums, *single), *second)
+        }
         Kind::Back { outputs, edges, operands, cut } => {
             let cotangents = match given.as_slice() {
                 [one] => one.clone(),
@@ -426,18 +430,25 @@ pub(super) fn jvp(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
 }
 
 /// All derivatives of a function's result, or of its gradient with `second`. The Jacobian of each tensor of the result,
-/// in the structure of the argument.
-fn derivatives(vm: &mut Vm, f: &Value, given: &[Value], argnum: usize, second: bool) -> Result<Value> {
+/// in the structure of the argument, or of the tuple of arguments.
+fn derivatives(
+    vm: &mut Vm,
+    f: &Value,
+    given: &[Value],
+    (argnums, single): (&[usize], bool),
+    second: bool,
+) -> Result<Value> {
     let f = match second {
         true => {
-            let kind = Kind::Gradient { argnums: vec![argnum], single: true, has_aux: false, value: false };
+            let kind = Kind::Gradient { argnums: argnums.to_vec(), single, has_aux: false, value: false };
             function(vm, kind, f.clone())
         }
         false => f.clone(),
     };
-    let Called { result, edges, cut } = called(vm, &f, given, &[argnum])?;
+    let Called { result, edges, cut } = called(vm, &f, given, argnums)?;
     let edges: Vec<Option<Edge>> = edges.into_iter().flatten().collect();
-    let x = given.get(argnum).cloned().unwrap_or_default();
+    let mut varied = argnums.iter().filter_map(|&argnum| given.get(argnum).cloned());
+    let x = if single { varied.next().unwrap_or_default() } else { Value::tuple(varied.collect::<Vec<_>>()) };
     let (mut inputs, mut outputs) = (Values::new(), Values::new());
     tree::leaves(vm, &x, &mut inputs, 0)?;
     inputs.retain(is_continuous);

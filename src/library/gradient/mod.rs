@@ -330,9 +330,9 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: ARGNUMS,
         doc: "Returns a function that computes the derivatives of every element of `f(x)` with respect to every \
-              element of `x`: a tensor whose shape is that of `f(x)` followed by that of `x`. If `x` or the result is \
-              a record, list, tuple or dict of tensors, the derivatives have its structure.\n\nSource: \
-              `torch.func.jacrev`.",
+              element of `x`: a tensor whose shape is that of `f(x)` followed by that of `x`. If `x` or the result \
+              is a record, list, tuple or dict of tensors, the derivatives have its structure. `argnums` selects another \
+              argument, or several, whose derivatives are a tuple.\n\nSource: `torch.func.jacrev`.",
         example: "let j = jacobian(|x| x ** 2)(tensor([1.0, 2.0]))\nassert(equal(j, [[2.0, 0.0], [0.0, 4.0]]))\nlet of = jacobian(|p| p.a * p.b)((a = tensor([1.0, 2.0]), b = tensor(3.0)))\nassert(equal(of.b, [1.0, 2.0]))",
         run: |vm, args| forms::jacobian(vm, args, false),
     },
@@ -406,7 +406,7 @@ const FUNCTIONAL: Signature = Signature {
 };
 
 const ARGNUMS: Signature =
-    Signature { params: &[Param::new("f", Kind::Any), Param::or("argnums", Kind::Int, Default::Int(0))] };
+    Signature { params: &[Param::new("f", Kind::Any), Param::or("argnums", Kind::Any, Default::Int(0))] };
 
 /// Adds attributes and assignments.
 pub(super) fn add(natives: &mut Natives) {

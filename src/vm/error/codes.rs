@@ -147,7 +147,7 @@ codes! {
         "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
         "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
     INTERRUPTED "E1004" Interrupted "the script was interrupted"
-        "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs."
+        "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs, for at most 2 seconds or until the next interrupt."
         "";
     OUTPUT "E1010" Limit "the script printed too much"
         "The program that started the script limits how many bytes it may print, and the limit was reached."
