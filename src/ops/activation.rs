@@ -599,8 +599,8 @@ fn one_dimension(x: &Tensor) -> Layout {
     Layout { offset: x.layout().offset, ..Layout::contiguous(&[1]) }
 }
 
-/// The last dimensions; checks that they have the extents given by the caller.
-fn normalised_dims(x: &Tensor, args: &Args<'_>) -> Result<Vec<usize>> {
+/// The last dimensions; checks that they, and the given `parameters`, have the extents given by the caller.
+fn normalised_dims(x: &Tensor, args: &Args<'_>, parameters: &[usize]) -> Result<Vec<usize>> {
     let stated = args.ints(1).unwrap_or(&[]);
     let first = x.rank().checked_sub(stated.len()).filter(|_| !stated.is_empty());
     let Some(first) = first else { return Err(error::not_the_last_extents(stated, x)) };
@@ -608,7 +608,7 @@ fn normalised_dims(x: &Tensor, args: &Args<'_>) -> Result<Vec<usize>> {
     if !stated.iter().zip(&x.shape()[first..]).all(same) {
         return Err(error::not_the_last_extents(stated, x));
     }
-    Ok((first..x.rank()).collect())
+    super::norms::of_shape(args, parameters, &x.shape()[first..]).map(|()| (first..x.rank()).collect())
 }
 
 /// The mean and the variance over dimensions, which keep extent 1.
@@ -629,7 +629,7 @@ pub(super) fn mean_and_variance(
 fn layer_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "layer_norm";
     let x = args.tensor(0)?;
-    let dims = normalised_dims(x, args)?;
+    let dims = normalised_dims(x, args, &[2, 3])?;
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
     let wide = dtype.accumulator();
     let (mean, variance) = mean_and_variance(rt, NAME, x, &dims, wide)?;
@@ -641,7 +641,7 @@ fn layer_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "rms_norm";
     let x = args.tensor(0)?;
-    let dims = normalised_dims(x, args)?;
+    let dims = normalised_dims(x, args, &[2])?;
     if x.dtype().is_complex() {
         return complex_rms_norm(rt, x, &dims, args);
     }

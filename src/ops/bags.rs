@@ -1,6 +1,6 @@
 //! Sums, means and maxima of rows selected by index (embedding bags).
 
-use super::composed::{ints, t};
+use super::composed::{call, ints, narrow, t};
 use super::formula::{Formula, formula};
 use super::gradient::Var;
 use super::make::filled;
@@ -111,9 +111,9 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
         None => (ids.shape()[0] as i64, ids.shape()[1] as i64),
     };
     if let Some(offsets) = offsets.filter(|offsets| many > 0 && offsets.count() > 0) {
-        let first = super::composed::narrow(rt, offsets, 0, 0, 1)?;
-        let begins = super::composed::call(rt, "eq", &[t(&first), Arg::Int(0)])?;
-        super::assertion::holds(rt, &begins, "the first of the offsets of `embedding_bag` is 0")?;
+        let fits = ascend(rt, offsets, count)?;
+        let text = "the offsets of `embedding_bag` begin at 0, ascend, and are at most the number of ids";
+        super::assertion::holds(rt, &fits, text)?;
     }
     let device = weight.device();
     formula(rt, |f| {
@@ -128,7 +128,16 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
             Some(factors) => rows * f.var(factors).to(dtype).reshape(&[count, 1]),
             None => rows,
         };
-        let kept = padding.map(|padding| flat.ne(padding).unsqueeze(1));
+        let places =
+            || f.op("arange", &[Arg::Int(count), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)]);
+        // Ids from the last offset on belong to no bag, if it is an end.
+        let before_end =
+            offsets.filter(|_| last == 1).map(|offsets| places().lt(&f.var(offsets).narrow(0, many, 1)));
+        let kept = match (padding.map(|padding| flat.ne(padding)), before_end) {
+            (Some(one), Some(other)) => Some(one.call("logical_and", &[other.arg()])),
+            (one, other) => one.or(other),
+        };
+        let kept = kept.map(|kept| kept.unsqueeze(1));
         let rows = match &kept {
             Some(kept) => f.select(kept, &rows, if mode == "max" { f64::NEG_INFINITY } else { 0.0 }),
             None => rows,
@@ -136,9 +145,7 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
         // For ids in a vector: the bag of each id.
         let bag = offsets.map(|offsets| {
             let starts = f.var(offsets).narrow(0, 0, many);
-            let places =
-                f.op("arange", &[Arg::Int(count), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)]);
-            f.op("searchsorted", &[starts.arg(), places.arg(), Arg::Bool(false), Arg::Bool(true)]) - 1
+            f.op("searchsorted", &[starts.arg(), places().arg(), Arg::Bool(false), Arg::Bool(true)]) - 1
         });
         let total = |x: &Var<'_>| total(f, x, bag.as_ref(), [many, each], device);
         // The number of ids of each bag.
@@ -175,6 +182,19 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
 fn zeros<'f>(f: &'f Formula<'_>, shape: [i64; 2], dtype: Dtype, device: DeviceId) -> Var<'f> {
     let shape = shape.map(|extent| extent as usize);
     f.given(|rt| filled(rt, &shape, dtype, device, Scalar::Int(0)))
+}
+
+/// Whether offsets begin at 0, ascend, and are at most the number of ids.
+fn ascend(rt: &mut Runtime, offsets: &Tensor, ids: i64) -> Result<Tensor> {
+    let count = offsets.count();
+    let (first, last) = (narrow(rt, offsets, 0, 0, 1)?, narrow(rt, offsets, 0, count - 1, 1)?);
+    let first = call(rt, "eq", &[t(&first), Arg::Int(0)])?;
+    let last = call(rt, "le", &[t(&last), Arg::Int(ids)])?;
+    let ends = call(rt, "logical_and", &[t(&first), t(&last)])?;
+    let steps = call(rt, "diff", &[t(offsets)])?;
+    let steps = call(rt, "ge", &[t(&steps), Arg::Int(0)])?;
+    let steps = call(rt, "all", &[t(&steps)])?;
+    call(rt, "logical_and", &[t(&ends), t(&steps)])
 }
 
 /// The sum of the rows of each bag. `bag` has the bag of each row; without it, every `each` consecutive rows are a bag.

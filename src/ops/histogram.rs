@@ -123,7 +123,7 @@ fn edges(rt: &mut Runtime, args: &Args<'_>, x: &Tensor) -> Result<Tensor> {
 /// Edges from the minimum to the maximum. Symmetric: the second half is computed backwards from the last
 /// edge.
 fn between(rt: &mut Runtime, x: &Tensor, bins: i64) -> Result<Tensor> {
-    let (least, most) = (call(rt, "amin", &[t(x)])?, call(rt, "amax", &[t(x)])?);
+    let (least, most) = super::statistics::ends(rt, x)?;
     let same = call(rt, "eq", &[t(&least), t(&most)])?;
     let same = rt.convert(&same, x.dtype())?;
     let half = call(rt, "mul", &[t(&same), Arg::Float(0.5)])?;

@@ -17,7 +17,7 @@ use crate::base::Result;
 use crate::kernel::{Gather, NonZero, ReduceFn};
 use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Reduction, Runtime, Submission, SubmittedView};
-use crate::stream::Meaning;
+use crate::stream::{FROM_ZERO, Meaning};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -327,6 +327,14 @@ pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> R
     }
 }
 
+/// Positions (`i64`) that do not count from the end, such as classes: those below 0 are faults, as in PyTorch.
+pub(super) fn from_zero(rt: &mut Runtime, ids: &Tensor) -> Result<Tensor> {
+    use super::composed::{call, t};
+    let ids = call(rt, "clamp_max", &[t(ids), Arg::Int(FROM_ZERO - 1)])?;
+    // The bit of `FROM_ZERO` is set in those below 0 alone.
+    call(rt, "bitwise_and", &[t(&ids), Arg::Int(!FROM_ZERO)])
+}
+
 /// The positions `ids` (`i64`, a vector or without dimensions) of a dimension that exists.
 pub(super) fn pick(
     rt: &mut Runtime,
@@ -486,6 +494,7 @@ fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     rt.common_device("embedding", [ids, weight])?;
     let ids = as_positions(rt, 0, ids)?;
+    let ids = from_zero(rt, &ids)?;
     if let Some(padding) = args.opt_int(2) {
         super::shape::position(2, padding, 0, weight.shape()[0])?;
     }
@@ -532,7 +541,7 @@ fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let shape = error::shape(1, &shape)?;
     let out = make::filled(rt, &shape, Dtype::I64, x.device(), Scalar::Int(0))?;
     let one = make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
-    let ids = unsqueezed(&x, x.rank())?;
+    let ids = unsqueezed(&from_zero(rt, &x)?, x.rank())?;
     scatter_into(rt, "one_hot", Along::dim(&out, x.rank()), &ids, &one, None)?;
     Ok(Out::Tensor(out))
 }

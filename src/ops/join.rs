@@ -7,7 +7,7 @@ use super::known;
 use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error, make};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, assertion, dims, error, make};
 use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
 use crate::base::Result;
 use crate::plan::{Runtime, Turn};
@@ -605,7 +605,11 @@ fn repeats_of(rt: &mut Runtime, name: &'static str, argument: usize, repeats: &T
 fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>) -> Result<Tensor> {
     let ends = call(rt, "cumsum", &[t(each), Arg::Int(0)])?;
     let total = match total {
-        Some(total) => total,
+        Some(total) => {
+            let fits = adds_up(rt, each, &ends, total)?;
+            assertion::holds(rt, &fits, "`output_size` is the sum of the repeats")?;
+            total
+        }
         None if each.count() == 0 => 0,
         None => {
             let least = call(rt, "amin", &[t(each)])?;
@@ -625,6 +629,17 @@ fn each_at(rt: &mut Runtime, each: &Tensor, argument: usize, total: Option<i64>)
         .map_err(|_| error::bad_value(3, format!("an `output_size` of {total}"), "write 0 or more"))?;
     let positions = make::positions(rt, each.device(), count, 0, 1)?;
     call(rt, "searchsorted", &[t(&ends), t(&positions), Arg::Bool(false), Arg::Bool(true)])
+}
+
+/// Whether counts, none of them negative, add up to `total`. The last of `ends` is their sum.
+fn adds_up(rt: &mut Runtime, each: &Tensor, ends: &Tensor, total: i64) -> Result<Tensor> {
+    if each.count() == 0 {
+        return make::filled(rt, &[], Dtype::Bool, each.device(), Scalar::Bool(total == 0));
+    }
+    let least = call(rt, "amin", &[t(each)])?;
+    let counts = call(rt, "ge", &[t(&least), Arg::Int(0)])?;
+    let equal = call(rt, "eq", &[t(&selected(ends, 0, each.count() - 1)), Arg::Int(total)])?;
+    call(rt, "logical_and", &[t(&counts), t(&equal)])
 }
 
 fn flip(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -77,6 +77,7 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let counts = call(rt, "ne", &[t(target), args.0[3].clone()])?;
     let class = call(rt, "where", &[t(&counts), t(target), Arg::Int(0)])?;
     let class = to(rt, &class, Dtype::I64)?;
+    let class = super::index::from_zero(rt, &class)?;
     let class = call(rt, "unsqueeze", &[t(&class), Arg::Int(dim as i64)])?;
     // The error for an invalid class has this name.
     let picked = super::index::gather_along(rt, "cross_entropy", x, &class, dim)?;

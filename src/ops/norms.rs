@@ -124,6 +124,18 @@ fn standardised_back(b: &Back<'_>) {
     });
 }
 
+/// Checks that parameters have the extents of the normalised dimensions: others would broadcast.
+pub(super) fn of_shape(args: &Args<'_>, parameters: &[usize], wanted: &[usize]) -> Result<()> {
+    for &i in parameters {
+        if let Some(x) = args.opt_tensor(i).filter(|x| x.shape().as_slice() != wanted) {
+            let message =
+                format!("the shape {:?} for elements of the shape {wanted:?}", x.shape().as_slice());
+            return Err(error::bad_value(i, message, "give an element for each of the normalised ones"));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that parameters have an element per channel.
 fn per_channel(args: &Args<'_>, parameters: &[usize], channels: usize) -> Result<()> {
     for &i in parameters {

@@ -79,13 +79,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(allclose(digamma([1.0, 0.5]), [-0.5772157, -1.9635100]))",
-        run: Run::Composed(|rt, args| {
-            of_floats(rt, args, |f, x| {
-                let pole = x.lt(0.0).call("logical_and", &[x.eq(x.unary("floor")).arg()]);
-                let there = f.select(&pole, f64::NAN, digamma(x));
-                f.select(&x.eq(0.0), x.reciprocal() * -1.0, &there)
-            })
-        }),
+        run: Run::Composed(|rt, args| of_floats(rt, args, |_, x| digamma(x))),
         gradient: Gradient::Composed,
         ..Op::BASE
     },
@@ -222,19 +216,29 @@ fn promoted(args: &Args<'_>) -> Result<Dtype> {
 /// The derivative of `lgamma`, which has derivatives of any order.
 pub(super) fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
     let select = |at: &Var<'a>, a: Var<'a>, b: Arg| at.call("where", &[a.arg(), b]);
+    // At the poles, the series gets another number, so that its derivative there, times 0, is no nan. The value is infinite
+    // at 0 and nan at the others, and the derivative infinite at all of them.
+    let pole = x.le(0.0).call("logical_and", &[x.eq(x.unary("floor")).arg()]);
+    let zero = select(&pole, x.call("fmod", &[Arg::Int(1)]), Arg::Float(1.0));
+    let undefined = x.lt(0.0).call("where", &[Arg::Float(f64::NAN), Arg::Float(0.0)]);
+    let at_pole = undefined - zero.reciprocal();
+    let x = &pole.call("where", &[Arg::Float(1.0), x.arg()]);
     // Below 1/2 by reflection: the value at `1 - x`, minus pi / tan(pi x).
     let low = x.lt(0.5);
     let y = select(&low, 1.0 - x, x.arg());
     // The asymptotic series, after ten steps up.
     let steps = (1..10).fold(y.reciprocal(), |sum, k| sum + (&y + f64::from(k)).reciprocal());
     let far = y + 10.0;
-    let square = far.square().reciprocal();
+    let square = far.reciprocal().square();
     let terms =
         [-1.0 / 12.0, 691.0 / 32760.0, -1.0 / 132.0, 1.0 / 240.0, -1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0];
     let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
     let value = far.unary("log") - 0.5 / far + series - steps;
     let near = select(&low, x - x.unary("round"), Arg::Float(0.25)) * PI;
-    select(&low, &value - PI / near.unary("tan"), value.arg())
+    // No tangent, whose terms in the second derivative cancel at halves.
+    let cot = near.unary("cos") / near.unary("sin");
+    let value = select(&low, &value - PI * cot, value.arg());
+    select(&pole, at_pole, value.arg())
 }
 
 /// Rational approximations, near 0 and far from it, and two steps of Newton's method.

@@ -373,7 +373,7 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (low, high) = match low < high {
         true => (Arg::Float(low), Arg::Float(high)),
         false => {
-            let (least, most) = (call(rt, "amin", &[t(&x)])?, call(rt, "amax", &[t(&x)])?);
+            let (least, most) = ends(rt, &x)?;
             let same = call(rt, "eq", &[t(&least), t(&most)])?;
             let same = rt.convert(&same, dtype)?;
             let low = call(rt, "sub", &[t(&least), t(&same)])?;
@@ -398,6 +398,15 @@ fn histc(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
     };
     rt.convert(&counts, dtype).map(Out::Tensor)
+}
+
+/// The least and the greatest element of a tensor, the ends of a histogram's range. They must be finite.
+pub(super) fn ends(rt: &mut Runtime, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (least, most) = (call(rt, "amin", &[t(x)])?, call(rt, "amax", &[t(x)])?);
+    let finite = [call(rt, "isfinite", &[t(&least)])?, call(rt, "isfinite", &[t(&most)])?];
+    let finite = call(rt, "logical_and", &[t(&finite[0]), t(&finite[1])])?;
+    assertion::holds(rt, &finite, "the least and the greatest element of a histogram are finite")?;
+    Ok((least, most))
 }
 
 /// The bins of a vector's elements between two ends; `outside` for other elements. A function, so that intermediate values

@@ -73,6 +73,15 @@ pub struct Suspect {
     pub meaning: Meaning,
 }
 
+/// Where an index may not count from the end, kernels subtract this from indices below 0. No dimension has that many
+/// elements, so such an index is a fault.
+pub const FROM_ZERO: i64 = 1 << 60;
+
+/// The index that the program passed, for one that is a fault.
+fn as_given(index: i64) -> i64 {
+    if (-2 * FROM_ZERO..-FROM_ZERO).contains(&index) { index + FROM_ZERO } else { index }
+}
+
 /// The meaning of a fault's value.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub enum Meaning {
@@ -183,7 +192,7 @@ impl Faults {
                         let extent = extents.get(found.number).copied().unwrap_or(s.extent);
                         error::bad_index_on_device(found, extent, s.name, number, s.span)
                     }
-                    _ => error::bad_index_on_device(fault.value, s.extent, s.name, number, s.span),
+                    _ => error::bad_index_on_device(as_given(fault.value), s.extent, s.name, number, s.span),
                 }
             }
             None => error::bad_index_of_unknown_launch(fault.value),

@@ -17,7 +17,7 @@ mod threads;
 
 pub use event::{CapturedRecord, Event, EventFlags};
 pub(crate) use faults::Faults;
-pub use faults::{Indices, Meaning, Misplaced, Suspect};
+pub use faults::{FROM_ZERO, Indices, Meaning, Misplaced, Suspect};
 pub use foreign::Foreign;
 pub(crate) use in_flight::InFlight;
 pub use in_flight::Ticket;

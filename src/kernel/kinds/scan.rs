@@ -2,7 +2,8 @@
 //!
 //! The kernels (`kernels/scan.cu`) need rows of adjacent elements at a constant distance; any other view is
 //! packed into scratch memory first, so that the order of combination depends only on the shape. On the host,
-//! rows run in parallel, each row in order.
+//! rows run in parallel, each row in order, and floats of up to 32 bits are combined in `f64`: in `f32`, the error
+//! of a combination in order grows with its length.
 
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::base::Result;
@@ -192,30 +193,37 @@ unsafe fn run(scan: &Scan, launch: &Launch) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match scan.dtype.class() {
-            Class::F32 => with_class::<f32>(scan, launch),
-            Class::F64 => with_class::<f64>(scan, launch),
-            Class::I64 => with_class::<i64>(scan, launch),
+            Class::F32 => combined::<f32, f64>(scan, launch, Class::F64, f64::from, |sum| sum as f32),
+            Class::F64 => combined::<f64, f64>(scan, launch, Class::F64, |x| x, |sum| sum),
+            Class::I64 => combined::<i64, i64>(scan, launch, Class::I64, |x| x, |sum| sum),
             // The planner rejects these.
             Class::C64 | Class::C128 => {}
         }
     }
 }
 
-unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
-    let Some(combine) = T::combine(&scan.f.host) else { return };
+/// Scans elements of lanes `T`, which are combined as `W`, the type of the class `wide`.
+unsafe fn combined<T: Accumulator, W: Accumulator>(
+    scan: &Scan,
+    launch: &Launch,
+    wide: Class,
+    widen: fn(T) -> W,
+    narrow: fn(W) -> T,
+) {
+    let Some(combine) = W::combine(&scan.f.host) else { return };
     let Some((&length, outer)) = launch.shape.split_last() else {
         // A scalar: one row of one element.
         let mut launch = launch.clone();
         launch.shape.push(1);
         launch.views.iter_mut().for_each(|view| view.strides.push(1));
         // SAFETY: guaranteed by the caller.
-        return unsafe { with_class::<T>(scan, &launch) };
+        return unsafe { combined::<T, W>(scan, &launch, wide, widen, narrow) };
     };
     let rows: usize = outer.iter().product();
     if rows == 0 || length == 0 {
         return;
     }
-    let init = T::from_bits64((scan.f.init)(scan.dtype.class()));
+    let init = W::from_bits64((scan.f.init)(wide));
     let (side, side_extent) = match outer.split_last() {
         Some((&extent, _)) => (Some(outer.len() - 1), extent),
         None => (None, 1),
@@ -235,8 +243,8 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
         }
         let h = ROWS.min(side_extent - part * ROWS);
         let mut held = [init; ROWS];
-        let mut new = [T::default(); ROWS * COLUMNS];
-        let mut out = [T::default(); ROWS * COLUMNS];
+        let mut elements = [T::default(); ROWS * COLUMNS];
+        let (mut new, mut out) = ([W::default(); COLUMNS], [W::default(); COLUMNS]);
         let (mut from, mut seen) = (0, 0);
         while from < length {
             if from - seen >= ELEMENTS_PER_CHECK {
@@ -250,13 +258,14 @@ unsafe fn with_class<T: Accumulator>(scan: &Scan, launch: &Launch) {
             // SAFETY: the tile lies in the shape, and the buffers hold it.
             unsafe {
                 let (tile, ptr) = place(launch, 0, &at, side, h, w);
-                load::<T>(scan, ptr, tile, &mut new);
-                let rows = new.chunks_exact(w).zip(out.chunks_exact_mut(w));
-                for (held, (new, out)) in held.iter_mut().zip(rows).take(h) {
-                    *held = (combine.along)(*held, new, out);
+                load::<T>(scan, ptr, tile, &mut elements);
+                for (held, row) in held.iter_mut().zip(elements.chunks_exact_mut(w)).take(h) {
+                    new.iter_mut().zip(&*row).for_each(|(new, &x)| *new = widen(x));
+                    *held = (combine.along)(*held, &new[..w], &mut out[..w]);
+                    row.iter_mut().zip(&out).for_each(|(x, &sum)| *x = narrow(sum));
                 }
                 let (tile, ptr) = place(launch, 1, &at, side, h, w);
-                store::<T>(scan, &out, tile, ptr);
+                store::<T>(scan, &elements, tile, ptr);
             }
             from += w;
         }
