@@ -577,13 +577,13 @@ fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 fn softmax(rt: &mut Runtime, name: &'static str, last: &'static MapFn, args: &Args<'_>) -> Result<Out> {
     let given = args.tensor(0)?;
     let x = match args.dtype(2) {
+        Some(dtype) if !dtype.is_float() => return Err(error::not_a_float(name, 2, dtype)),
         Some(dtype) if dtype != given.dtype() => &rt.cast(given, dtype)?,
         _ => given,
     };
     let dtype = if x.dtype().is_float() { x.dtype() } else { Dtype::F32 };
     let wide = dtype.accumulator();
     let dim = super::dims::one(1, args.int(1)?, x.rank())?;
-    // Treat a tensor without dimensions as a row of one element.
     let row = if x.rank() == 0 { &x.with_layout(one_dimension(x)) } else { x };
     let greatest = rt.reduce(row, Reduction::new(name, &MAX, &[dim], wide, wide).keepdim(true))?;
     let (element, most) = (MapArg::Tensor(row), MapArg::Tensor(&greatest));
