@@ -10,7 +10,7 @@ use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul};
-use crate::array::{Dtype, Scalar};
+use crate::array::{Dtype, Scalar, promote};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::plan::error::check_number;
@@ -379,12 +379,18 @@ fn alpha_dropout(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn cosine_similarity(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     const NAME: &str = "cosine_similarity";
-    let (a, b, eps) = (floats(args, NAME)?, args.tensor(1)?, args.get(3).clone());
+    let (a, b, eps) = (args.tensor(0)?, args.tensor(1)?, args.get(3).clone());
+    let dtype = promote(a.dtype(), b.dtype());
+    if !dtype.is_float() {
+        let (i, wrong) = if a.dtype().is_float() { (1, b) } else { (0, a) };
+        return Err(error::floats_alone(NAME, i, wrong));
+    }
     let Some(shape) = crate::array::broadcast(a.shape(), b.shape()) else {
         let why = "their shapes do not broadcast".into();
         return Err(error::matmul_shapes(NAME, (0, a), (1, b), why, "give vectors of one length"));
     };
-    let (a, b) = (expand(rt, a, &shape)?, expand(rt, b, &shape)?);
+    let (a, b) = (to(rt, a, dtype)?, to(rt, b, dtype)?);
+    let (a, b) = (expand(rt, &a, &shape)?, expand(rt, &b, &shape)?);
     let dim = args.get(2).clone();
     let out = formula(rt, |f| {
         let unit = |x: &Tensor| {
