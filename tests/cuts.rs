@@ -164,3 +164,42 @@ fn independent_work_of_another_shape_does_not_end_a_group() {
     let different: HashSet<String> = launched(alternating).into_iter().collect();
     assert!(different.len() <= 6, "{different:?}");
 }
+
+/// The launches of each round of a loop over `body`, after its first two.
+fn launches_of_round(setup: &str, body: &str) -> f64 {
+    let count = |rounds: usize| launches(&format!("{setup}\nfor i in 0..{rounds} {{ {body} }}")).len();
+    (count(12) - count(4)) as f64 / 8.0
+}
+
+#[test]
+fn padding_moves_the_tensor_once() {
+    for mode in ["replicate", "reflect", "circular"] {
+        // What computes the tensor stores it in the middle; then the ends of each dimension.
+        let setup = "let x = rand(64, 48)";
+        let body = format!(
+            "let p = x.pad([1, 1, 2, 1], mode=\"{mode}\")
+            x = x + 0.1 * (p[1..-2, 2..] - p[3.., 1..-1])"
+        );
+        assert_eq!(launches_of_round(setup, &body), 3.0, "{mode}");
+        let whole = |script: &str| launches(script).iter().filter(|(_, count)| *count >= 64 * 48).count();
+        let rounds = whole(&format!("{setup}\nfor i in 0..8 {{ {body} }}"));
+        assert_eq!(rounds, 1 + 9, "{mode}");
+        // The gradient has no index and no scattered sum.
+        let gradient = format!(
+            "let x = rand(64, 48, requires_grad=true)
+            x.pad([1, 1, 1, 1], mode=\"{mode}\").square().sum().backward()
+            x.grad + 0"
+        );
+        let programs = launched(&gradient);
+        assert!(programs.len() <= 9, "{programs:#?}");
+        assert!(!programs.iter().any(|name| name.contains("Scatter") || name.contains("Gather")));
+    }
+}
+
+#[test]
+fn a_sum_of_work_aside_is_part_of_its_launch() {
+    // The values that are summed take no launch and no memory of their own.
+    let setup = "let (out, x, w) = (zeros(512, 64), rand(512, 4), rand(512, 64))";
+    let body = "let weight = (x * (x > 0.5)).sum(1)\n out = out + w * weight[.., none]";
+    assert_eq!(launches_of_round(setup, body), 2.0);
+}

@@ -2,18 +2,17 @@
 //!
 //! Composed of other operations.
 
-use super::composed::{apart, call, expand, ints, narrow, permute, reshape, t, to};
+use super::composed::{apart, call, expand, ints, permute, reshape, t, to};
 use super::formula::{formula, one};
 use super::gates::{floats, uniform};
 use super::gradient::Var;
 use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul};
-use crate::array::{Dtype, Scalar, promote};
+use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul, padding};
+use crate::array::{Dtype, promote};
 use crate::base::Result;
 use crate::plan::Runtime;
-use crate::plan::error::check_number;
 use crate::tensor::Tensor;
 
 const P: Param = Param::or("p", Kind::Float, Default::Float(0.5));
@@ -264,7 +263,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(pad([1, 2, 3], [1, 1]), [0, 1, 2, 3, 0]))\n\
                   assert(equal(pad([1, 2, 3], [2, 1], mode=\"reflect\"), [3, 2, 1, 2, 3, 2]))",
-        run: Run::Composed(pad),
+        run: Run::Composed(padding::pad),
         gradient: Gradient::Composed,
         ..Op::BASE
     },
@@ -526,119 +525,6 @@ fn of_groups(rt: &mut Runtime, name: &str, query: &Tensor, (index, x): (usize, &
             ))
         }
     }
-}
-
-fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
-    let (x, sizes) = (args.tensor(0)?, args.ints(1).unwrap_or(&[]));
-    let mode = args.text(2).unwrap_or("constant");
-    if !["constant", "reflect", "replicate", "circular"].contains(&mode) {
-        return Err(error::not_one_of(2, "mode", mode, &["constant", "reflect", "replicate", "circular"]));
-    }
-    if !sizes.len().is_multiple_of(2) || sizes.len() / 2 > x.rank() {
-        let message = format!("{} sizes for a tensor of {} dimensions", sizes.len(), x.rank());
-        return Err(error::bad_value(1, message, "write two sizes per dimension, the last dimension first"));
-    }
-    if mode != "constant" && args.is_given(3) {
-        return Err(error::bad_value(3, format!("`value` beside `mode=\"{mode}\"`"), "leave it out"));
-    }
-    if mode == "replicate" {
-        let mut out = x.clone();
-        for (i, pair) in sizes.chunks_exact(2).enumerate().filter(|(_, pair)| **pair != [0, 0]) {
-            out = replicated(rt, &out, x.rank() - 1 - i, [pair[0], pair[1]])?;
-        }
-        return if out.same(x) { call(rt, "clone", &[t(x)]).map(Out::Tensor) } else { Ok(Out::Tensor(out)) };
-    }
-    let mut inner = x.clone();
-    let mut around: Vec<(usize, [usize; 2])> = Vec::new();
-    for (i, pair) in sizes.chunks_exact(2).enumerate() {
-        let dim = x.rank() - 1 - i;
-        let cut = |size: i64| usize::try_from(size.saturating_neg()).unwrap_or(0);
-        let (before, after, extent) = (cut(pair[0]), cut(pair[1]), x.shape()[dim]);
-        let Some(length) = extent.checked_sub(before).and_then(|n| n.checked_sub(after)) else {
-            let message = format!("dimension {dim} has {extent} elements, fewer than are removed");
-            return Err(error::bad_value(1, message, "write smaller sizes"));
-        };
-        if length < extent {
-            inner = narrow(rt, &inner, dim, before, length)?;
-        }
-        let added = |size: i64| usize::try_from(size).unwrap_or(0);
-        around.push((dim, [added(pair[0]), added(pair[1])]));
-    }
-    around.retain(|(_, added)| added.iter().any(|&n| n > 0));
-    if around.is_empty() {
-        return call(rt, "clone", &[t(&inner)]).map(Out::Tensor);
-    }
-    match mode {
-        "constant" => {
-            let (mut shape, mut starts) = (inner.shape().to_vec(), vec![0; inner.rank()]);
-            for &(dim, [before, after]) in &around {
-                shape[dim] = shape[dim].saturating_add(before).saturating_add(after);
-                starts[dim] = before;
-            }
-            let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
-            if args.is_given(3) {
-                // The padding is a float as in PyTorch, so -1 does not fit `u8`.
-                check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
-            }
-            let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
-            let whole = [Arg::Ints(shape), value, Arg::Dtype(x.dtype()), Arg::Device(x.device())];
-            let whole = call(rt, "full", &whole)?;
-            let mut place = whole.clone();
-            for (dim, &start) in starts.iter().enumerate() {
-                place = narrow(rt, &place, dim, start, inner.shape()[dim])?;
-            }
-            call(rt, "copy_", &[t(&place), t(&inner)])?;
-            Ok(Out::Tensor(whole))
-        }
-        _ => {
-            for (dim, added) in around {
-                inner = mirrored(rt, &inner, mode, dim, added)?;
-            }
-            Ok(Out::Tensor(inner))
-        }
-    }
-}
-
-/// Pads a dimension with copies of its own elements.
-fn mirrored(rt: &mut Runtime, x: &Tensor, mode: &str, dim: usize, added: [usize; 2]) -> Result<Tensor> {
-    let extent = x.shape()[dim];
-    let most = if mode == "reflect" { extent.saturating_sub(1) } else { extent };
-    if let Some(size) = added.into_iter().find(|&size| size > most) {
-        let message = format!("{size} elements beside dimension {dim} of {extent}");
-        return Err(error::bad_value(1, message, format!("`mode=\"{mode}\"` adds at most {most}")));
-    }
-    let last = extent as i64 - 1;
-    taken(rt, x, dim, added.map(|n| n as i64), |at| match mode {
-        "reflect" => ((at.unary("abs") - last).unary("abs") - last).unary("neg"),
-        _ => at.call("remainder", &[Arg::Int(last + 1)]),
-    })
-}
-
-/// Repeats the first and the last element of a dimension; negative sizes remove elements.
-fn replicated(rt: &mut Runtime, x: &Tensor, dim: usize, added: [i64; 2]) -> Result<Tensor> {
-    let extent = x.shape()[dim] as i64;
-    let length = added.iter().try_fold(extent, |n, &size| n.checked_add(size)).unwrap_or(-1);
-    if extent == 0 || length < 0 {
-        let message = format!("sizes {added:?} for dimension {dim} of {extent}");
-        return Err(error::bad_value(1, message, "give a tensor with elements, and keep some of them"));
-    }
-    taken(rt, x, dim, added, |at| at.call("clamp", &[Arg::Int(0), Arg::Int(extent - 1)]))
-}
-
-/// The elements of a dimension at positions from `-before` to `extent + after`, which `from` maps into the dimension.
-fn taken(
-    rt: &mut Runtime,
-    x: &Tensor,
-    dim: usize,
-    [before, after]: [i64; 2],
-    from: impl for<'f> Fn(Var<'f>) -> Var<'f>,
-) -> Result<Tensor> {
-    let end = Arg::Int((x.shape()[dim] as i64).saturating_add(after));
-    let places = [Arg::Int(-before), end, Arg::Int(1), Arg::Dtype(Dtype::I64), Arg::Device(x.device())];
-    formula(rt, |f| {
-        let from = from(f.op("arange", &places));
-        f.var(x).call("index_select", &[Arg::Int(dim as i64), from.arg()])
-    })
 }
 
 /// The operand of a shuffle: its leading dimensions, and channels, height and width.

@@ -51,6 +51,7 @@ pub mod matmul;
 pub mod moments;
 pub mod norms;
 mod nuclear;
+mod padding;
 pub mod params;
 mod power;
 pub mod random;

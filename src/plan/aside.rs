@@ -7,6 +7,9 @@
 //! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, the group
 //! aside omits elements that a later group overwrites before they are read ([`FusedGroup::overwritten`]).
 //!
+//! A reduction of a value of the newest group aside joins that group, and the open group runs first
+//! ([`Runtime::resume_aside`]).
+//!
 //! The number of groups aside is limited, and they hold at most one iteration of a loop, so that a loop requests the
 //! same programs each time. A group whose results are no longer referenced is removed.
 
@@ -18,6 +21,7 @@ use super::queue::{FusedGroup, Queue};
 use super::rounds::{Called, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Dims, Layout, same};
+use crate::base::Result;
 use crate::kernel::Launch;
 use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
@@ -98,6 +102,29 @@ impl Queue {
         })
     }
 
+    /// True when a tensor is a value of the newest group aside, over its shape.
+    fn computes_aside(&self, at: usize, x: &Tensor) -> bool {
+        let pending = x.storage().pending().filter(|pending| usize::from(pending.queue) == at);
+        let (Some(aside), Some(pending)) = (self.aside(), pending) else { return false };
+        let (part, node) = part_and_node(pending.node);
+        part + 1 == self.chain.len()
+            && same(&aside.shape, x.shape())
+            && aside.nodes.get(node).is_some_and(|node| node.is_value_of(x))
+    }
+
+    /// True when the newest group aside and the open group may run in either order.
+    fn is_aside_independent(&self) -> bool {
+        let (Some(aside), Some(open)) = (self.aside(), &self.group) else { return false };
+        let touches = |group: &FusedGroup, storage: &StorageRef| {
+            group.loads.iter().any(|load| load.storage.is(storage))
+                || group.nodes.iter().filter_map(|node| node.storage.as_ref()).any(|own| own.is(storage))
+        };
+        let is_apart = |from: &FusedGroup, other: &FusedGroup| {
+            !from.nodes.iter().filter_map(|node| node.storage.as_ref()).any(|storage| touches(other, storage))
+        };
+        open.reduce.is_none() && is_apart(aside, open) && is_apart(open, aside)
+    }
+
     /// Removes groups aside while nothing refers to the results of the newest.
     pub(super) fn forget_aside(&mut self, at: usize) {
         let before = self.chain.len();
@@ -131,6 +158,22 @@ impl Queue {
 }
 
 impl Runtime {
+    /// Lets a reduction of a value of the newest group aside join that group: the open group runs before it instead of
+    /// after it, if neither reads or writes what the other writes. The reduction would flush both, anyway.
+    pub(super) fn resume_aside(&mut self, at: usize, x: &Tensor) -> Result<()> {
+        let queue = &mut self.queues[at];
+        if !queue.computes_aside(at, x) || !queue.is_aside_independent() {
+            return Ok(());
+        }
+        let Some(mut aside) = queue.chain.pop() else { return Ok(()) };
+        aside.is_aside = false;
+        let flushed = self.flush_queue(at);
+        let queue = &mut self.queues[at];
+        queue.group = Some(Box::new(aside));
+        queue.renumber(at);
+        flushed
+    }
+
     /// Makes a group aside over the target's shape, unless the newest has it.
     pub(super) fn set_aside(&mut self, at: usize, operands: usize, target: &Tensor) {
         let queue = &mut self.queues[at];

@@ -109,6 +109,7 @@ impl Runtime {
             return Ok((value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
+        self.resume_aside(at, x)?;
         let mut close = self.settle_read(at, x)?;
         let queue = &self.queues[at];
         if let Some(group) = &queue.group {
