@@ -83,6 +83,11 @@ fn memory_of_devices_and_page_locked_memory_are_bounded() {
     let script = "let kept = []\nwhile true { kept.append(zeros(1 << 14, device=cpu).pin_memory()) }";
     assert_eq!(limited(&mut engine, script), "E0704");
     assert_eq!(engine.eval::<f64>("zeros(1000, device=cpu).pin_memory().sum().item()").unwrap(), 0.0);
+    // Without a limit of its own, page-locked memory has that of the host.
+    let mut engine = builder().host_memory(1 << 20).build().unwrap();
+    assert_eq!(limited(&mut engine, script), "E0704");
+    let mut engine = builder().host_memory(1 << 20).pinned_limit(8 << 20).build().unwrap();
+    engine.eval::<()>("let kept = map(|i| empty(1 << 16, device=cpu).pin_memory(), 0..16)").unwrap();
 }
 
 #[test]

@@ -213,7 +213,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of host memory for lists, strings and other values, and the same amount for tensors on the host.
+    /// Bytes of host memory for lists, strings and other values, and the same amount for tensors on the host; without
+    /// [`Builder::pinned_limit`], the same amount of page-locked memory too.
     pub fn host_memory(mut self, bytes: usize) -> Builder {
         self.host_memory = Some(bytes);
         self
@@ -226,7 +227,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of page-locked host memory. Default: unlimited.
+    /// Bytes of page-locked host memory. Default: as [`Builder::host_memory`], if that is set.
     pub fn pinned_limit(mut self, bytes: u64) -> Builder {
         self.pinned_limit = Some(bytes);
         self
@@ -325,8 +326,9 @@ impl Builder {
         if self.device_limit.is_some() {
             machine.set_memory_limit(self.device_limit);
         }
-        if self.pinned_limit.is_some() {
-            machine.set_pinned_limit(self.pinned_limit);
+        let host_memory = self.host_memory.map(|bytes| bytes as u64);
+        if let Some(limit) = self.pinned_limit.or(host_memory) {
+            machine.set_pinned_limit(Some(limit));
         }
         if let Some(bytes) = self.host_memory {
             machine.host().set_memory_limit(Some(bytes as u64));
