@@ -406,6 +406,7 @@ fn a_stack_that_is_too_small_for_a_script_is_an_error() {
 const BESIDE: &[(&str, &str)] = &[
     ("views", "let (x, l) = (zeros(3000), [])\nfor i in 0..400_000 { l.append(x.reshape(3, 1000)) }"),
     ("records", "let x = ones(3, requires_grad=true)\nlet y = x\nfor i in 0..100_000 { y = y * x }"),
+    ("hooks", "let x = ones(3, requires_grad=true)\nfor i in 0..400_000 { x.register_hook(|g| g) }"),
     ("errors", "let l = []\nfor i in 0..100_000 { l.append(try { [][0] } catch e { e }) }"),
     (
         "long errors",

@@ -3,12 +3,16 @@
 //! A record may be dropped on any thread, so it holds an identifier and not the value. Once its identifier is gone, a
 //! value is released at the end of a backward pass or of an input, or when many values are kept.
 
+use super::account::note;
 use super::value::Value;
 use foldhash::HashMap;
 use std::sync::{Arc, Weak};
 
 /// A number that represents a value while it is alive.
 pub type CallbackId = Arc<u64>;
+
+/// Approximate bytes of an entry: its place in the table, its identifier, and the record's reference to that.
+const ENTRY: isize = 128;
 
 /// The values, by identifier.
 #[derive(Default)]
@@ -29,12 +33,16 @@ impl Callbacks {
         self.next += 1;
         let id = Arc::new(self.next);
         self.entries.insert(self.next, (Arc::downgrade(&id), value));
+        note(ENTRY);
         id
     }
 
     /// Removes the values whose identifiers are gone.
     pub fn released(&mut self) -> Vec<Value> {
-        self.entries.extract_if(|_, (id, _)| id.strong_count() == 0).map(|(_, (_, value))| value).collect()
+        let released = self.entries.extract_if(|_, (id, _)| id.strong_count() == 0);
+        let released: Vec<Value> = released.map(|(_, (_, value))| value).collect();
+        note(-ENTRY * released.len() as isize);
+        released
     }
 
     /// The value of an identifier.
