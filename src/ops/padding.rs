@@ -4,7 +4,8 @@
 //! the tensor in the middle of the result, which may be part of the launch that computes it. Then each dimension takes
 //! one launch over few elements, which copies from the middle to both ends over what the dimensions before it have
 //! made, so corners need no work of their own. The gradient, [`FOLDED`], adds in the reverse order. Each is the other's
-//! gradient. Where many elements are added, the elements are gathered instead.
+//! gradient. Where many elements are added, and for complex numbers, the elements are
+//! gathered instead.
 
 use super::composed::{call, narrow, t};
 use super::formula::formula;
@@ -226,7 +227,8 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         _ => {
             let is_few =
                 around.iter().all(|(_, [before, after])| before.saturating_add(*after) <= MOST_COPIED);
-            if is_few && inner.count() > 0 {
+            // The sum of complex numbers is not one instruction of a program.
+            if is_few && inner.count() > 0 && !x.dtype().is_complex() {
                 around.iter().try_for_each(|&(dim, added)| check_sizes(&inner, mode, dim, added))?;
                 let flat = around.iter().flat_map(|&(dim, [before, after])| [dim, before, after]);
                 let sizes = Arg::Ints(flat.map(|n| n as i64).collect());
