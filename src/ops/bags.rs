@@ -132,7 +132,7 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
             || f.op("arange", &[Arg::Int(count), Arg::None, Arg::Int(1), Arg::None, Arg::Device(device)]);
         // Ids from the last offset on belong to no bag, if it is an end.
         let before_end =
-            offsets.filter(|_| last == 1).map(|offsets| places().lt(&f.var(offsets).narrow(0, many, 1)));
+            offsets.filter(|_| last == 1).map(|offsets| places().lt(f.var(offsets).narrow(0, many, 1)));
         let kept = match (padding.map(|padding| flat.ne(padding)), before_end) {
             (Some(one), Some(other)) => Some(one.call("logical_and", &[other.arg()])),
             (one, other) => one.or(other),
