@@ -325,7 +325,7 @@ fn a_script_has_its_own_options() {
     let ended = program.run(&["train.rnl", "--epoch", "3"]);
     assert_eq!(ended.status, 2);
     assert!(ended.err.contains("did you mean `--epochs`?"), "{}", ended.err);
-    assert_eq!(program.run(&["train.rnl", "--epochs", "many"]).status, 1);
+    assert_eq!(program.run(&["train.rnl", "--epochs", "many"]).status, 2);
 }
 
 #[test]
