@@ -20,9 +20,9 @@ use crate::plan::{Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// The most elements that are copied beside a dimension; more are gathered.
+/// Maximum number of elements that are copied beside a dimension; more are gathered.
 const MOST_COPIED: usize = 16;
-/// The most copies in a launch.
+/// Maximum number of copies in a launch.
 const MOST_PAIRS: usize = 8;
 
 /// `padded(x, sizes, mode)`: three sizes for each padded dimension: its number, and the elements before and after.
@@ -69,7 +69,7 @@ static FOLDED: Op = Op {
     ..Op::BASE
 };
 
-/// What is added to a dimension of some extent.
+/// The elements added to a dimension.
 struct Added<'a> {
     mode: &'a str,
     dim: usize,
@@ -78,7 +78,7 @@ struct Added<'a> {
 }
 
 impl<'a> Added<'a> {
-    /// Those of the arguments of [`PADDED`].
+    /// The additions that the arguments of [`PADDED`] state.
     fn of(args: &'a Args<'a>) -> Result<SmallVec<[Added<'a>; 4]>> {
         let (sizes, mode) = (args.ints(1).unwrap_or(&[]), args.text(2).unwrap_or("replicate"));
         let size = |n: i64| usize::try_from(n).map_err(|_| error::wrong_argument(1, "sizes"));
@@ -211,7 +211,7 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             }
             let value = if args.is_given(3) { args.get(3).clone() } else { Arg::Int(0) };
             if args.is_given(3) {
-                // A float as in PyTorch, so -1 does not fit `u8`.
+                // The padding is a float as in PyTorch, so -1 does not fit `u8`.
                 check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
             }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
@@ -291,7 +291,7 @@ fn replicated(rt: &mut Runtime, x: &Tensor, dim: usize, added: [i64; 2]) -> Resu
     taken(rt, x, dim, added, |at| at.call("clamp", &[Arg::Int(0), Arg::Int(extent - 1)]))
 }
 
-/// The elements of a dimension at places from `-before` to `extent + after`, which `from` maps into it.
+/// The elements of a dimension at positions from `-before` to `extent + after`, which `from` maps into the dimension.
 fn taken(
     rt: &mut Runtime,
     x: &Tensor,
