@@ -4,7 +4,7 @@ use libmimalloc_sys::{mi_malloc, mi_zalloc};
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 
-/// Scripts make and drop many tensors, texts and lists of the same size, which this allocator caches. The
+/// Scripts make and drop many tensors, strings and lists of the same size, which this allocator caches. The
 /// library leaves the choice of allocator to the embedder.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

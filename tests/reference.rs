@@ -73,7 +73,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("core", "Basic functions"),
             ("types", "Attributes of devices and dtypes"),
             ("math", "Numbers"),
-            ("texts", "Texts"),
+            ("strings", "Strings"),
             ("lists", "Lists"),
             ("dicts", "Dicts"),
             ("sequences", "Sequences"),

@@ -198,7 +198,7 @@ fn syntax_of_other_languages_gets_a_correction() {
         ),
         (
             "open(\"a.txt\")",
-            "E0201 unknown name `open`; help: write `read(path)` for a text, `load(path)` for tensors",
+            "E0201 unknown name `open`; help: write `read(path)` for text, `load(path)` for tensors",
         ),
         (
             "zeros(2, dtype=f33)",

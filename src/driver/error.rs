@@ -275,7 +275,7 @@ pub fn invalid_device_string(text: &str, count: usize) -> Error {
 
 /// A value that is neither a device, a string nor a number.
 pub fn invalid_device_type(type_name: &str, count: usize) -> Error {
-    Error::new(&BAD_DEVICE, format!("invalid device: `{type_name}` is not a device, a text or a number"))
+    Error::new(&BAD_DEVICE, format!("invalid device: `{type_name}` is not a device, a string or a number"))
         .help(devices_help(count))
 }
 

@@ -78,7 +78,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "str",
         receiver: "",
         signature: takes(&[Param::or("x", Kind::Any, Default::Str(""))]),
-        doc: "The text that `print` shows for a value.",
+        doc: "The string that `print` shows for a value.",
         example: "assert(str(1.5) == \"1.5\")",
         run: |vm, args| match &args[0] {
             text @ Value::Str(_) => Ok(text.clone()),
@@ -89,7 +89,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "repr",
         receiver: "",
         signature: takes(&[any("x")]),
-        doc: "The text of a value as Runnel source: strings are quoted.",
+        doc: "A value as Runnel source: strings are quoted.",
         example: "assert(repr(\"a\") == \"\\\"a\\\"\")",
         run: |vm, args| vm.repr(&args[0]).map(Value::str),
     },
@@ -97,7 +97,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "format",
         receiver: "",
         signature: takes(&[any("x"), Param::or("spec", Kind::Str, Default::Str(""))]),
-        doc: "A value as text in Python's format mini-language, as `\"{x:spec}\"` writes it.",
+        doc: "A value as a string in Python's format mini-language, as `\"{x:spec}\"` writes it.",
         example: "assert(format(3.14159, \".2f\") == \"3.14\")",
         run: |vm, args| {
             let spec = owned(&args[1]);
@@ -166,7 +166,7 @@ pub static TABLE: &[NativeDef] = &[
         name: "help",
         receiver: "",
         signature: takes(&[any("f")]),
-        doc: "The documentation of a function, as text.",
+        doc: "The documentation of a function, as a string.",
         example: "assert(\"Prints\" in help(print))",
         run: |_, args| Ok(Value::str(documentation(&args[0]))),
     },
@@ -195,7 +195,7 @@ pub static TABLE: &[NativeDef] = &[
             let mut chars = args[0].as_str().unwrap_or("").chars();
             match (chars.next(), chars.next()) {
                 (Some(c), None) => Ok(Value::Int(i64::from(u32::from(c)))),
-                _ => Err(error::bad_value(0, "`ord` takes a text of one character")),
+                _ => Err(error::bad_value(0, "`ord` takes a string of one character")),
             }
         },
     },

@@ -53,7 +53,7 @@ pub static TABLE: &[NativeDef] = &[
                 vm.charge(1)?;
                 let name = key.value().as_str().map(std::rc::Rc::from);
                 let name =
-                    name.ok_or_else(|| error::bad_value(0, "the names of a record's fields are texts"))?;
+                    name.ok_or_else(|| error::bad_value(0, "the names of a record's fields are strings"))?;
                 names.push(name);
                 values.push(value.clone());
             }

@@ -59,7 +59,7 @@ pub fn left_out(feature: &str) -> Error {
 pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("core", core::TABLE),
     ("sequences", sequence::TABLE),
-    ("texts", text::TABLE),
+    ("strings", text::TABLE),
     ("lists", list::TABLE),
     ("dicts", dict::TABLE),
     ("math", math::TABLE),

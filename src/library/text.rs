@@ -157,7 +157,7 @@ pub static TABLE: &[NativeDef] = &[
     ),
     simple!(
         "casefold",
-        "A form that is equal for texts that differ only in case.",
+        "A form that is equal for strings that differ only in case.",
         "assert(\"Straße\".casefold() == \"STRASSE\".casefold())",
         |vm, s| mapped(vm, s, |piece, out| {
             piece.chars().for_each(|c| push_folded(out, c));
@@ -293,7 +293,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(\"abc\".index(\"c\") == 2)",
         run: |vm, args| match position(vm, args, false)? {
             Some(at) => Ok(Value::Int(at)),
-            None => Err(error::bad_value(1, "the text has no such part")),
+            None => Err(error::bad_value(1, "the string does not contain it")),
         },
     },
     NativeDef {
@@ -304,7 +304,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(\"aba\".rindex(\"a\") == 2)",
         run: |vm, args| match position(vm, args, true)? {
             Some(at) => Ok(Value::Int(at)),
-            None => Err(error::bad_value(1, "the text has no such part")),
+            None => Err(error::bad_value(1, "the string does not contain it")),
         },
     },
     NativeDef {
@@ -576,7 +576,7 @@ fn join(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     for item in &items {
         vm.charge(1)?;
         let Some(part) = item.as_str() else {
-            let error = error::argument_type("join", 1, "items", "a sequence of texts", item.type_name());
+            let error = error::argument_type("join", 1, "items", "a sequence of strings", item.type_name());
             return Err(error.help("convert the elements first: `map(str, items)`"));
         };
         length = length.saturating_add(part.len()).saturating_add(between.len());

@@ -131,7 +131,7 @@ pub fn not_iterable(found: &str) -> Error {
         "int" => "count with a range: `0..n`",
         "none" => "the value is missing: was it ever assigned?",
         "fn" => "call it first: `f()`",
-        _ => "lists, tuples, ranges, texts, dicts, records and tensors have elements",
+        _ => "lists, tuples, ranges, strings, dicts, records and tensors have elements",
     })
 }
 
@@ -150,7 +150,7 @@ pub fn not_indexable(found: &str) -> Error {
         "record" => "read a field by its name: `r.field`",
         "fn" => "call it with parentheses: `f(x)`",
         "none" => "the value is missing: was it ever assigned?",
-        _ => "lists, tuples, dicts, ranges, texts and tensors take `x[i]`",
+        _ => "lists, tuples, dicts, ranges, strings and tensors take `x[i]`",
     })
 }
 
@@ -371,10 +371,12 @@ pub fn unknown_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
 pub fn conversion(text: &str, to: &str) -> Error {
     let short: String = text.chars().take(40).collect();
     Error::new(&CONVERSION, format!("`{short}` is not a valid {to}"))
-        .operand(0, format!("this text is not a valid {to}"))
+        .operand(0, format!("this string is not a valid {to}"))
         .help(match to {
-            "int" => "an int is written `42`, `-1_000` or `0xff`; `try` handles a text that is not a number",
-            _ => "a float is written `1.5`, `1e-3` or `inf`; `try` handles a text that is not a number",
+            "int" => {
+                "an int is written `42`, `-1_000` or `0xff`; `try` handles a string that is not a number"
+            }
+            _ => "a float is written `1.5`, `1e-3` or `inf`; `try` handles a string that is not a number",
         })
 }
 

@@ -18,7 +18,7 @@ pub const FORMAT: Format = Format {
     name: "csv",
     endings: &["tsv"],
     doc: "A table. Only numbers: a tensor `[rows, columns]` (i64 when all are ints, else f32). With a first line of \
-          names: a dict of columns, each a tensor or a list of texts. `header`, `delimiter` and `dtype` override \
+          names: a dict of columns, each a tensor or a list of strings. `header`, `delimiter` and `dtype` override \
           this.",
     read,
     write,
@@ -171,7 +171,7 @@ fn infer_shape(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink) ->
 fn read_numbers(input: &mut dyn Input, options: &Options, sink: &mut dyn Sink, shape: &Shape) -> Result<()> {
     if let Some((line, text)) = &shape.text {
         let error = error::table(*line, format!("`{text}` is not a number"));
-        return Err(error.help("with `header=true` the columns have names, and may hold texts"));
+        return Err(error.help("with `header=true` the columns have names, and may hold strings"));
     }
     let mut whole = ColumnState::NEW;
     for look in &shape.columns {

@@ -310,7 +310,7 @@ pub(crate) fn only_array(contents: &Contents<'_>, format: &str, holds: &str) -> 
                 n => format!("{n} entries with names"),
             },
         )),
-        _ => Err(error::contents(format, holds, "texts")),
+        _ => Err(error::contents(format, holds, "strings")),
     }
 }
 

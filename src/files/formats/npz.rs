@@ -162,7 +162,7 @@ fn write_entries(output: &mut Latch<'_>, contents: Contents<'_>) -> Result<()> {
     for index in 0..contents.entries.len() {
         let entry = &contents.entries[index];
         let Column::Array { dtype, shape } = &entry.column else {
-            return Err(error::contents("npz", "tensors", "texts"));
+            return Err(error::contents("npz", "tensors", "strings"));
         };
         let bytes = (contents.bytes)(index)?;
         let large = bytes.len() as u64 >= u64::from(u32::MAX) - 4096;

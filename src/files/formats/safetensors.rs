@@ -17,7 +17,7 @@ use std::io::SeekFrom;
 pub const FORMAT: Format = Format {
     name: "safetensors",
     endings: &[],
-    doc: "Tensors with names: a dict in the order of the header. `files.metadata(path)` gives the texts beside them, \
+    doc: "Tensors with names: a dict in the order of the header. `files.metadata(path)` gives the strings beside them, \
           `save(path, value, metadata=...)` writes them.",
     read,
     write,
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for Notes {
             type Value = Notes;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a table of texts")
+                f.write_str("a table of strings")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Notes, A::Error> {
@@ -244,7 +244,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
     let mut arrays = Vec::new();
     for entry in &contents.entries {
         let Column::Array { dtype, shape } = &entry.column else {
-            return Err(error::contents("safetensors", "tensors", "texts"));
+            return Err(error::contents("safetensors", "tensors", "strings"));
         };
         let Some(name) = dtype.safetensors() else {
             return Err(error::cannot_hold("safetensors", *dtype, "convert it with `.to(f32)`"));
@@ -252,7 +252,7 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
         if entry.name == "__metadata__" {
             return Err(error::contents(
                 "safetensors",
-                "texts under `__metadata__`",
+                "strings under `__metadata__`",
                 "a tensor of that name",
             ));
         }

@@ -63,7 +63,7 @@ pub(in crate::library) fn bytes(path: &str) -> Result<Vec<u8>, Refusal> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     charge(length)?;
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| error::too_large("a text"))?;
+    bytes.try_reserve_exact(length).map_err(|_| error::too_large("a string"))?;
     loop {
         crate::driver::error::stopped()?;
         let more = (&mut file).take(PIECE).read_to_end(&mut bytes)?;

@@ -80,11 +80,11 @@ codes! {
     UNSET "E0320" Name "a name is used before it has a value"
         "The name is defined further down, and its definition has not run yet. Move the use below the definition."
         "fn f() { later }\nf()\nlet later = 1";
-    CONVERSION "E0321" Value "a text is not a number"
+    CONVERSION "E0321" Value "a string is not a number"
         "`int` and `float` read Runnel's own number literals, and ignore blanks around them."
         "int(\"twelve\")";
     FORMAT_SPEC "E0322" Value "a format does not fit the value"
-        "After the colon comes a format of Python's mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`. Ints take `b c d o x X n` and the float types, floats take `e E f F g G n %`, texts take `s`."
+        "After the colon comes a format of Python's mini-language: `[[fill]align][sign][#][0][width][,|_][.precision][type]`. Ints take `b c d o x X n` and the float types, floats take `e E f F g G n %`, strings take `s`."
         "let x = \"a\"\n\"{x:d}\"";
     NOT_ASSIGNABLE "E0323" Type "a place cannot be assigned to"
         "Tuples, strings and ranges do not change, and most attributes are read-only. Build a new value: `(..r, field = x)`, `list(t)`."
@@ -122,7 +122,7 @@ codes! {
     OPTION "E0905" Value "a script option is wrong"
         "The script was started with an option that it does not declare, or with a value whose type is not that of the option's default. `runnel FILE --help` lists what it takes."
         "";
-    THROW_TYPE "E0906" Type "only texts and errors can be thrown"
+    THROW_TYPE "E0906" Type "only strings and errors can be thrown"
         "`throw` takes a string, or an error that `catch` caught."
         "throw 3";
     FILE "E0907" Io "a file cannot be used"
@@ -144,7 +144,7 @@ codes! {
         "A function calls itself without an end, or deeper than the limit (10,000 script calls)."
         "fn f(n) { 1 + f(n + 1) }\nf(0)";
     HOST_MEMORY "E1003" Limit "the script reached its limit on host memory"
-        "Lists and texts grew beyond the limit on host memory. Tensors have their own limits."
+        "Lists and strings grew beyond the limit on host memory. Tensors have their own limits."
         "let s = \"0123456789abcdef\"\nwhile true { s = s ++ s }";
     INTERRUPTED "E1004" Interrupted "the script was interrupted"
         "Ctrl-C, or an embedder's interrupt handle, stopped the script. `catch` does not catch this; `defer` runs, for at most 2 seconds or until the next interrupt."

@@ -11,14 +11,16 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
         .operand(1, this_is(a(right)));
     match (op, left, right) {
         ("+" | "++", "str", _) | ("+" | "++", _, "str") => {
-            error.help("write the value into the text: `\"{x}\"`, or convert it with `str(x)`")
+            error.help("write the value into the string: `\"{x}\"`, or convert it with `str(x)`")
         }
         ("+", "tuple" | "record" | "dict", _) => error.help("join tuples and lists with `++`"),
         ("++", ..) => error.help("`++` joins two lists, two tuples or two strings"),
         ("in" | "not in", ..) => {
             error.help("the right side of `in` is a list, a tuple, a dict, a range, a str or a tensor")
         }
-        (_, "str", _) | (_, _, "str") => error.help("read the number in a text with `int(x)` or `float(x)`"),
+        (_, "str", _) | (_, _, "str") => {
+            error.help("read the number in a string with `int(x)` or `float(x)`")
+        }
         (_, "none", _) | (_, _, "none") => error.help("test for it first: `if x == none { ... }`"),
         ("+", "list", "list") => {
             error.help("join lists with `++`: `found = found ++ [x]`, or `found.append(x)`")
@@ -39,7 +41,7 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
     let error = Error::new(&OPERATOR_TYPES, format!("`{op}` does not take {}", a(operand)))
         .operand(0, this_is(a(operand)));
     match operand {
-        "str" => error.help("read the number in a text with `int(x)` or `float(x)`"),
+        "str" => error.help("read the number in a string with `int(x)` or `float(x)`"),
         _ => error.help(format!("`{op}` takes a number, a tensor or a list of numbers")),
     }
 }
@@ -48,7 +50,7 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
 #[cold]
 pub fn no_order(left: &str, right: &str) -> Error {
     Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
-        .help("numbers can be compared with each other, and so can texts, and lists or tuples of them")
+        .help("numbers can be compared with each other, and so can strings, and lists or tuples of them")
 }
 
 /// The argument of the `index`-th parameter, `name`, has the wrong type.
@@ -63,13 +65,13 @@ pub fn argument_type(function: &str, index: usize, name: &str, expected: &str, f
 pub(super) fn how_to_pass(function: &str, expected: &str, found: &str) -> String {
     match (expected, found) {
         ("a str", _) => "convert it: `str(x)`".to_string(),
-        ("an int", "str") => "read the number in the text: `int(x)`".to_string(),
+        ("an int", "str") => "read the number in the string: `int(x)`".to_string(),
         ("an int", "float") => "convert it: `int(x)`, or divide with `//` for an int".to_string(),
         ("an int" | "a float" | "a number" | "a tensor or a number", "tensor") => {
             "read the one element of a tensor: `x.item()`".to_string()
         }
         ("a float" | "a number" | "a tensor or a number", "str") => {
-            "read the number in the text: `float(x)`".to_string()
+            "read the number in the string: `float(x)`".to_string()
         }
         ("a bool", _) => "write `true`, `false` or a comparison".to_string(),
         ("a tensor" | "a tensor or a number", "list" | "tuple") => {

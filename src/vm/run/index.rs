@@ -99,7 +99,7 @@ impl Vm {
                 let name = other.type_name();
                 let help = match name {
                     "tuple" => "make a list first, `list(t)`, or a new tuple",
-                    "str" => "make a new text: `text[..i] ++ \"x\" ++ text[i + 1..]`",
+                    "str" => "make a new string: `text[..i] ++ \"x\" ++ text[i + 1..]`",
                     "record" => {
                         "assign a field by its name, `r.field = x`, or make a new record: `(..r, field = x)`"
                     }

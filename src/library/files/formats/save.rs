@@ -21,7 +21,7 @@ pub(in crate::library::files) fn save(vm: &mut Vm, args: &mut [Value]) -> Result
         tensors.push(tensor);
     }
     if !notes.is_empty() && source.format.name != "safetensors" {
-        return Err(format_error::contents(source.format.name, "no texts besides tensors", "metadata")
+        return Err(format_error::contents(source.format.name, "no strings besides tensors", "metadata")
             .help("`.safetensors` files have metadata"));
     }
     let mut bytes = |index: usize| match &tensors[index] {
@@ -42,7 +42,7 @@ fn fields(value: &Value) -> Result<Option<Vec<(String, Value)>>> {
             let table = dict.borrow();
             let named = table.iter().map(|(key, value)| match key.value().as_str() {
                 Some(name) => Ok((name.to_string(), value.clone())),
-                None => Err(error::bad_value(1, "the names of what is saved are texts")),
+                None => Err(error::bad_value(1, "the names of what is saved are strings")),
             });
             named.collect::<Result<Vec<_>>>().map(Some)
         }
@@ -71,7 +71,7 @@ fn column(vm: &mut Vm, value: &Value, name: &str, format: &str) -> Result<(Colum
 
 /// Named strings, from a dict or a record.
 fn texts(value: &Value) -> Result<Vec<(String, String)>> {
-    let wrong = || error::bad_value(2, "metadata is a dict or a record of texts");
+    let wrong = || error::bad_value(2, "metadata is a dict or a record of strings");
     match (value, fields(value)?) {
         (Value::None, _) => Ok(Vec::new()),
         (_, None) => Err(wrong()),

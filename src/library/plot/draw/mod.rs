@@ -102,7 +102,7 @@ fn name(vm: &mut Vm, all: &mut [Set], labels: &Value) -> Result<()> {
             LABELS_AT,
             format!("{found} labels are given for {wanted} sets of data"),
         )
-        .help("give a list with a text for each"));
+        .help("give a list with a string for each"));
     }
     for (set, label) in all.iter_mut().zip(&labels) {
         set.name = vm.display(label)?;
