@@ -28,7 +28,11 @@ fn launches(script: &str) -> Vec<(String, usize)> {
     vm.rt.flush().unwrap();
     let listing = vm.rt.stop_listing();
     let launches = listing.launches.iter().map(|listed| &listed.launch);
-    launches.map(|launch| (format!("{:?}", launch.program), launch.shape.iter().product())).collect()
+    launches
+        .map(|launch| {
+            (format!("{:?}", launch.program), launch.shape.iter().fold(1, |n: usize, m| n.saturating_mul(*m)))
+        })
+        .collect()
 }
 
 /// The programs that a script launches, in order.
@@ -202,4 +206,87 @@ fn a_sum_of_work_aside_is_part_of_its_launch() {
     let setup = "let (out, x, w) = (zeros(512, 64), rand(512, 4), rand(512, 64))";
     let body = "let weight = (x * (x > 0.5)).sum(1)\n out = out + w * weight[.., none]";
     assert_eq!(launches_of_round(setup, body), 2.0);
+}
+
+/// A loop over `length` random statements of many kinds: reductions, products, slices, gathers, scans, draws,
+/// writes at places that depend on the round, work under a condition, inner loops.
+fn mixed_loop(seed: u64, length: usize, rounds: usize) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let mut text = String::from(
+        "manual_seed(1)\nlet v = map(|i| rand(64), 0..3)\nlet m = map(|i| rand(8, 8), 0..3)\nlet ids = randint(0, 64, (64,))\nfor i in 0..ROUNDS {\n",
+    );
+    for _ in 0..length {
+        let (to, a, b) = (draw(3), draw(3), draw(3));
+        let statement = match draw(30) {
+            0 => format!("v[{to}] = v[{a}] * 0.5 - v[{b}]"),
+            1 => format!("v[{to}] = m[{a}].flatten().sin() + i * 0.1"),
+            2 => format!("m[{to}] = v[{a}].reshape(8, 8) * 0.3 + m[{b}]"),
+            3 => format!("m[{to}] = m[{a}] @ m[{b}] * 0.1"),
+            4 => format!("m[{to}] = m[{a}] - m[{b}].mean(1, keepdim=true)"),
+            5 => format!("m[{to}] = softmax(m[{a}], 1)"),
+            6 => format!("m[{to}] = (m[{a}] + m[{b}].sum(0)).tanh()"),
+            7 => format!("m[{to}][1..-1, 1..-1] = m[{a}][..-2, 1..-1] * 0.5 + m[{a}][2.., 1..-1] * 0.5"),
+            8 => format!("v[{to}] = v[{a}].roll(1, 0) + v[{b}]"),
+            9 => format!("v[{to}] = v[{a}].flip(0) * 0.9"),
+            10 => format!("v[{to}] = v[{a}][ids] + v[{b}]"),
+            11 => format!("v[{to}] = cat([v[{a}][..32], v[{b}][32..] + 1])"),
+            12 => format!("v[{to}] = where(v[{a}] > 0.2, v[{b}], i * 0.1)"),
+            13 => format!("v[{to}] = v[{a}].cumsum(0) * 0.01"),
+            14 => format!("v[{to}] = v[{a}].sort().values"),
+            15 => format!("v[{to}] = pad(v[{a}][none, 1..-1], (1, 1), mode=\"replicate\")[0]"),
+            16 => format!("v[{to}] = v[{a}].index_add(0, ids, v[{b}]).tanh()"),
+            17 => format!("m[{to}] = tril(m[{a}]) + m[{b}].T"),
+            18 => format!("v[{to}] = v[{a}] * 0.5 + rand(64)"),
+            19 => format!("v[{to}][i % 64] = 0.5"),
+            20 => format!("m[{to}][i % 8] = v[{a}][..8] * 0.5"),
+            21 => format!("v[{to}][..9 + i % 5] = 0.25"),
+            22 => format!("v[{to}] = v[{a}] * m[{b}].amax()"),
+            23 => format!("let sum = v[{a}].sum().item()"),
+            24 => format!("if i % 2 == 0 {{ v[{to}] = v[{a}].exp() * 0.1 }}"),
+            25 => format!("for j in 0..3 {{ v[{to}] = v[{to}] * 0.5 + v[{a}] * j }}"),
+            26 => format!("m[{to}] = (m[{a}] - m[{b}].amax(1, keepdim=true)).exp() / (1 + m[{b}].sum())"),
+            27 => format!("v[{to}].add_(v[{a}], alpha=0.1)"),
+            28 => format!("m[{to}].mul_(0.5).clamp_(-1, 1)"),
+            _ => format!("v[{to}] = v[{a}] + m[{b}][i % 8].mean() * m[{b}][.., i % 8].sum()"),
+        };
+        text += &format!("    {statement}\n");
+    }
+    text = text.replace("ROUNDS", &rounds.to_string());
+    text + "}\nv[0].sum() + v[1].sum() + v[2].sum() + m[0].sum() + m[1].sum() + m[2].sum()"
+}
+
+#[test]
+fn a_mixed_loop_requests_no_new_program_after_its_first_rounds() {
+    for seed in 0..50 {
+        let length = [1, 2, 3, 5, 8, 13, 20, 31][seed as usize % 8];
+        // A listing has at most 1,000 launches.
+        let rounds = if length < 8 { 96 } else { 24 };
+        let script = mixed_loop(seed, length, rounds);
+        let all = launched(&script);
+        // A launch may cover several rounds. The last launches are the rest of the loop, and the code after it.
+        let begun = (all.len() / 3).max(8);
+        let known: HashSet<&String> = all.iter().take(begun).collect();
+        let is_new = |at: &usize| !known.contains(&all[*at]);
+        let new: Vec<usize> = (begun..all.len().saturating_sub(8)).filter(is_new).collect();
+        assert!(new.is_empty(), "{new:?} of {} launches\n{script}", all.len());
+    }
+}
+
+#[test]
+fn a_chain_of_rows_is_cut_between_the_rounds_of_a_loop() {
+    for body in [
+        "m[1] = m[1] - m[1].mean(1, keepdim=true)",
+        "m[0] = softmax(m[2], 1)\n m[2] = v.reshape(8, 8) * 0.3 + m[1]",
+        "m[2] = v.reshape(8, 8) * 0.3 + m[0]\n m[0].mul_(0.5).clamp_(-1, 1)\n m[1] = m[2] - m[0].mean(1, keepdim=true)",
+        "m[0] = m[0] / m[0].sum(1, keepdim=true)\n m[0] = m[0] * m[0]",
+    ] {
+        let script = format!(
+            "let v = rand(64)\nlet m = map(|i| rand(8, 8), 0..3)\nfor i in 0..100 {{ {body} }}\nm[0].sum()"
+        );
+        let all = launched(&script);
+        // Between the beginning and the end of the loop, every launch covers the same number of rounds.
+        let rounds: HashSet<&String> = all[5..all.len() - 4].iter().collect();
+        assert!(all.len() > 12 && rounds.len() == 1, "{} programs\n{script}", rounds.len());
+    }
 }

@@ -19,7 +19,7 @@ use crate::memory::Effort;
 use crate::tensor::Tensor;
 
 /// The largest number of groups in a chain.
-const MAX_GROUPS: usize = 16;
+pub(super) const MAX_GROUPS: usize = 16;
 
 /// A reduction's dimensions and its combining function.
 pub(super) type Reducing<'a> = Option<(&'a [usize], &'static ReduceFn)>;
@@ -179,6 +179,7 @@ impl Runtime {
     /// Flushes the closed groups of a queue; the open one stays.
     pub(super) fn flush_closed(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
+        queue.rows_from = None;
         let chain = std::mem::take(&mut queue.chain);
         for group in &chain {
             group.release();

@@ -66,6 +66,7 @@ impl Runtime {
     /// computed are lost.
     pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
         self.queues[at].full_from = None;
+        self.queues[at].rows_from = None;
         if !self.queues[at].chain.is_empty() {
             return self.flush_chain(at);
         }

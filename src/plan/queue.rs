@@ -42,6 +42,8 @@ pub(super) struct Queue {
     pub capture: Option<u64>,
     /// The first operation in a sequence of groups that were flushed because they were full.
     pub full_from: Option<Called>,
+    /// Where the loop iterations of a chain of rows begin, and the length of the chain at the newest.
+    pub rows_from: Option<(Called, usize)>,
     spare: Vec<Spare>,
 }
 
@@ -165,6 +167,7 @@ impl Queue {
             group: None,
             capture: None,
             full_from: None,
+            rows_from: None,
             spare: Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! The size limits of groups, and where groups are cut: between the iterations of a loop, so that a loop launches
 //! the same program each time.
 
+use super::chain::MAX_GROUPS;
 use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
 use crate::base::{Result, Span};
@@ -143,6 +144,38 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// True when a chain of rows must be cut before this operation: a loop iteration begins there that does not fit.
+    fn rows_end_before(&mut self, called: Called) -> bool {
+        let rows = self.rows();
+        // A group that ends with a reduction accepts no more work, but is closed by the next operation.
+        let ended = self.group.as_deref().filter(|group| group.reduce.is_some());
+        let now = rows.len() + usize::from(ended.is_some());
+        if now == 0 || called.span == Span::NONE {
+            return false;
+        }
+        let begun = match self.rows_from {
+            Some((place, begun)) if called.repeats(place) => Some(begun),
+            Some(_) => None,
+            None if ended.is_some_and(|group| group.has_seen(called)) => Some(rows.len()),
+            None => rows.iter().rposition(|group| group.has_seen(called)),
+        };
+        let Some(begun) = begun else { return false };
+        let round = now.saturating_sub(begun);
+        let (instrs, views) =
+            rows.iter().chain(self.group.as_deref()).fold((0, 0), |(instrs, views), group| {
+                let size = group.size();
+                (instrs + size.instrs, views + size.views)
+            });
+        // An iteration is about as large as its share of the groups.
+        let with_next = |size: usize| size + (size * round).div_ceil(now);
+        self.rows_from = Some((called, now));
+        now + round + 1 >= MAX_GROUPS
+            || with_next(instrs) + FEW > MAX_INSTRS
+            || with_next(views) + FEW >= 2 * MAX_VIEWS
+    }
+}
+
 /// The bit of a position in [`Rounds::seen`].
 fn bit_of(span: Span) -> u64 {
     1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
@@ -189,9 +222,12 @@ impl Runtime {
         if queue.aside().is_some() && queue.group.as_ref().is_some_and(|group| group.has_seen(called)) {
             queue.forget_aside(at);
         }
-        match self.queues[at].ends_before(called) {
-            true => self.flush_full(at),
-            false => Ok(()),
+        if self.queues[at].rows_end_before(called) {
+            self.flush_queue(at)
+        } else if self.queues[at].ends_before(called) {
+            self.flush_full(at)
+        } else {
+            Ok(())
         }
     }
 
