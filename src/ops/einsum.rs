@@ -4,10 +4,10 @@
 //! uses is summed, so each pair is one batched matrix product. An intermediate has only letters that are
 //! still needed.
 
-use super::composed::{call, expand, ints, permute, reshape, t};
+use super::composed::{call, expand, ints, permute, reshape, t, to};
 use super::signature::{Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
-use crate::array::{Dims, Dtype};
+use crate::array::{Dims, Dtype, promote};
 use crate::base::{Result, this_is};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -241,9 +241,12 @@ fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool)
     let columns = of(&b.labels, &|l| !a.labels.contains(l));
     let left = arranged(rt, &a, [&batch, &rows, &inner])?;
     let right = arranged(rt, &b, [&batch, &inner, &columns])?;
-    if left.dtype() != right.dtype() {
+    // Sums of products need one dtype, as in PyTorch; products alone are promoted.
+    if left.dtype() != right.dtype() && !inner.is_empty() {
         return Err(error::dtypes_differ("einsum", (1, &left), (1, &right)));
     }
+    let dtype = promote(left.dtype(), right.dtype());
+    let (left, right) = (to(rt, &left, dtype)?, to(rt, &right, dtype)?);
     let out = call(rt, "matmul", &[t(&left), t(&right)])?;
     let labels: Vec<Label> = batch.iter().chain(&rows).chain(&columns).copied().collect();
     let extent = |l: &Label| {

@@ -9,7 +9,7 @@ use super::gradient::Var;
 use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error, known, matmul, padding};
+use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, apply, error, known, matmul, moments, padding};
 use crate::array::{Dtype, promote};
 use crate::base::Result;
 use crate::plan::Runtime;
@@ -187,7 +187,7 @@ pub static OPS: &[Op] = &[
             let rows = call(rt, "unsqueeze", &[t(args.tensor(0)?), Arg::Int(-2)])?;
             let others = call(rt, "unsqueeze", &[t(args.tensor(1)?), Arg::Int(-3)])?;
             let off = call(rt, "sub", &[t(&rows), t(&others)])?;
-            call(rt, "norm", &[t(&off), args.get(2).clone(), Arg::Int(-1)]).map(Out::Tensor)
+            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&off), args.get(2).clone(), Arg::Int(-1)])))
         }),
         gradient: Gradient::Composed,
         ..Op::BASE

@@ -103,8 +103,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "addmm",
-        doc: "Returns `beta * x + alpha * (mat1 @ mat2)`; `x` broadcasts. With `beta=0`, `x` is not read. \
-              Source: `torch.addmm`.",
+        doc: "Returns `beta * x + alpha * (mat1 @ mat2)`; `x` broadcasts. With `beta=0`, `x` is not read; \
+              with `alpha=0`, nans of the product have no effect. Source: `torch.addmm`.",
         search: &["linear", "bias", "gemm", "affine"],
         params: &[
             X,
@@ -274,6 +274,11 @@ fn added(
     }
     let compute = product.dtype();
     let (beta, alpha) = (factor(rt, args, 3, dtype)?, factor(rt, args, 4, dtype)?);
+    let product = match alpha {
+        // A product that counts nothing must not pass on its nans.
+        MapArg::Number(zero) if zero.as_f64() == 0.0 => call(rt, "zeros_like", &[Arg::Tensor(product)])?,
+        _ => product,
+    };
     if let MapArg::Number(zero) = beta
         && zero.as_f64() == 0.0
     {

@@ -321,7 +321,21 @@ fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
     });
 }
 
+/// The norms of differences of pairs, with the gradients of `torch.cdist`: each of the largest differences takes the whole
+/// gradient for an infinite `p`, and differences and norms of 0 have second derivatives of 0.
+pub(super) static DISTANCE: Op = Op {
+    name: "norm",
+    params: &[X, Param::new("p", Kind::Any), DIM],
+    run: Run::Primitive(norm),
+    gradient: Gradient::Rule(Keeps::X.and_result(), |b| gradient_of_norm(b, true)),
+    ..Op::BASE
+};
+
 fn norm_back(b: &Back<'_>) {
+    gradient_of_norm(b, false);
+}
+
+fn gradient_of_norm(b: &Back<'_>, is_distance: bool) {
     let p = match b.args().get(1) {
         Arg::Str(kind) if kind == "nuc" => {
             return b.to(0, || {
@@ -340,6 +354,11 @@ fn norm_back(b: &Back<'_>) {
         let dims = b.dims(2, rank);
         let (g, norm) = (b.g().restore(&dims, keep, rank), b.y().restore(&dims, keep, rank));
         let size = x.unary("abs");
+        // Derivatives of quotients and powers at 0 are infinite or nan, also where they are not used.
+        let (norm_or_one, size_or_one) = match is_distance {
+            true => (b.select(&norm.eq(0.0), 1.0, &norm), b.select(&size.eq(0.0), 1.0, &size)),
+            false => (norm.clone(), size.clone()),
+        };
         let sign = || match x.dtype().is_complex() {
             true => b.select(&size.eq(0.0), 0.0, &x / &size),
             false => x.unary("sign"),
@@ -351,17 +370,20 @@ fn norm_back(b: &Back<'_>) {
             return g * sign();
         }
         if p == 2.0 {
-            return g * b.select(&norm.eq(0.0), 0.0, &x / &norm);
+            return g * b.select(&norm.eq(0.0), 0.0, &x / &norm_or_one);
         }
         if p.is_infinite() {
             let met = size.eq(&norm).call("logical_or", &[size.unary("isnan").arg()]);
+            if is_distance {
+                return sign() * b.select(&met, g, 0.0);
+            }
             let count =
                 if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
             return sign() * b.select(&met, g / count, 0.0);
         }
-        let scale = b.select(&norm.eq(0.0), 0.0, g / norm.pow(p - 1.0));
-        if p < 1.0 {
-            return sign() * b.select(&size.eq(0.0), 0.0, size.pow(p - 1.0)) * scale;
+        let scale = b.select(&norm.eq(0.0), 0.0, g / norm_or_one.pow(p - 1.0));
+        if p < 1.0 || is_distance {
+            return sign() * b.select(&size.eq(0.0), 0.0, size_or_one.pow(p - 1.0)) * scale;
         }
         if p < 2.0 {
             return sign() * size.pow(p - 1.0) * scale;

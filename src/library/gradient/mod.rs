@@ -456,6 +456,9 @@ fn accumulating(vm: &mut Vm, value: &Value, index: usize) -> Result<Option<Vec<g
         return Ok(None);
     }
     let inputs = tensors(vm, value, index)?;
+    if inputs.is_empty() {
+        return Err(crate::ops::error::wrong_argument(index, "a tensor, or a list that is not empty"));
+    }
     let found = edges(vm, &inputs, index)?;
     for input in &inputs {
         if !gradient::is_leaf(&mut vm.rt, input) {

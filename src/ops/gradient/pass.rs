@@ -5,6 +5,7 @@
 //! <https://pytorch.org/docs/stable/notes/cuda.html#stream-semantics-of-backward-passes>
 
 use super::back::{Back, Parts, run_rule};
+use super::family::LeafRef;
 use super::node::{Input, Node, Saved, Step, Varies};
 use super::reach::{NodeRef, leading_to, node_of, uses_of_followed};
 use super::record::recording;
@@ -130,6 +131,9 @@ struct Current {
     node: NodeRef,
     gradients: SmallVec<[Option<Tensor>; 1]>,
     next_hook: usize,
+    /// Those that the node had when the pass came to it: hooks that a hook adds or removes do not count.
+    hooks: Vec<(u32, Arc<u64>)>,
+    followers: Vec<(Arc<u64>, LeafRef)>,
     is_stored: bool,
     /// The result whose gradient a hook may replace.
     hooked: usize,
@@ -293,7 +297,7 @@ impl Pass {
                 self.current = None;
                 continue;
             };
-            let hook = node.state.lock().hooks.get(current.next_hook).map(|(output, id)| (*output, **id));
+            let hook = current.hooks.get(current.next_hook).map(|(output, id)| (*output, **id));
             if let (Some((output, number)), false) = (hook, current.is_stored) {
                 current.next_hook += 1;
                 current.hooked = output as usize;
@@ -304,6 +308,7 @@ impl Pass {
             }
             if !std::mem::replace(&mut current.is_stored, true) {
                 current.next_hook = 0;
+                current.followers = node.state.lock().followers.clone();
                 if let Step::Leaf = node.step
                     && node.state.lock().gradients.iter().any(|(_, stored)| stored.is_some())
                 {
@@ -313,7 +318,7 @@ impl Pass {
                 self.store(rt, node)?;
             }
             if let Step::Leaf = node.step {
-                if let Some(event) = self.follow(node, &reference) {
+                if let Some(event) = self.follow(&reference) {
                     return Ok(event);
                 }
                 self.current = None;
@@ -394,8 +399,11 @@ impl Pass {
         {
             arriving.gradients[0] = Some(self.on_stream_of(rt, node, |_, rt| zeros(rt, form))?);
         }
+        let hooks = node.state.lock().hooks.clone();
         self.current = Some(Current {
             gradients: arriving.gradients,
+            hooks,
+            followers: Vec::new(),
             node: reference,
             next_hook: 0,
             is_stored: false,
@@ -635,10 +643,10 @@ impl Pass {
     }
 
     /// The next hook of a leaf whose gradient was stored.
-    fn follow(&mut self, node: &Node, reference: &NodeRef) -> Option<Event> {
+    fn follow(&mut self, reference: &NodeRef) -> Option<Event> {
         let current = self.current.as_mut().filter(|_| self.options.accumulate)?;
         loop {
-            let (id, leaf) = node.state.lock().followers.get(current.next_hook).cloned()?;
+            let (id, leaf) = current.followers.get(current.next_hook).cloned()?;
             current.next_hook += 1;
             if let Some(leaf) = leaf.tensor(reference) {
                 return Some(Event::Stored(*id, leaf));
