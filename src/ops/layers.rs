@@ -9,7 +9,9 @@ use super::gradient::Var;
 use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
-use super::{Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, apply, error, known, matmul, moments, padding};
+use super::{
+    Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, apply, error, known, matmul, moments, padding,
+};
 use crate::array::{Dtype, promote};
 use crate::base::Result;
 use crate::plan::Runtime;
