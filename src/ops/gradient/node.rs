@@ -2,10 +2,11 @@
 
 use super::family::LeafRef;
 use crate::array::{Dims, Dtype, Layout};
-use crate::base::Span;
+use crate::base::{Result, Span};
 use crate::driver::DeviceId;
 use crate::ops::subscript::Index;
-use crate::ops::{Arg, Op};
+use crate::ops::{Arg, Op, composed};
+use crate::plan::Runtime;
 use crate::stream::Stream;
 use crate::tensor::{Edge, Tensor};
 use parking_lot::Mutex;
@@ -148,6 +149,12 @@ impl Varies {
     /// Shape, dtype and device of a tensor.
     pub fn of(tensor: &Tensor) -> Varies {
         Varies { shape: crate::array::copied(tensor.shape()), dtype: tensor.dtype(), device: tensor.device() }
+    }
+
+    /// A tensor of zeros.
+    pub fn zeros(&self, rt: &mut Runtime) -> Result<Tensor> {
+        let shape = self.shape.iter().map(|&extent| extent as i64).collect();
+        composed::call(rt, "zeros", &[Arg::Ints(shape), Arg::Dtype(self.dtype), Arg::Device(self.device)])
     }
 }
 

@@ -397,7 +397,7 @@ impl Pass {
         if arriving.gradients.iter().all(Option::is_none)
             && let Some(form) = node.outputs.first()
         {
-            arriving.gradients[0] = Some(self.on_stream_of(rt, node, |_, rt| zeros(rt, form))?);
+            arriving.gradients[0] = Some(self.on_stream_of(rt, node, |_, rt| form.zeros(rt))?);
         }
         let hooks = node.state.lock().hooks.clone();
         self.current = Some(Current {
@@ -764,11 +764,6 @@ pub(super) fn add(rt: &mut Runtime, sum: &mut Option<Tensor>, gradient: Tensor) 
         Some(sum) => composed::call(rt, "add", &[Arg::Tensor(sum), Arg::Tensor(gradient)])?,
     });
     Ok(())
-}
-
-fn zeros(rt: &mut Runtime, form: &Varies) -> Result<Tensor> {
-    let shape = form.shape.iter().map(|&extent| extent as i64).collect();
-    composed::call(rt, "zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
 }
 
 /// A gradient summed over dimensions that were broadcast, in the operand's dtype and on its device.
