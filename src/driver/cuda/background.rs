@@ -4,9 +4,11 @@
 //! elements, or elements times instructions, to the count of its job. No job is dropped.
 
 use super::nvrtc;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// The work interpreted while the job waits.
 pub(super) type Use = Arc<AtomicU64>;
@@ -46,27 +48,135 @@ impl<T> Jobs<T> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Locked for reading while a job runs. The exit of the process waits for the lock, because NVRTC's exit
-/// handlers must not free the data of a running compilation.
-static WORKING: RwLock<bool> = RwLock::new(true);
+/// How long [`pause`] and [`prepare_exit`] wait for jobs. A compilation takes a second or two; NVRTC may also never end.
+const PATIENCE: Duration = Duration::from_secs(3);
 
-extern "C" fn at_exit() {
+/// The jobs that run now.
+struct Running {
+    jobs: Mutex<RunningJobs>,
+    /// A job has ended.
+    ended: Condvar,
+}
+
+struct RunningJobs {
+    /// False once the process is about to exit: no more jobs start.
+    open: bool,
+    next: u64,
+    /// The numbers of the running jobs; true for one that was waited for in vain, and is not waited for again.
+    numbers: Vec<(u64, bool)>,
+}
+
+static RUNNING: Running = Running::new();
+
+impl Running {
+    const fn new() -> Running {
+        Running { jobs: Mutex::new(RunningJobs { open: true, next: 0, numbers: Vec::new() }), ended: Condvar::new() }
+    }
+
+    /// Runs a job; false, without running it, if the process is about to exit.
+    fn run(&self, job: impl FnOnce()) -> bool {
+        let number = {
+            let mut jobs = self.jobs.lock();
+            if !jobs.open {
+                return false;
+            }
+            let number = jobs.next;
+            jobs.next += 1;
+            jobs.numbers.push((number, false));
+            number
+        };
+        // A job that panics ends its own waits; the thread continues with the next one.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+        self.jobs.lock().numbers.retain(|(running, _)| *running != number);
+        self.ended.notify_all();
+        true
+    }
+
+    /// Starts no more jobs.
+    fn close(&self) {
+        self.jobs.lock().open = false;
+    }
+
+    /// Waits until the jobs that run now have ended, for at most this time; false if one of them is still running.
+    fn wait(&self, most: Duration) -> bool {
+        let mut jobs = self.jobs.lock();
+        let until = Instant::now() + most;
+        let before = jobs.next;
+        loop {
+            let awaited = |(number, is_late): &(u64, bool)| *number < before && !is_late;
+            if !jobs.numbers.iter().any(awaited) {
+                return jobs.numbers.iter().all(|(number, _)| *number >= before);
+            }
+            if self.ended.wait_until(&mut jobs, until).timed_out() {
+                for (_, is_late) in jobs.numbers.iter_mut().filter(|(number, _)| *number < before) {
+                    *is_late = true;
+                }
+            }
+        }
+    }
+}
+
+/// Ends the process at once if a job is still running: what follows, in NVRTC's exit handlers and in those of the driver,
+/// must not run beside it.
+extern "C" fn at_exit(status: c_int) {
     prepare_exit();
+    if !RUNNING.jobs.lock().numbers.is_empty() {
+        // SAFETY: writes out the buffers of C's streams, as the rest of the exit would. Rust's are written before exit
+        // handlers run.
+        unsafe {
+            fflush(std::ptr::null_mut());
+            _exit(status)
+        }
+    }
 }
 
-/// Waits for running compilations and starts no more: the process is about to exit.
+/// Waits for running compilations, within [`PATIENCE`], and starts no more: the process is about to exit.
 pub(super) fn prepare_exit() {
-    *WORKING.write() = false;
+    RUNNING.close();
+    pause();
 }
 
-/// Waits for running compilations.
+/// Waits for running compilations, within [`PATIENCE`]. One that runs longer does not use a device that was closed
+/// meanwhile (`Library::enter`).
 pub(super) fn pause() {
-    drop(WORKING.write());
+    if !RUNNING.wait(PATIENCE) {
+        // NVRTC may have registered handlers since. Now ours is called before them.
+        register();
+    }
 }
 
 unsafe extern "C" {
-    /// C's `atexit`.
-    fn atexit(handler: extern "C" fn()) -> std::ffi::c_int;
+    /// C's `fflush`; null for all streams.
+    fn fflush(stream: *mut c_void) -> c_int;
+    /// Ends the process without exit handlers.
+    fn _exit(status: c_int) -> !;
+}
+
+/// Registers [`at_exit`] before all handlers that are registered now.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn register() {
+    unsafe extern "C" {
+        /// `atexit` for handlers that get the status.
+        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    extern "C" fn handler(status: c_int, _: *mut c_void) {
+        at_exit(status);
+    }
+    // SAFETY: the handler is a plain function.
+    let _ = unsafe { on_exit(handler, std::ptr::null_mut()) };
+}
+
+/// As above. Handlers of C's `atexit` do not get the status, so it is lost if a job is still running.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn register() {
+    unsafe extern "C" {
+        fn atexit(handler: extern "C" fn()) -> c_int;
+    }
+    extern "C" fn handler() {
+        at_exit(1);
+    }
+    // SAFETY: the handler is a plain function.
+    let _ = unsafe { atexit(handler) };
 }
 
 /// Prepares NVRTC for [`Pool::run`]. Takes as long as a first compilation, so drivers call it while they create their
@@ -79,8 +189,7 @@ pub(super) fn warm_up() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         nvrtc::warm_up();
-        // SAFETY: the handler is a plain function.
-        let _ = unsafe { atexit(at_exit) };
+        register();
     });
 }
 
@@ -121,16 +230,12 @@ impl Pool {
 fn work(jobs: &Jobs<Job>) {
     loop {
         let job = jobs.take();
-        let working = WORKING.read();
-        if !*working {
+        if !RUNNING.run(job) {
             // The end of a thread destroys NVRTC's data of that thread, which must not happen during the exit.
-            drop(working);
             loop {
                 std::thread::park();
             }
         }
-        // A job that panics ends its own waits; the thread continues with the next one.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
     }
 }
 
@@ -153,6 +258,99 @@ mod tests {
         assert_eq!(jobs.take(), 0);
         jobs.add(Arc::new(AtomicU64::new(100)), 5);
         assert_eq!([(); 4].map(|()| jobs.take()), [3, 5, 2, 4]);
+    }
+
+    #[test]
+    fn a_job_that_does_not_end_is_waited_for_once() {
+        let running = Running::new();
+        let (short, long) = (Duration::from_millis(5), Duration::from_secs(3600));
+        assert!(running.wait(short), "no job runs");
+        std::thread::scope(|scope| {
+            let (begun, begins) = std::sync::mpsc::channel();
+            let start = || {
+                let (end, ends) = std::sync::mpsc::channel::<()>();
+                let (running, begun) = (&running, begun.clone());
+                let thread = scope.spawn(move || {
+                    running.run(|| {
+                        begun.send(()).unwrap();
+                        let _ = ends.recv();
+                    })
+                });
+                begins.recv().unwrap();
+                (thread, end)
+            };
+            let (stuck, end_stuck) = start();
+            assert!(!running.wait(short), "it runs");
+            assert!(!running.wait(long), "it is not waited for again");
+            // Another job is waited for.
+            let (good, end_good) = start();
+            let waits = scope.spawn(|| running.wait(long));
+            drop(end_good);
+            assert!(good.join().unwrap());
+            assert!(!waits.join().unwrap());
+            running.close();
+            assert!(!running.run(|| panic!("it started")), "the process is about to exit");
+            drop(end_stuck);
+            assert!(stuck.join().unwrap());
+            assert!(running.wait(long));
+        });
+    }
+
+    #[test]
+    fn a_job_that_panics_has_ended() {
+        let running = Running::new();
+        assert!(running.run(|| panic!("a job")));
+        assert!(running.wait(Duration::from_secs(3600)));
+    }
+
+    /// The process of this test exits while a job runs that does not end, as an embedding program does (`drop`), or the
+    /// command (`prepare`), or a program that does neither. Handlers that C and NVRTC registered wait for the job.
+    #[test]
+    fn a_process_ends_while_a_job_does_not() {
+        const NAME: &str = "RUNNEL_TEST_EXIT";
+        if let Ok(way) = std::env::var(NAME) {
+            extern "C" fn stuck(_: c_int) {
+                loop {
+                    std::thread::park();
+                }
+            }
+            extern "C" fn stuck_too() {
+                stuck(0);
+            }
+            unsafe extern "C" {
+                fn atexit(handler: extern "C" fn()) -> c_int;
+            }
+            // SAFETY: the handler is a plain function.
+            unsafe { atexit(stuck_too) };
+            register();
+            let (begun, begins) = std::sync::mpsc::channel();
+            let job = move || {
+                begun.send(()).unwrap();
+                stuck(0);
+            };
+            assert!(COMPILERS.run(Use::default(), Box::new(job)));
+            begins.recv().unwrap();
+            if way != "neither" {
+                // SAFETY: as above.
+                unsafe { atexit(stuck_too) };
+            }
+            match &*way {
+                "drop" => pause(),
+                "prepare" => prepare_exit(),
+                _ => {}
+            }
+            // SAFETY: a literal text and number.
+            unsafe { libc::printf(c"written %d".as_ptr(), 1) };
+            std::process::exit(7);
+        }
+        for way in ["drop", "prepare", "neither"] {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["a_process_ends_while_a_job_does_not", "--nocapture"]).env(NAME, way);
+            let ended = command.output().unwrap();
+            let written = String::from_utf8_lossy(&ended.stdout);
+            assert_eq!(ended.status.code(), Some(7), "{way}: {written}{ended:?}");
+            assert!(written.ends_with("written 1"), "{way}: {written}");
+        }
     }
 
     #[test]

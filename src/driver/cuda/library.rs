@@ -11,6 +11,7 @@ use super::nvrtc::{self, Arch};
 use super::ready;
 use super::{link, shipped};
 use crate::base::{Error, Result};
+use crate::driver::error::driver_failed;
 use crate::driver::{Compiled, KernelStats};
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED};
 use crate::kernel::cuda::{CudaSource, Signature, translate};
@@ -364,8 +365,16 @@ impl Library {
     }
 
     fn assemble(&self, ptx: &str) -> Result<Vec<u8>> {
-        self.context.enter()?;
+        self.enter()?;
         link::assemble(ptx, self.arch)
+    }
+
+    /// Makes the context current. An error for a closed device, which did not wait longer for this thread.
+    fn enter(&self) -> Result<()> {
+        match self.is_closed() {
+            true => Err(driver_failed("CUDA", "cuModuleLoadData", "the device is closed")),
+            false => self.context.enter(),
+        }
     }
 
     /// The kernels of a program's general source, if they ship.
@@ -418,7 +427,7 @@ impl Library {
     }
 
     fn load(&self, image: &[u8], entries: &[&str]) -> Result<Arc<Loaded>> {
-        self.context.enter()?;
+        self.enter()?;
         let mut module = std::ptr::null_mut();
         // SAFETY: the context is current; the image is a cubin, or PTX that ends with a zero byte.
         check(unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
@@ -439,8 +448,8 @@ impl Library {
         }
     }
 
-    /// Drops queued compilations and waits for running ones. NVRTC's exit handlers destroy its data, so none may run
-    /// when the process exits.
+    /// Drops queued compilations and waits for running ones, but not for one that does not end. NVRTC's exit handlers
+    /// destroy its data, so none may run when the process exits.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
         background::pause();
