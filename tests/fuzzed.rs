@@ -29,6 +29,68 @@ fn every_seed_and_every_finding_passes() {
     assert!(replayed >= 2 * targets::TARGETS.len(), "{replayed} files");
 }
 
+/// Sequences of calls of the embedding API that are drawn, in which the newest calls are frequent. `RUNNEL_FUZZ_CALLS=1000`
+/// draws as many, `RUNNEL_FUZZ_SEED` chooses others, `RUNNEL_FUZZ_INPUT="1, 2, 3"` plays one.
+#[test]
+fn drawn_sequences_of_calls_pass() {
+    let play = targets::target("embed");
+    if let Ok(input) = std::env::var("RUNNEL_FUZZ_INPUT") {
+        let input: Vec<u8> = input.split(", ").map(|byte| byte.parse().unwrap()).collect();
+        return play(&input);
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let mut draw = Draw(number("RUNNEL_FUZZ_SEED").unwrap_or(5));
+    for _ in 0..number("RUNNEL_FUZZ_CALLS").unwrap_or(60) {
+        let mut input = vec![draw.bits() as u8, draw.bits() as u8];
+        for _ in 0..2 + draw.below(10) {
+            let kind = if draw.once_in(2) { 248 + draw.below(8) } else { draw.below(256) };
+            input.extend([draw.below(2) as u8, kind as u8]);
+            input.extend((0..draw.below(8)).map(|_| draw.bits() as u8));
+        }
+        let outcome = std::panic::catch_unwind(|| play(&input));
+        assert!(outcome.is_ok(), "calls {input:?}");
+    }
+}
+
+/// Every public function of the embedding API is called by a fuzz target.
+#[test]
+fn the_sequences_of_calls_have_the_whole_interface() {
+    // Ends compilations in the background for the whole process; nothing is compiled on emulated devices.
+    const WITHOUT: &[&str] = &["prepare_exit"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let texts = |folder: &str| -> Vec<(PathBuf, String)> {
+        let paths = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        let sources = paths.filter(|path| path.extension().is_some_and(|e| e == "rs"));
+        sources.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+    };
+    let targets: String = texts("fuzz/targets").into_iter().map(|(_, text)| text).collect();
+    let mut missing = Vec::new();
+    let mut known = 0;
+    for (path, text) in texts("src/engine") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if ["tests.rs", "command.rs"].contains(&name) {
+            continue;
+        }
+        for line in text.lines().map(str::trim_start) {
+            let rest = line.strip_prefix("pub fn ").or_else(|| line.strip_prefix("pub unsafe fn "));
+            let Some(function) = rest.and_then(|rest| rest.split(['(', '<']).next()) else { continue };
+            known += 1;
+            let is_called = ["(", "::<"].iter().any(|end| {
+                let call = format!("{function}{end}");
+                targets.match_indices(&call).any(|(at, _)| {
+                    let before = &targets[..at];
+                    !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("fn ")
+                })
+            });
+            if !is_called && !WITHOUT.contains(&function) {
+                missing.push(format!("{name}: {function}"));
+            }
+        }
+    }
+    assert!(known > 80, "{known} functions are known");
+    assert!(missing.is_empty(), "no fuzz target calls:\n{}", missing.join("\n"));
+}
+
 /// An input with a few mutations: flipped bits, other bytes, extreme numbers, parts removed, repeated or taken from another.
 fn changed(draw: &mut Draw, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();

@@ -2,7 +2,7 @@
 //! value or an error with a code, the program reads back what it wrote, and both sessions are intact at the
 //! end.
 
-use super::{is_sound, settings};
+use super::{embed_more, is_sound, settings};
 use runnel::{
     Array, Complex, DeviceId, Dlpack, Dtype, Engine, Error, Function, InterruptHandle, Program, RawTensor,
     Result, Shared, SourceMap, Tensor,
@@ -36,19 +36,19 @@ const SCRIPTS: &[&str] = &[
     "let c = counter\nc.add(3)\nc.total",
     "counter.add(counter)",
     "let l = []\nl.append(l)\nl",
-    "{a: 1, b: \"two\"}",
+    "dict((a = 1, b = \"two\"))",
     "\"text\"",
     "true",
     "zeros(1 << 24)",
     "cuda.empty_cache()",
-    "let g = cuda.graphed(fn(a) { a + 1 }, ones(4))\ng(ones(4))",
+    "let g = cuda.graphed(|a| a + 1, [ones(4)])\ng(ones(4))",
     "import nowhere",
     "fn (",
     "x.copy_(x + 1)",
     "with device(cuda:1) { x = ones(2) }",
     "lent.read(1)",
     "lent.many",
-    "let x = ones(3, requires_grad=true)\nx",
+    "let x = ones(3).requires_grad_()\nx",
     "(exp(x) * x[0..2].sum()).sum()",
     "with no_grad() { x.mul_(2) }",
     "x.register_hook(|g| { throw \"no\" })",
@@ -56,12 +56,12 @@ const SCRIPTS: &[&str] = &[
     "checkpoint(|x| x.sin(), x).sum()",
     "grad(|x| (x ** 3).sum())(x)",
     "x.to(cuda:1).sum()",
-    "{ok: [1, 2], \"n\": x}",
+    "dict((ok = [1, 2], n = x))",
     "complex([1.0, 2.0], [3.0, 4.0])",
     "x.index_add(0, [0], [1.0])",
     "foreach(|a, b| a + b, [(x, 1), (x, 2)])",
     "x.scatter_reduce(0, [0, 0], [1.0, 2.0], \"prod\")",
-    "autocast(|| x @ x.T)",
+    "with autocast(bf16) { x @ x }",
     "match x { [a, ..rest] => rest, _ => none }",
     "let t = \"aé\" * 1000\nt[.. by -7]",
     "print([x, x, x])",
@@ -69,6 +69,8 @@ const SCRIPTS: &[&str] = &[
 
 /// The numbers of calls from here are those of [`World::later`].
 const LATER: u8 = 216;
+/// Of these, the last are those of `embed_more`.
+const LATEST: u8 = 32;
 
 /// The state of a host object.
 struct Counter {
@@ -76,32 +78,32 @@ struct Counter {
 }
 
 /// The input bytes as small choices; zeros past the end.
-struct Choices<'a>(&'a [u8]);
+pub(super) struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.byte() as usize % n.max(1)
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
     /// A short text from the input.
-    fn text(&mut self) -> &'a str {
+    pub(super) fn text(&mut self) -> &'a str {
         let length = self.below(64).min(self.0.len());
         let (text, rest) = self.0.split_at(length);
         self.0 = rest;
         std::str::from_utf8(text).unwrap_or("x")
     }
 
-    fn script(&mut self) -> &'a str {
+    pub(super) fn script(&mut self) -> &'a str {
         match self.below(SCRIPTS.len() + 4) {
             n if n < SCRIPTS.len() => SCRIPTS[n],
             _ => self.text(),
@@ -129,15 +131,15 @@ struct Kept {
     elements: Option<Vec<f32>>,
 }
 
-type OfNumbers = Function<fn(f64) -> f64>;
+pub(super) type OfNumbers = Function<fn(f64) -> f64>;
 type OfTensors = Function<fn(Tensor) -> Tensor>;
 
 /// All values that calls produce and consume.
-struct World {
-    engines: [Engine; 2],
+pub(super) struct World {
+    pub(super) engines: [Engine; 2],
     tensors: VecDeque<Kept>,
-    programs: Vec<(usize, Program)>,
-    functions: Vec<(usize, OfNumbers)>,
+    pub(super) programs: Vec<(usize, Program)>,
+    pub(super) functions: Vec<(usize, OfNumbers)>,
     on_tensors: Vec<(usize, OfTensors)>,
     tests: Vec<runnel::Test>,
     lent: Vec<(usize, Dlpack)>,
@@ -173,7 +175,7 @@ pub fn play(data: &[u8]) {
     world.end();
 }
 
-fn engine(flags: u8) -> Engine {
+pub(super) fn engine(flags: u8) -> Engine {
     let mut builder = settings().fuel(20_000).time(Duration::from_secs(1)).fuse(flags & 1 == 0);
     if flags & 2 != 0 {
         builder = builder.schedule(flags.into());
@@ -191,7 +193,7 @@ fn engine(flags: u8) -> Engine {
 }
 
 /// Every error has a code, and its report can be rendered.
-fn judge<T>(engine: &mut Engine, outcome: Result<T>) -> Option<T> {
+pub(super) fn judge<T>(engine: &mut Engine, outcome: Result<T>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),
         Err(error) => {
@@ -203,7 +205,7 @@ fn judge<T>(engine: &mut Engine, outcome: Result<T>) -> Option<T> {
 }
 
 /// The code of an expected error.
-fn code<T>(outcome: Result<T>) -> Option<&'static str> {
+pub(super) fn code<T>(outcome: Result<T>) -> Option<&'static str> {
     outcome.err().map(|error: Error| error.code().id)
 }
 
@@ -341,6 +343,9 @@ impl World {
 
     /// Calls that were added later, so that older inputs still mean what they meant.
     fn later(&mut self, at: usize, kind: u8, choices: &mut Choices<'_>) {
+        if kind >= LATEST {
+            return embed_more::step(self, at, choices);
+        }
         let engine = &mut self.engines[at];
         match kind % 8 {
             0 => {
@@ -392,7 +397,7 @@ impl World {
         }
     }
 
-    fn keep(&mut self, engine: usize, tensor: Tensor, elements: Option<Vec<f32>>) {
+    pub(super) fn keep(&mut self, engine: usize, tensor: Tensor, elements: Option<Vec<f32>>) {
         self.tensors.push_back(Kept { engine, tensor, elements });
         if self.tensors.len() > 8 {
             self.tensors.pop_front();

@@ -2,6 +2,7 @@
 //! (`tests/fuzzed.rs`). Each function panics when a promise is broken.
 
 mod embed;
+mod embed_more;
 mod files;
 
 use runnel::engine::Builder;

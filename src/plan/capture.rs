@@ -535,7 +535,12 @@ impl Runtime {
             self.graphs.captures[at].draws.len() - 1
         });
         if self.graphs.captures[at].draws[of].is_full() {
-            let room = self.empty(&[Draws::ROOM], crate::array::Dtype::I64, device)?;
+            // Not memory of the capture: it is written before the graph, whose earlier work may use freed memory of the
+            // capture.
+            let room = self.fresh(&[Draws::ROOM], crate::array::Dtype::I64, device)?;
+            let default = self.device(device)?.default_stream().clone();
+            let ordinary = self.queue_of(&default);
+            self.bind_empty(&room, ordinary)?;
             self.graphs.captures[at].draws[of].add_room(room);
         }
         Ok(self.graphs.captures[at].draws[of].draw(steps))
