@@ -6,7 +6,8 @@ use super::settings;
 use runnel::engine::report::{Look, Severity, render};
 use runnel::engine::{Builder, DlpackDevice, DlpackDtype, DlpackManaged, DlpackVersion, DlpackView};
 use runnel::{
-    Array, Backend, Colors, Complex, DeviceId, Dlpack, Dtype, Engine, FileAccess, FromValue, Result, Stream, Tensor,
+    Array, Backend, Colors, Complex, DeviceId, Dlpack, Dtype, Engine, FileAccess, FromValue, Result, Stream,
+    Tensor,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -77,7 +78,12 @@ fn build(choices: &mut Choices<'_>) {
     } else {
         settings()
     };
-    builder = builder.fuel(20_000).time(Duration::from_secs(1)).files(FileAccess::None).environment(false).groups(false);
+    builder = builder
+        .fuel(20_000)
+        .time(Duration::from_secs(1))
+        .files(FileAccess::None)
+        .environment(false)
+        .groups(false);
     for _ in 0..choices.below(8) {
         let number = choices.of(&[0u64, 1, 512, 1 << 20, 64 << 20, u64::MAX]);
         let count = usize::try_from(number).unwrap_or(usize::MAX);
@@ -110,7 +116,11 @@ fn build(choices: &mut Choices<'_>) {
                 let ran = engine.eval::<()>(choices.script());
                 judge(&mut engine, ran);
             }
-            for script in ["print(args(), input())", "for x in progress([1, 2], \"p\") { ones(x) + 1 }", "import memory"] {
+            for script in [
+                "print(args(), input())",
+                "for x in progress([1, 2], \"p\") { ones(x) + 1 }",
+                "import memory",
+            ] {
                 let ran = engine.eval::<()>(script);
                 judge(&mut engine, ran);
             }
@@ -154,7 +164,8 @@ fn outlive(world: &mut World, at: usize, choices: &mut Choices<'_>) {
     let view = &lent.managed().view;
     assert_eq!((view.ndim, view.dtype.bits), (1, 32));
     // SAFETY: memory of the host or of an emulated device, which nothing else uses.
-    let first = unsafe { view.data.cast::<u8>().add(view.byte_offset as usize).cast::<[f32; 3]>().read_unaligned() };
+    let first =
+        unsafe { view.data.cast::<u8>().add(view.byte_offset as usize).cast::<[f32; 3]>().read_unaligned() };
     assert_eq!(first, [1.5, 2.5, 3.5]);
     if choices.below(2) == 0 {
         let session = &mut world.engines[at];
@@ -203,9 +214,15 @@ fn damaged(world: &mut World, at: usize, choices: &mut Choices<'_>) {
             0 => export.managed.version.major = choices.of(&[0, 2, u32::MAX]),
             1 => view.data = std::ptr::null_mut(),
             2 => view.ndim = choices.of(&[-1, 0, i32::MIN]),
-            3 => view.dtype = DlpackDtype { code: choices.byte(), bits: choices.byte(), lanes: choices.byte().into() },
+            3 => {
+                view.dtype =
+                    DlpackDtype { code: choices.byte(), bits: choices.byte(), lanes: choices.byte().into() }
+            }
             4 => view.dtype.lanes = choices.of(&[0, 2, u16::MAX]),
-            5 => view.device = DlpackDevice { device_type: choices.byte().into(), device_id: choices.of(&[0, -1, 1, 9]) },
+            5 => {
+                view.device =
+                    DlpackDevice { device_type: choices.byte().into(), device_id: choices.of(&[0, -1, 1, 9]) }
+            }
             6 => view.strides = std::ptr::null_mut(),
             7 => view.shape = std::ptr::null_mut(),
             8 => view.byte_offset = choices.of(&[1, 4, u64::MAX, 1 << 63]),
@@ -266,7 +283,9 @@ fn host(world: &mut World, at: usize, choices: &mut Choices<'_>) {
             }
         })
         .params(["n"]);
-    session.register_fn("host_b", |a: u8, b: Vec<f32>| (a, b, BTreeMap::from([("k".to_string(), a)]))).params(["a", "b"]);
+    session
+        .register_fn("host_b", |a: u8, b: Vec<f32>| (a, b, BTreeMap::from([("k".to_string(), a)])))
+        .params(["a", "b"]);
     session.register_fn("host_c", |t: Tensor, more: Option<Vec<Tensor>>| match more {
         Some(mut more) if !more.is_empty() => more.remove(0),
         _ => t,

@@ -409,7 +409,9 @@ pub fn codes() -> Vec<&'static Code> {
 
 /// Waits for background work that must not run while the process exits: kernels being compiled. Dropping an engine does
 /// the same for its devices, so only a program that exits without dropping its engines, or whose scripts leak tensors,
-/// needs to call it. Afterwards devices compile nothing in the background.
+/// needs to call it. Afterwards devices compile nothing in the background. Both wait for at most 3 seconds. If a kernel is
+/// still being compiled when the process exits, the process ends without the exit handlers that were registered earlier,
+/// with the same status; C's streams are flushed.
 pub fn prepare_exit() {
     crate::device::prepare_exit();
 }

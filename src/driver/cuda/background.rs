@@ -70,7 +70,10 @@ static RUNNING: Running = Running::new();
 
 impl Running {
     const fn new() -> Running {
-        Running { jobs: Mutex::new(RunningJobs { open: true, next: 0, numbers: Vec::new() }), ended: Condvar::new() }
+        Running {
+            jobs: Mutex::new(RunningJobs { open: true, next: 0, numbers: Vec::new() }),
+            ended: Condvar::new(),
+        }
     }
 
     /// Runs a job; false, without running it, if the process is about to exit.
