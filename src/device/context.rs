@@ -38,7 +38,7 @@ pub struct Device {
     plans: Mutex<PlanCache>,
     /// The bytes of tensors that gradient records keep.
     recorded: AtomicU64,
-    /// Live tensors, including views.
+    /// Bytes of live tensors, including views, without their elements.
     tensors: AtomicUsize,
     /// The byte that overwrites memory whenever it is allocated.
     poison: OnceLock<u8>,
@@ -448,19 +448,19 @@ impl Device {
         if error::is_sticky(&e) { self.blame(e) } else { e }
     }
 
-    /// Counts a tensor whose storage is on this device.
+    /// Counts bytes that a tensor whose storage is on this device takes in addition to its elements.
     #[inline]
-    pub(crate) fn begin_tensor(&self) {
-        self.tensors.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn begin_tensor(&self, bytes: usize) {
+        self.tensors.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts the end of a tensor.
+    /// Counts the end of these bytes.
     #[inline]
-    pub(crate) fn end_tensor(&self) {
-        self.tensors.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn end_tensor(&self, bytes: usize) {
+        self.tensors.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The number of live tensors, including views.
+    /// The bytes that live tensors, including views, take in addition to their elements.
     pub(crate) fn tensors(&self) -> usize {
         self.tensors.load(Ordering::Relaxed)
     }

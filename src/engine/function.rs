@@ -68,6 +68,7 @@ macro_rules! functions {
                     doc: None,
                     plain: None,
                     quick: Default::default(),
+                    lazy: Default::default(),
                     run: Run::dynamic(move |vm: &mut Vm, args: &mut [Value]| {
                         guarded(|| {
                             #[allow(non_snake_case, reason = "type parameters name the variables")]

@@ -145,6 +145,7 @@ macro_rules! methods {
                     doc: None,
                     plain: None,
                     quick: Default::default(),
+                    lazy: Default::default(),
                     run: Run::dynamic(move |vm: &mut Vm, args: &mut [Value]| {
                         guarded(|| {
                             let receiver = argument::<Shared<T>>(vm, args, 0)?;

@@ -116,8 +116,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "int",
         receiver: "",
         signature: takes(&[any("x"), Param::or("base", Kind::Int, Default::Int(10))]),
-        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a string in a base from 2 to 36.",
-        example: "assert(int(\"ff\", 16) == 255)\nassert(int(-2.7) == -2)",
+        doc: "An int from a number (floats are truncated towards zero), a one-element tensor, or a string in a base from 2 to 36. In base 0 a prefix (`0x`, `0o`, `0b`) selects the base.",
+        example: "assert(int(\"ff\", 16) == 255)\nassert(int(\"0xff\", 0) == 255)\nassert(int(-2.7) == -2)",
         run: int,
     },
     NativeDef {
@@ -239,17 +239,26 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
         Value::Bool(b) => Ok(Value::Int(i64::from(*b))),
         Value::Float(f) => whole(f.trunc()),
         Value::Str(text) => {
-            let base = u32::try_from(base).ok().filter(|b| (2..=36).contains(b));
+            let base = u32::try_from(base).ok().filter(|b| *b == 0 || (2..=36).contains(b));
             let base = base.ok_or_else(|| {
-                error::bad_value(1, "a base goes from 2 to 36")
+                error::bad_value(1, "a base goes from 2 to 36, or is 0 for a prefix")
                     .help("write `int(text, 16)`; base 10 needs none")
             })?;
             let value = without_marks(text.as_str()).and_then(|all| {
                 let (sign, digits) = all.split_at(usize::from(all.starts_with(['+', '-'])));
-                let digits = match (base, digits.get(..2)) {
-                    (16, Some("0x" | "0X")) | (2, Some("0b" | "0B")) | (8, Some("0o" | "0O")) => &digits[2..],
-                    _ => digits,
+                let named = match digits.get(..2) {
+                    Some("0x" | "0X") => 16,
+                    Some("0b" | "0B") => 2,
+                    Some("0o" | "0O") => 8,
+                    _ => 10,
                 };
+                // As in Python, a number in base 10 has no leading zeros there.
+                if base == 0 && named == 10 && digits.starts_with('0') && digits.contains(|c| c != '0') {
+                    return None;
+                }
+                let is_named = named != 10 && (base == 0 || base == named);
+                let digits = if is_named { &digits[2..] } else { digits };
+                let base = if base == 0 { named } else { base };
                 let is_digit = |c: char| c.is_digit(base);
                 let is_number = digits.starts_with(is_digit);
                 is_number.then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok()).flatten()

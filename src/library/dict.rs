@@ -5,7 +5,9 @@ use std::rc::Rc;
 use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::Kind;
-use crate::vm::{Dict, Held, Key, NativeDef, Quick, Record, Table, Value, Values, Vm, charge_values, error};
+use crate::vm::{
+    Dict, FieldNames, Held, Key, NativeDef, Quick, Record, Table, Value, Values, Vm, charge_values, error,
+};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[("dict", "get", |dict, args, out| match (dict, args) {
@@ -57,7 +59,7 @@ pub static TABLE: &[NativeDef] = &[
                 names.push(name);
                 values.push(value.clone());
             }
-            Ok(Value::Record(std::rc::Rc::new(Record::new(std::rc::Rc::new(names), values))))
+            Ok(Value::Record(std::rc::Rc::new(Record::new(FieldNames::shared(names), values))))
         },
     },
     NativeDef {

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::{any, optional, takes};
 use crate::base::Result;
-use crate::ops::signature::{Default, Kind, Param};
-use crate::vm::{Held, List, NativeDef, Quick, Value, Values, Vm, compare, error};
+use crate::ops::signature::{Default, Kind, Param, Signature};
+use crate::vm::{Held, List, NativeDef, Quick, Range, Value, Values, Vm, compare, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -18,6 +18,13 @@ pub static QUICK: &[(&str, &str, Quick)] = &[
         _ => false,
     }),
 ];
+
+const INDEX: Signature = takes(&[
+    any("self"),
+    any("x"),
+    Param::or("start", Kind::Int, Default::Int(0)),
+    optional("end", Kind::Int),
+]);
 
 /// The natives of this file.
 pub static TABLE: &[NativeDef] = &[
@@ -84,7 +91,7 @@ pub static TABLE: &[NativeDef] = &[
         doc: "Removes the first element that is equal to `x`.",
         example: "let a = [1, 2, 1]\na.remove(1)\nassert(a == [2, 1])",
         run: |vm, args| {
-            let at = position(vm, &args[0], &args[1])?;
+            let at = position(vm, &args[0], &args[1], 0..usize::MAX)?;
             let list = this(&args[0])?;
             vm.charge((list.len() - at) / 64)?;
             let old = list.change(|all| all.remove(at));
@@ -95,10 +102,10 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "index",
         receiver: "list",
-        signature: takes(&[any("self"), any("x")]),
-        doc: "The index of the first element that is equal to `x`.",
-        example: "assert([5, 7].index(7) == 1)",
-        run: |vm, args| position(vm, &args[0], &args[1]).map(|i| Value::Int(i as i64)),
+        signature: INDEX,
+        doc: "The index of the first element between two positions that is equal to `x`.",
+        example: "assert([5, 7, 5].index(5, 1) == 2)",
+        run: index,
     },
     NativeDef {
         name: "count",
@@ -181,10 +188,10 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "index",
         receiver: "tuple",
-        signature: takes(&[any("self"), any("x")]),
-        doc: "The index of the first element that is equal to `x`.",
+        signature: INDEX,
+        doc: "The index of the first element between two positions that is equal to `x`.",
         example: "assert((5, 7).index(7) == 1)",
-        run: |vm, args| position(vm, &args[0], &args[1]).map(|i| Value::Int(i as i64)),
+        run: index,
     },
     NativeDef {
         name: "count",
@@ -262,8 +269,15 @@ fn elements(vm: &mut Vm, value: &Value) -> Result<Values> {
     }
 }
 
-fn position(vm: &mut Vm, sequence: &Value, wanted: &Value) -> Result<usize> {
-    for (i, item) in elements(vm, sequence)?.iter().enumerate() {
+/// `index(x, start, end)`
+fn index(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let count = vm.length(&args[0])?;
+    let (start, _, length) = Range { start: args[2].as_int(), end: args[3].as_int(), step: 1 }.slice(count);
+    position(vm, &args[0], &args[1], start..start + length).map(|i| Value::Int(i as i64))
+}
+
+fn position(vm: &mut Vm, sequence: &Value, wanted: &Value, within: std::ops::Range<usize>) -> Result<usize> {
+    for (i, item) in elements(vm, sequence)?.iter().enumerate().take(within.end).skip(within.start) {
         vm.charge(1)?;
         if compare::equal(vm, item, wanted)? {
             return Ok(i);

@@ -82,6 +82,9 @@ pub fn natives() -> Natives {
     for table in [core::QUICK, sequence::QUICK, list::QUICK, dict::QUICK, math::QUICK] {
         table.iter().for_each(|&(receiver, name, quick)| natives.add_quick(receiver, name, quick));
     }
+    for (name, run) in sequence::LAZY {
+        natives.add_lazy(name, *run);
+    }
     for (name, value) in math::CONSTANTS {
         natives.add_to("math", name, Value::Float(*value));
     }

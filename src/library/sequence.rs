@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 
 use super::{any, optional, takes};
 use crate::base::Result;
-use crate::ops::signature::{Default, Kind, Param};
+use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::syntax::ast::Binary;
-use crate::vm::{Held, NativeDef, Quick, Value, Values, Vm, arith, charge_values, compare, error};
-use smallvec::SmallVec;
+use crate::vm::{Each, Held, NativeDef, Quick, Value, Values, Vm, arith, charge_values, compare, error};
 
 /// The fast paths of this file's natives.
 pub static QUICK: &[(&str, &str, Quick)] = &[
@@ -109,12 +108,11 @@ pub static TABLE: &[NativeDef] = &[
             if let Value::Object(_) = args[0] {
                 return Ok(super::iterable::numbered(&args[0], start));
             }
-            let items = vm.collect(&args[0])?;
-            charge_values(items.len().saturating_mul(2 + PAIR))?;
-            let mut pairs = Values::with_capacity(items.len());
-            for (i, item) in items.into_iter().enumerate() {
-                vm.charge(1)?;
-                pairs.push(Value::pair(Value::Int(start.wrapping_add(i as i64)), item));
+            let mut items = vm.each(&args[0])?;
+            let mut pairs = vm.room_for(std::slice::from_ref(&items), 1 + PAIR)?;
+            while let Some(item) = items.next(vm)? {
+                let number = start.wrapping_add(pairs.len() as i64);
+                Vm::add(&mut pairs, Value::pair(Value::Int(number), item))?;
             }
             Ok(Value::list(pairs))
         },
@@ -126,14 +124,10 @@ pub static TABLE: &[NativeDef] = &[
         doc: "A list of tuples of the elements at the same position; as long as the shortest sequence.",
         example: "assert(zip([1, 2], \"ab\") == [(1, \"a\"), (2, \"b\")])",
         run: |vm, args| {
-            let sequences = vm.collect(&args[0])?;
-            let (all, _all) = collected(vm, &sequences)?;
-            let count = all.iter().map(|items| items.len()).min().unwrap_or(0);
-            charge_values(count.saturating_mul(all.len() + 1 + PAIR))?;
-            let mut rows = Values::with_capacity(count);
-            for i in 0..count {
-                vm.charge(all.len())?;
-                rows.push(Value::tuple(all.iter().map(|s| s[i].clone()).collect::<Values>()));
+            let mut all = each_of(vm, &args[0])?;
+            let mut rows = vm.room_for(&all, all.len() + 1 + PAIR)?;
+            while let Some(row) = next_row(vm, &mut all)? {
+                Vm::add(&mut rows, Value::tuple(row))?;
             }
             Ok(Value::list(rows))
         },
@@ -147,21 +141,19 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;
-            let mut given = vec![args[1].clone()];
-            given.extend(vm.collect(&args[2])?);
-            let (sequences, _sequences) = collected(vm, &given)?;
-            let count = sequences.iter().map(|items| items.len()).min().unwrap_or(0);
-            charge_values(count)?;
-            let mut results = Values::with_capacity(count);
-            for i in 0..count {
-                vm.charge(1)?;
-                results.push(match &sequences[..] {
-                    [only] => vm.callback(&args[0], std::slice::from_ref(&only[i]))?,
-                    _ => {
-                        let row: SmallVec<[Value; 4]> = sequences.iter().map(|s| s[i].clone()).collect();
-                        vm.callback(&args[0], &row)?
-                    }
-                });
+            let mut sequences = vec![vm.each(&args[1])?];
+            sequences.extend(each_of(vm, &args[2])?);
+            let mut results = vm.room_for(&sequences, 1)?;
+            if let [only] = &mut sequences[..] {
+                while let Some(item) = only.next(vm)? {
+                    let result = vm.callback(&args[0], std::slice::from_ref(&item))?;
+                    Vm::add(&mut results, result)?;
+                }
+                return Ok(Value::list(results));
+            }
+            while let Some(row) = next_row(vm, &mut sequences)? {
+                let result = vm.callback(&args[0], &row)?;
+                Vm::add(&mut results, result)?;
             }
             Ok(Value::list(results))
         },
@@ -176,11 +168,11 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             function_first("filter", args)?;
             let mut kept = Values::new();
-            for item in vm.collect(&args[1])? {
-                vm.charge(1)?;
+            let mut items = vm.each(&args[1])?;
+            while let Some(item) = items.next(vm)? {
                 let verdict = vm.callback(&args[0], std::slice::from_ref(&item))?;
                 if vm.truth(&verdict)? {
-                    kept.push(item);
+                    Vm::add(&mut kept, item)?;
                 }
             }
             Ok(Value::list(kept))
@@ -189,20 +181,19 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "reduce",
         receiver: "",
-        signature: takes(&[any("f"), any("items"), optional("initial", Kind::Any)]),
+        signature: takes(&[any("f"), any("items"), Param::or("initial", Kind::Any, Default::Absent)]),
         doc: "Combines the elements from the left: `f(f(f(initial, a), b), c)`.\n\nThe sequence may come first, for pipelines: `items |> reduce(f)`.",
         example: "assert(reduce(|a, b| a * b, [2, 3, 4]) == 24)\nassert((1..5 |> reduce(|a, b| a * b)) == 24)",
         run: |vm, args| {
             function_first("reduce", args)?;
-            let mut items = vm.collect(&args[1])?.into_iter();
+            let mut items = vm.each(&args[1])?;
             let mut value = match args[2] {
-                Value::None => {
-                    items.next().ok_or_else(|| error::bad_value(1, "an empty sequence needs `initial`"))?
+                Value::Unset => {
+                    items.next(vm)?.ok_or_else(|| error::bad_value(1, "an empty sequence needs `initial`"))?
                 }
                 _ => args[2].clone(),
             };
-            for item in items {
-                vm.charge(1)?;
+            while let Some(item) = items.next(vm)? {
                 value = vm.callback(&args[0], &[value, item])?;
             }
             Ok(value)
@@ -248,8 +239,8 @@ pub static TABLE: &[NativeDef] = &[
         doc: "Whether any element counts as true.",
         example: "assert(any([0, 1]))",
         run: |vm, args| {
-            for item in vm.collect(&args[0])? {
-                vm.charge(1)?;
+            let mut items = vm.each(&args[0])?;
+            while let Some(item) = items.next(vm)? {
                 if vm.truth(&item)? {
                     return Ok(Value::Bool(true));
                 }
@@ -264,8 +255,8 @@ pub static TABLE: &[NativeDef] = &[
         doc: "Whether every element counts as true.",
         example: "assert(not all([0, 1]))",
         run: |vm, args| {
-            for item in vm.collect(&args[0])? {
-                vm.charge(1)?;
+            let mut items = vm.each(&args[0])?;
+            while let Some(item) = items.next(vm)? {
                 if !vm.truth(&item)? {
                     return Ok(Value::Bool(false));
                 }
@@ -281,8 +272,8 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(sum([1, 2, 3]) == 6)",
         run: |vm, args| {
             let mut total = args[1].clone();
-            for item in vm.collect(&args[0])? {
-                vm.charge(1)?;
+            let mut items = vm.each(&args[0])?;
+            while let Some(item) = items.next(vm)? {
                 total = arith::binary(vm, Binary::Add, total, item)?;
             }
             Ok(total)
@@ -291,34 +282,69 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "min",
         receiver: "",
-        signature: takes(&[Param::rest("values", Kind::Any), Param::named("key", Kind::Fn, Default::None)]),
-        doc: "The smallest of several values, or of one sequence; the first one among equals.",
-        example: "assert(min(3, 1, 2) == 1)\nassert(min([3, 1]) == 1)",
+        signature: EXTREME,
+        doc: "The smallest of several values, or of one sequence; the first one among equals. `default` is the result for \
+              an empty sequence.",
+        example: "assert(min(3, 1, 2) == 1)\nassert(min([3, 1]) == 1)\nassert(min([], default = 0) == 0)",
         run: |vm, args| extreme(vm, args, Ordering::Less, "min"),
     },
     NativeDef {
         name: "max",
         receiver: "",
-        signature: takes(&[Param::rest("values", Kind::Any), Param::named("key", Kind::Fn, Default::None)]),
-        doc: "The largest of several values, or of one sequence; the first one among equals.",
+        signature: EXTREME,
+        doc: "The largest of several values, or of one sequence; the first one among equals. `default` is the result for \
+              an empty sequence.",
         example: "assert(max([3, 1]) == 3)",
         run: |vm, args| extreme(vm, args, Ordering::Greater, "max"),
     },
 ];
 
+const EXTREME: Signature = takes(&[
+    Param::rest("values", Kind::Any),
+    Param::named("key", Kind::Fn, Default::None),
+    Param::named("default", Kind::Any, Default::Absent),
+]);
+
 /// Size of a tuple without its elements, in list slots.
 const PAIR: usize = 6;
 
-/// The elements of several sequences; they are charged as long as the second result lives.
-fn collected(vm: &mut Vm, sequences: &[Value]) -> Result<(Vec<Values>, Vec<Held>)> {
-    let (mut all, mut held) = (Vec::new(), Vec::new());
-    for sequence in sequences {
-        let items = vm.collect(sequence)?;
-        held.push(Held::new(items.len().saturating_mul(size_of::<Value>()))?);
-        all.push(items);
-    }
-    Ok((all, held))
+/// The elements of each of several sequences.
+fn each_of(vm: &mut Vm, sequences: &Value) -> Result<Vec<Each>> {
+    let sequences = vm.collect(sequences)?;
+    charge_values(sequences.len().saturating_mul(2))?;
+    sequences.iter().map(|sequence| vm.each(sequence)).collect()
 }
+
+/// The next element of each sequence; `None` when one has ended, or when there is no sequence.
+fn next_row(vm: &mut Vm, sequences: &mut [Each]) -> Result<Option<Values>> {
+    let mut row = Values::with_capacity(sequences.len());
+    for each in sequences {
+        let Some(value) = each.next(vm)? else { return Ok(None) };
+        row.push(value);
+    }
+    Ok(Some(row).filter(|row| !row.is_empty()))
+}
+
+/// The code of a function for the sequence of a `for`.
+type Lazy = fn(&mut Vm, &mut [Value]) -> Result<Value>;
+
+/// The functions that have such code.
+pub static LAZY: &[(&str, Lazy)] = &[
+    ("zip", |vm, args| {
+        let mut all = each_of(vm, &args[0])?;
+        Ok(super::iterable::generated(move |vm| Ok(next_row(vm, &mut all)?.map(Value::tuple))))
+    }),
+    ("enumerate", |vm, args| {
+        let mut number = args[1].as_int().unwrap_or(0);
+        let mut items = vm.each(&args[0])?;
+        Ok(super::iterable::generated(move |vm| {
+            let Some(item) = items.next(vm)? else { return Ok(None) };
+            let pair = Value::pair(Value::Int(number), item);
+            number = number.wrapping_add(1);
+            Ok(Some(pair))
+        }))
+    }),
+];
 
 /// Moves a function that comes second, as in `items |> map(f)`, before its sequence.
 pub(super) fn function_first(name: &str, args: &mut [Value]) -> Result<()> {
@@ -441,13 +467,13 @@ fn merge_sort<T: Clone>(
 }
 
 fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Result<Value> {
-    let mut values = vm.collect(&args[0])?;
-    if let [only] = &values[..] {
-        values = vm.collect(&only.clone())?;
-    }
+    let given = vm.collect(&args[0])?;
+    let mut values = match &given[..] {
+        [only] => vm.each(only)?,
+        _ => vm.each(&args[0])?,
+    };
     let mut best: Option<(Value, Value)> = None;
-    for value in values {
-        vm.charge(1)?;
+    while let Some(value) = values.next(vm)? {
         let key = match &args[1] {
             Value::None => value.clone(),
             key => vm.callback(&key.clone(), std::slice::from_ref(&value))?,
@@ -462,6 +488,8 @@ fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Res
     }
     match best {
         Some((_, value)) => Ok(value),
-        None => Err(error::bad_value(0, format!("`{name}` of no values does not exist"))),
+        None if !matches!(args[2], Value::Unset) => Ok(args[2].clone()),
+        None => Err(error::bad_value(0, format!("`{name}` of no values does not exist"))
+            .help(format!("`{name}(x, default = 0)` gives a value for an empty sequence"))),
     }
 }

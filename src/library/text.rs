@@ -9,12 +9,9 @@ use crate::vm::{Held, NativeDef, Value, Values, Vm, charge, charge_values, error
 const SELF: Signature = takes(&[text_param("self")]);
 const PART: Signature = takes(&[text_param("self"), text_param("part")]);
 const CHARS: Signature = takes(&[text_param("self"), optional("chars", Kind::Str)]);
-const WITHIN: Signature = takes(&[
-    text_param("self"),
-    text_param("part"),
-    Param::or("start", Kind::Int, Default::Int(0)),
-    optional("end", Kind::Int),
-]);
+const START: Param = Param::or("start", Kind::Int, Default::Int(0));
+const END: Param = optional("end", Kind::Int);
+const WITHIN: Signature = takes(&[text_param("self"), text_param("part"), START, END]);
 const WIDTH: Signature =
     takes(&[text_param("self"), int_param("width"), Param::or("fill", Kind::Str, Default::Str(" "))]);
 
@@ -94,7 +91,7 @@ pub static TABLE: &[NativeDef] = &[
         "isspace",
         "Whether all characters are blanks, and there is at least one.",
         "assert(\" \".isspace())",
-        |vm, s| all(vm, s, char::is_whitespace)
+        |vm, s| all(vm, s, is_space)
     ),
     simple!(
         "isupper",
@@ -166,11 +163,11 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "splitlines",
         receiver: "str",
-        signature: SELF,
-        doc: "A list of the lines, without their ends. A line ends where Python ends it: at `\\n`, `\\r`, `\\r\\n`, a form feed, and some other characters.",
-        example: "assert(\"a\\nb\\r\\nc\".splitlines() == [\"a\", \"b\", \"c\"])",
+        signature: takes(&[text_param("self"), Param::or("keepends", Kind::Bool, Default::Bool(false))]),
+        doc: "A list of the lines, without their ends unless `keepends`. A line ends where Python ends it: at `\\n`, `\\r`, `\\r\\n`, a form feed, and some other characters.",
+        example: "assert(\"a\\nb\\r\\nc\".splitlines() == [\"a\", \"b\", \"c\"])\nassert(\"a\\r\\nb\".splitlines(true) == [\"a\\r\\n\", \"b\"])",
         run: |vm, args| {
-            let lines = lines(vm, text(args))?;
+            let lines = lines(vm, text(args), matches!(args[1], Value::Bool(true)))?;
             texts(vm, lines.into_iter())
         },
     },
@@ -234,18 +231,18 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "startswith",
         receiver: "str",
-        signature: takes(&[text_param("self"), any("prefix")]),
-        doc: "Whether the string begins with a prefix, or with one of a tuple of prefixes.",
-        example: "assert(\"abc\".startswith(\"ab\"))",
-        run: |vm, args| ends(vm, args, |s, p| s.starts_with(p)),
+        signature: takes(&[text_param("self"), any("prefix"), START, END]),
+        doc: "Whether the string begins with a prefix, or with one of a tuple of prefixes; with positions, the part between them.",
+        example: "assert(\"abc\".startswith(\"ab\"))\nassert(\"abc\".startswith(\"bc\", 1))",
+        run: |vm, args| ends(vm, args, ["startswith", "prefix"], |s, p| s.starts_with(p)),
     },
     NativeDef {
         name: "endswith",
         receiver: "str",
-        signature: takes(&[text_param("self"), any("suffix")]),
-        doc: "Whether the string ends with a suffix, or with one of a tuple of suffixes.",
+        signature: takes(&[text_param("self"), any("suffix"), START, END]),
+        doc: "Whether the string ends with a suffix, or with one of a tuple of suffixes; with positions, the part between them.",
         example: "assert(\"abc\".endswith((\"x\", \"bc\")))",
-        run: |vm, args| ends(vm, args, |s, p| s.ends_with(p)),
+        run: |vm, args| ends(vm, args, ["endswith", "suffix"], |s, p| s.ends_with(p)),
     },
     NativeDef {
         name: "removeprefix",
@@ -416,6 +413,11 @@ fn part(args: &[Value]) -> &str {
     args[1].as_str().unwrap_or("")
 }
 
+/// Whether Python counts a character as a blank: Unicode's blanks, and four control characters.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
 /// The number of characters of the receiver.
 fn length(args: &[Value]) -> usize {
     if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
@@ -492,17 +494,23 @@ fn texts<'a>(vm: &mut Vm, parts: impl Iterator<Item = &'a str>) -> Result<Value>
     Ok(Value::list(items))
 }
 
-/// The lines of a string without their ends. After a final line end there is no further line.
-fn lines<'a>(vm: &mut Vm, s: &'a str) -> Result<Vec<&'a str>> {
-    let (mut lines, mut from, mut base, mut after_return) = (Vec::new(), 0, 0, false);
+/// The lines of a string, with or without their ends. After a final line end there is no further line.
+fn lines<'a>(vm: &mut Vm, s: &'a str, keeps: bool) -> Result<Vec<&'a str>> {
+    let mut lines: Vec<&'a str> = Vec::new();
+    let (mut from, mut base, mut after_return) = (0, 0, false);
     vm.pieces(s, |piece| {
         charge(16 * lines.len())?;
         for (at, c) in piece.char_indices() {
             let (at, end) = (base + at, base + at + c.len_utf8());
             match c {
-                '\n' if after_return => from = end,
+                '\n' if after_return => {
+                    if let (true, Some(last)) = (keeps, lines.last_mut()) {
+                        *last = &s[from - last.len()..end];
+                    }
+                    from = end;
+                }
                 '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
-                    lines.push(&s[from..at]);
+                    lines.push(&s[from..if keeps { end } else { at }]);
                     from = end;
                 }
                 _ => {}
@@ -535,7 +543,7 @@ fn words<'a>(vm: &mut Vm, s: &'a str, most: usize) -> Result<Vec<&'a str>> {
     vm.pieces(s, |piece| {
         charge(16 * words.len())?;
         for (at, c) in piece.char_indices() {
-            match (c.is_whitespace(), begun) {
+            match (is_space(c), begun) {
                 (true, Some(from)) => {
                     words.push(&s[from..base + at]);
                     begun = None;
@@ -598,7 +606,7 @@ fn strip(vm: &mut Vm, args: &[Value], left: bool, right: bool) -> Result<Value> 
     let chars = args[1].as_str();
     let cut = |c: char| match chars {
         Some(chars) => chars.contains(c),
-        None => c.is_whitespace(),
+        None => is_space(c),
     };
     let effort = 1 + chars.map_or(0, str::len) / 64;
     let (mut from, mut to) = (0, s.len());
@@ -644,22 +652,18 @@ fn replace(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     Ok(Value::str(out))
 }
 
-fn ends(vm: &mut Vm, args: &mut [Value], fits: fn(&str, &str) -> bool) -> Result<Value> {
-    let s = text(args);
+fn ends(vm: &mut Vm, args: &mut [Value], names: [&str; 2], fits: fn(&str, &str) -> bool) -> Result<Value> {
+    let wrong = |other: &Value| {
+        error::argument_type(names[0], 1, names[1], "a str or a tuple of them", other.type_name())
+    };
     let parts = match &args[1] {
         Value::Str(_) => [args[1].clone()].into(),
         Value::Tuple(_) | Value::List(_) => vm.collect(&args[1])?,
-        other => {
-            return Err(error::argument_type(
-                "startswith",
-                1,
-                "prefix",
-                "a str or a tuple of them",
-                other.type_name(),
-            ));
-        }
+        other => return Err(wrong(other)),
     };
-    for part in parts.iter().filter_map(Value::as_str) {
+    let Some((_, s)) = within(args) else { return Ok(Value::Bool(false)) };
+    for part in parts.iter() {
+        let part = part.as_str().ok_or_else(|| wrong(part))?;
         vm.charge(1 + part.len().min(s.len()) / 64)?;
         if fits(s, part) {
             return Ok(Value::Bool(true));

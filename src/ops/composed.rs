@@ -57,7 +57,7 @@ pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor
 /// The argument that a parameter gets when it is left out.
 pub(crate) fn default_arg(default: Default) -> Arg {
     match default {
-        Default::Required | Default::None => Arg::None,
+        Default::Required | Default::None | Default::Absent => Arg::None,
         Default::Bool(b) => Arg::Bool(b),
         Default::Int(i) => Arg::Int(i),
         Default::Float(f) => Arg::Float(f),

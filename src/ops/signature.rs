@@ -53,6 +53,8 @@ pub enum Default {
     Required,
     /// `none`; such a parameter also accepts `none`.
     None,
+    /// None: a native learns that the argument was left out. `none` is a value as any other.
+    Absent,
     /// A `bool`.
     Bool(bool),
     /// An `int`.
@@ -130,6 +132,7 @@ impl std::fmt::Display for Param {
             Default::Required => Ok(()),
             Default::None if self.rest => Ok(()),
             Default::None => f.write_str("=none"),
+            Default::Absent => f.write_str("=..."),
             Default::Bool(b) => write!(f, "={b}"),
             Default::Int(i) => write!(f, "={i}"),
             Default::Float(x) => write!(f, "={x:?}"),

@@ -105,7 +105,7 @@ impl Lab {
                     Some(arg) => arg.clone(),
                     None => match param.default {
                         Default::Required => panic!("`{name}` needs `{}`", param.name),
-                        Default::None => Arg::None,
+                        Default::None | Default::Absent => Arg::None,
                         Default::Bool(b) => Arg::Bool(b),
                         Default::Int(i) => Arg::Int(i),
                         Default::Float(f) => Arg::Float(f),

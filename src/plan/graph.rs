@@ -30,6 +30,11 @@ use std::sync::{Arc, OnceLock, Weak};
 #[derive(Clone, Default)]
 pub struct Graph(Arc<Mutex<State>>);
 
+impl Graph {
+    /// Approximate bytes of a graph without its content.
+    pub(crate) const BYTES: usize = size_of::<Mutex<State>>() + 40;
+}
+
 /// The state of a graph.
 #[derive(Default)]
 pub(super) enum State {

@@ -4,7 +4,7 @@ use super::{Runtime, error};
 use crate::base::{Result, reclaim};
 use crate::device::Device;
 use crate::stream::{Event, EventFlags};
-use crate::tensor::{Storage, TENSOR_BYTES};
+use crate::tensor::Storage;
 use std::sync::Arc;
 
 /// Limits on live objects of a session.
@@ -97,15 +97,14 @@ impl Runtime {
         }
     }
 
-    /// A function that returns the bytes of host memory of the session's tensors and records, excluding elements.
-    pub(crate) fn overhead(&self) -> impl Fn() -> usize + 'static {
-        /// Approximate bytes of a record and everything that it keeps.
-        const RECORD_BYTES: usize = 600;
+    /// A function that returns the bytes of host memory of the session's tensors and gradient records, excluding
+    /// elements; `record` is the size of a record and everything that it keeps.
+    pub(crate) fn overhead(&self, record: usize) -> impl Fn() -> usize + 'static {
         let (machine, records) = (self.machine.clone(), Arc::downgrade(&self.quota.records));
         move || {
             let devices = machine.opened().chain([machine.host()]);
             let tensors: usize = devices.map(|device| device.tensors()).sum();
-            tensors * TENSOR_BYTES + records.strong_count() * RECORD_BYTES
+            tensors + records.strong_count() * record
         }
     }
 

@@ -47,7 +47,7 @@ struct Content {
 #[derive(Default)]
 struct Extra {
     /// Later layouts, set in place: `x.t_()`.
-    relaid: OnceLock<Relaid>,
+    relaid: OnceLock<Box<Relaid>>,
     /// The recording of gradients.
     track: OnceLock<Track>,
 }
@@ -115,7 +115,7 @@ impl Tensor {
         debug_assert!(
             (layout.extent().end as u64).saturating_mul(self.0.dtype.size() as u64) <= self.storage().bytes()
         );
-        self.0.extra().relaid.get_or_init(Relaid::default).set(&self.0.layout, layout);
+        self.0.extra().relaid.get_or_init(Box::default).set(&self.0.layout, layout);
     }
 
     /// Extents of the dimensions: `x.shape()[0]`, `x.shape().as_slice()`.
@@ -236,14 +236,17 @@ impl Default for Room {
 }
 
 /// Approximate bytes of host memory per tensor, excluding its elements.
-pub const TENSOR_BYTES: usize = size_of::<Content>() + 64;
+const TENSOR_BYTES: usize = size_of::<Content>() + 64;
+
+/// Approximate bytes of the state that few tensors have.
+const EXTRA_BYTES: usize = size_of::<Extra>() + 16;
 
 impl Room {
     /// Initialises the memory, as [`Tensor::new`].
     #[inline(always)]
     pub fn fill(self, storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
-        storage.owner().begin_tensor();
+        storage.owner().begin_tensor(TENSOR_BYTES);
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
@@ -262,13 +265,17 @@ impl Room {
 impl Drop for Content {
     #[inline]
     fn drop(&mut self) {
-        self.storage().owner().end_tensor();
+        let extra = if self.extra.get().is_some() { EXTRA_BYTES } else { 0 };
+        self.storage().owner().end_tensor(TENSOR_BYTES + extra);
     }
 }
 
 impl Content {
     fn extra(&self) -> &Extra {
-        self.extra.get_or_init(Box::default)
+        self.extra.get_or_init(|| {
+            self.storage().owner().begin_tensor(EXTRA_BYTES);
+            Box::default()
+        })
     }
 
     #[inline]
@@ -311,7 +318,7 @@ impl StorageRef {
     /// A tensor over this storage. The layout must lie within it.
     pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.bytes());
-        self.owner().begin_tensor();
+        self.owner().begin_tensor(TENSOR_BYTES);
         Tensor(Arc::new(Content {
             base: Base::Of(self.clone()),
             layout,

@@ -84,6 +84,11 @@ impl Account {
             ..self
         }
     }
+
+    /// The bytes that live values hold.
+    pub(super) fn live(&self) -> isize {
+        self.live
+    }
 }
 
 /// Makes a VM's account this thread's, and returns the previous one.
@@ -131,7 +136,6 @@ fn collect() -> bool {
 }
 
 /// The bytes that live values hold.
-#[cfg(test)]
 pub(super) fn live_bytes() -> isize {
     LIVE.get()
 }

@@ -252,6 +252,7 @@ pub(super) fn places(native: &Native, args: Positional, named: Named) -> Result<
 pub(super) fn default(default: Default) -> Value {
     match default {
         Default::Required | Default::None => Value::None,
+        Default::Absent => Value::Unset,
         Default::Bool(b) => Value::Bool(b),
         Default::Int(i) => Value::Int(i),
         Default::Float(f) => Value::Float(f),

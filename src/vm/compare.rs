@@ -26,7 +26,7 @@ pub fn equal(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
         (Value::Str(a), Value::Str(b)) => same_text(vm, a.as_str(), b.as_str())?,
         (Value::Dtype(a), Value::Dtype(b)) => a == b,
         (Value::Device(a), Value::Device(b)) => a == b,
-        (Value::Range(a), Value::Range(b)) => a == b,
+        (Value::Range(a), Value::Range(b)) => ***a == ***b,
         (Value::List(a), Value::List(b)) => {
             if std::rc::Rc::ptr_eq(a, b) {
                 return Ok(true);
@@ -35,7 +35,7 @@ pub fn equal(vm: &mut Vm, left: &Value, right: &Value) -> Result<bool> {
         }
         (Value::Tuple(a), Value::Tuple(b)) => sequences(vm, a.items(), b.items())?,
         (Value::Record(a), Value::Record(b)) => {
-            a.names() == b.names() && sequences(vm, a.values(), b.values())?
+            ***a.names() == ***b.names() && sequences(vm, a.values(), b.values())?
         }
         (Value::Dict(a), Value::Dict(b)) => {
             if std::rc::Rc::ptr_eq(a, b) {

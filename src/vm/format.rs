@@ -38,11 +38,10 @@ impl Vm {
             (Value::Float(f), _) => float(*f, &parsed, spec),
             (Value::Int(i), Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => float(*i as f64, &parsed, spec),
             (Value::Int(i), _) => int(*i, &parsed, spec),
-            (Value::Bool(_), None | Some('s')) => self.text(&scalar, &parsed),
             (Value::Bool(b), Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%')) => {
                 float(f64::from(u8::from(*b)), &parsed, spec)
             }
-            (Value::Bool(b), _) => int(i64::from(*b), &parsed, spec),
+            (Value::Bool(b), Some(kind)) if kind != 's' => int(i64::from(*b), &parsed, spec),
             (_, None | Some('s')) => {
                 if parsed.sign.is_some() || parsed.group.is_some() || parsed.alternate {
                     return Err(error::format_spec(spec, "signs and separators are for numbers"));

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::Vm;
+use super::account::note;
 use super::bytecode::Op;
-use super::heap::Cell;
+use super::heap::{Cell, head};
 use super::value::Value;
 use crate::base::guard::Owned;
 use crate::base::{Result, Site, Source, Span};
@@ -292,6 +293,26 @@ pub struct Closure {
     pub captures: Box<[Rc<Cell>]>,
 }
 
+impl Closure {
+    /// The function, to be shared.
+    pub fn shared(proto: Rc<Proto>, captures: Box<[Rc<Cell>]>) -> Rc<Closure> {
+        let closure = Closure { proto, captures };
+        note(closure.bytes());
+        Rc::new(closure)
+    }
+
+    /// The bytes of the function itself.
+    fn bytes(&self) -> isize {
+        head::<Closure>() + (self.captures.len() * size_of::<Rc<Cell>>()) as isize
+    }
+}
+
+impl Drop for Closure {
+    fn drop(&mut self) {
+        note(-self.bytes());
+    }
+}
+
 /// A function registered by an embedder.
 pub type Dynamic = RefCell<Owned<Box<dyn FnMut(&mut Vm, &mut [Value]) -> Result<Value> + Send>>>;
 
@@ -356,6 +377,8 @@ pub struct Native {
     pub plain: Option<Rc<Native>>,
     /// Its fast path, if it has one.
     pub quick: cell::Cell<Option<Quick>>,
+    /// For a function that returns a list: what `for` calls instead. Its result yields the elements one by one.
+    pub lazy: cell::OnceCell<Rc<Native>>,
 }
 
 impl Native {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::account::{charge, charge_values, drop_later, note, reserve};
+use super::counted::FieldNames;
 use super::cycles::{self, Mark};
 use super::key::{Key, check_key};
 use super::table::Table;
@@ -240,7 +241,7 @@ impl Drop for Tuple {
 }
 
 /// The field names shared by all records created at one source position.
-pub type Names = Rc<Vec<Rc<str>>>;
+pub type Names = Rc<FieldNames>;
 
 /// A `record`: a tuple with names, immutable.
 ///
@@ -302,7 +303,7 @@ impl Record {
         if added.is_empty() {
             return Record::new(Rc::clone(&self.names), values);
         }
-        Record::new(Rc::new(self.names.iter().cloned().chain(added).collect()), values)
+        Record::new(FieldNames::shared(self.names.iter().cloned().chain(added).collect()), values)
     }
 
     /// Replaces a field's value in place; only for a record without other owners.

@@ -352,6 +352,12 @@ impl Vm {
         self.meter.cleaned_by.get().is_some_and(|at| Instant::now() >= at)
     }
 
+    /// The bytes of host memory that count towards the limit: values, and what tensors take in addition to elements.
+    pub fn host_bytes(&self) -> usize {
+        let values = if self.entry.depth == 0 { self.entry.account.live() } else { account::live_bytes() };
+        (values.max(0) as usize).saturating_add((self.outside)())
+    }
+
     /// Frees values that are reachable only from themselves. This also happens automatically when there are
     /// many, and when memory is short.
     pub fn collect_cycles(&mut self) {

@@ -14,6 +14,7 @@ mod catalog;
 mod colors;
 pub mod compare;
 mod compile;
+mod counted;
 mod cycles;
 pub mod error;
 pub mod format;
@@ -55,6 +56,7 @@ pub use callbacks::{CallbackId, Callbacks};
 pub use catalog::NativeCatalog;
 pub use colors::Colors;
 pub use compile::Mode;
+pub use counted::{Counted, FieldNames};
 pub use function::{Bound, Closure, Module, Native, NativeDef, ParamInfo, Passed, Proto, Quick, Run};
 pub use heap::{Cell, Dict, ErrorValue, List, Names, Range, Record, Tuple};
 pub use key::Key;
@@ -63,7 +65,7 @@ pub use modules::Loader;
 pub use natives::{AttributeDef, Natives, Operators, Setter};
 pub use object::{Context, Exit, Handle, Object};
 pub use progress::{Progress, Reported};
-pub use run::arith;
+pub use run::{Each, arith};
 pub use table::Table;
 pub(crate) use tensors::from_out;
 pub use text::Text;
@@ -144,7 +146,7 @@ pub struct Vm {
 impl Vm {
     /// Makes a VM over a runtime, with the natives that scripts may call and a loader of modules.
     pub fn new(rt: Runtime, natives: Natives, loader: Box<dyn Loader>) -> Vm {
-        let outside: account::Outside = Rc::new(rt.overhead());
+        let outside: account::Outside = Rc::new(rt.overhead(crate::ops::gradient::RECORD_BYTES));
         Vm {
             rt,
             sources: SourceMap::default(),
@@ -299,7 +301,7 @@ impl Vm {
         if proto.transforms() {
             crate::device::expect_transforms();
         }
-        Ok(Value::Fn(Rc::new(Closure { proto, captures: Box::default() })))
+        Ok(Value::Fn(Closure::shared(proto, Box::default())))
     }
 
     /// Calls a function value from Rust, and submits the work it left pending.

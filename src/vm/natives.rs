@@ -132,6 +132,7 @@ impl Natives {
             run: Run::Static(def.run),
             plain: None,
             quick: Cell::new(None),
+            lazy: Default::default(),
         });
         self.add_native(def.name, def.receiver, native);
     }
@@ -150,13 +151,28 @@ impl Natives {
         }
     }
 
+    /// Sets the code of a function for the sequence of a `for`: it returns the elements one by one.
+    pub fn add_lazy(&mut self, name: &str, run: fn(&mut Vm, &mut [Value]) -> Result<Value>) {
+        let Some(Value::Native(native)) = self.functions.get(name) else { return };
+        let lazy = Native {
+            name: Rc::clone(&native.name),
+            signature: native.signature,
+            doc: native.doc,
+            run: Run::Static(run),
+            plain: None,
+            quick: Cell::new(None),
+            lazy: Default::default(),
+        };
+        let _ = native.lazy.set(Rc::new(lazy));
+    }
+
     /// Adds an operation in all its forms. A library function of the same name is kept for calls without
     /// tensors.
     pub fn add_op(&mut self, op: &'static Op) {
         let native = |name: &str, run, plain: Option<Rc<Native>>| {
             let (signature, doc) = (op.signature(), Some(op.doc));
             let quick = Cell::new(plain.as_ref().and_then(|plain| plain.quick.get()));
-            Rc::new(Native { name: name.into(), signature, doc, run, plain, quick })
+            Rc::new(Native { name: name.into(), signature, doc, run, plain, quick, lazy: Default::default() })
         };
         if op.form.function {
             let plain = match self.functions.get(op.name) {

@@ -86,36 +86,43 @@ pub trait Object: Any {
         None
     }
 
+    /// Approximate bytes that it takes in addition to itself, without other values.
+    fn beside(&self) -> usize {
+        0
+    }
+
     /// For downcasts in natives.
     fn as_any(&self) -> &dyn Any;
 }
 
 /// A reference-counted object.
-pub struct Handle(Box<dyn Object>);
-
-/// The bytes that an object takes.
-fn bytes(object: &dyn Object) -> isize {
-    size_of_val(object) as isize + head::<Handle>()
+pub struct Handle {
+    object: Box<dyn Object>,
+    /// The bytes that are counted for it.
+    bytes: isize,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        note(-bytes(&*self.0));
+        note(-self.bytes);
     }
 }
 
 impl Handle {
     /// The object.
     pub fn get(&self) -> &dyn Object {
-        &*self.0
+        &*self.object
     }
 }
 
 impl Value {
     /// A value that holds an object.
     pub fn object(object: impl Object) -> Value {
-        note(bytes(&object));
-        Value::Object(Rc::new(Handle(Box::new(object))))
+        /// Allocator overhead of the second allocation.
+        const OVERHEAD: usize = 16;
+        let bytes = head::<Handle>() + (size_of_val(&object) + OVERHEAD + object.beside()) as isize;
+        note(bytes);
+        Value::Object(Rc::new(Handle { object: Box::new(object), bytes }))
     }
 
     /// The object of that Rust type, if this holds one.

@@ -592,7 +592,7 @@ pub(super) fn scalar_arg(scalar: Scalar) -> Arg {
 fn default_arg(param: &Param) -> Arg {
     use crate::ops::signature::Default;
     match param.default {
-        Default::Required | Default::None => Arg::None,
+        Default::Required | Default::None | Default::Absent => Arg::None,
         Default::Bool(b) => Arg::Bool(b),
         Default::Int(i) => Arg::Int(i),
         Default::Float(f) => Arg::Float(f),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use compact_str::CompactString;
 
+use super::counted::{Counted, FieldNames};
 use super::function::{Bound, Closure, Module, Native};
 use super::heap::{Cell, Dict, ErrorValue, List, Range, Record, Tuple};
 use super::object::Handle;
@@ -52,13 +53,13 @@ pub enum Value {
     /// `dict`
     Dict(Rc<Dict>),
     /// `range`
-    Range(Rc<Range>),
+    Range(Rc<Counted<Range>>),
     /// `fn`, written in Runnel
     Fn(Rc<Closure>) = TAG_FN,
     /// `fn`, native
     Native(Rc<Native>),
     /// `fn`, a method with its receiver
-    Bound(Rc<Bound>),
+    Bound(Rc<Counted<Bound>>),
     /// `module`
     Module(Rc<Module>),
     /// `error`
@@ -110,8 +111,9 @@ impl Value {
 
     /// A record of these fields.
     pub fn record<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
-        let (names, values): (_, Values) = fields.into_iter().map(|(n, v)| (Rc::from(n), v)).unzip();
-        Value::Record(Rc::new(Record::new(Rc::new(names), values)))
+        let (names, values): (Vec<Rc<str>>, Values) =
+            fields.into_iter().map(|(n, v)| (Rc::from(n), v)).unzip();
+        Value::Record(Rc::new(Record::new(FieldNames::shared(names), values)))
     }
 
     /// A dict.
@@ -121,7 +123,7 @@ impl Value {
 
     /// A range; `None` for an open end.
     pub fn range(start: Option<i64>, end: Option<i64>, step: i64) -> Value {
-        Value::Range(Rc::new(Range { start, end, step }))
+        Value::Range(Counted::shared(Range { start, end, step }))
     }
 
     /// A number; a complex number becomes a record of its parts.

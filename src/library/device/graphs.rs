@@ -11,9 +11,8 @@ use crate::ops::signature::{Default, Kind, Param, Signature};
 use crate::ops::{Arg, Args, Call, apply, gradient, table};
 use crate::plan::{Graph, GraphPool};
 use crate::stream::Stream;
-use crate::vm::{Bound, Context, Exit, NativeDef, Object, Value, Values, Vm, compare};
+use crate::vm::{Bound, Context, Counted, Exit, NativeDef, Object, Value, Values, Vm, compare};
 use std::any::Any;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// A `graph`.
@@ -40,6 +39,10 @@ impl Object for GraphObject {
 
     fn text(&self) -> String {
         format!("<graph, {}>", self.0.describe())
+    }
+
+    fn beside(&self) -> usize {
+        Graph::BYTES
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -195,7 +198,7 @@ fn graphed(vm: &mut Vm, args: &[Value]) -> Result<Value> {
     left?;
     let receiver = Value::object(Graphed { graph, arguments, result });
     match vm.natives().method(&receiver, "call") {
-        Some(method) => Ok(Value::Bound(Rc::new(Bound { receiver, method }))),
+        Some(method) => Ok(Value::Bound(Counted::shared(Bound { receiver, method }))),
         None => Ok(receiver),
     }
 }

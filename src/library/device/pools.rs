@@ -39,6 +39,12 @@ impl Object for PoolObject {
         }))
     }
 
+    fn beside(&self) -> usize {
+        /// The two pools that it shares, and the session's reference to one.
+        const POOLS: usize = 200;
+        POOLS
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

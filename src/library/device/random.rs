@@ -35,6 +35,11 @@ impl Object for GeneratorObject {
         (kind == Kind::Generator).then(|| Arg::Generator(self.0.clone()))
     }
 
+    fn beside(&self) -> usize {
+        // The shared state.
+        size_of::<GeneratorState>() + 40
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -73,6 +73,12 @@ impl Object for EventObject {
         (kind == Kind::Event).then(|| Arg::Event(self.0.clone()))
     }
 
+    fn beside(&self) -> usize {
+        /// The event of the driver and the clock, once it is recorded.
+        const RECORDED: usize = 320;
+        size_of::<Event>() + RECORDED
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -7,9 +7,8 @@ use crate::library::tree;
 use crate::ops::gradient::{self, Create, Edge, Options, Target, Varies};
 use crate::ops::{Arg, Args, Call, Out, apply, table};
 use crate::tensor::Tensor;
-use crate::vm::{Bound, Object, Value, Values, Vm};
+use crate::vm::{Bound, Counted, Object, Value, Values, Vm};
 use std::any::Any;
-use std::rc::Rc;
 
 /// The handle of `register_hook`.
 pub(super) struct Hook {
@@ -42,6 +41,9 @@ struct Applied {
     count: usize,
 }
 
+/// Bytes of the list of numbers of a [`Function`].
+const NUMBERS: usize = 48;
+
 macro_rules! object {
     ($type:ty, $name:literal, $text:literal) => {
         impl Object for $type {
@@ -51,6 +53,10 @@ macro_rules! object {
 
             fn text(&self) -> String {
                 $text.to_string()
+            }
+
+            fn beside(&self) -> usize {
+                NUMBERS
             }
 
             fn as_any(&self) -> &dyn Any {
@@ -67,7 +73,7 @@ object!(Applied, "gradient_rule", "<rule>");
 fn function(vm: &Vm, kind: Kind, function: Value) -> Value {
     let receiver = Value::object(Function { kind, function });
     match vm.natives().method(&receiver, "call") {
-        Some(method) => Value::Bound(Rc::new(Bound { receiver, method })),
+        Some(method) => Value::Bound(Counted::shared(Bound { receiver, method })),
         None => receiver,
     }
 }

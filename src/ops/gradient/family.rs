@@ -71,7 +71,7 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     } else {
         let input = Input { param: 0, element: 0, edge, form, layout: None };
         let outputs = SmallVec::from_iter([Varies::of(tensor)]);
-        let step = Step::Relaid(whole, own);
+        let step = Step::Relaid(Box::new([whole, own]));
         // The record is not part of a checkpoint that uses the tensor first: when the checkpoint runs again, the record
         // exists.
         let log = rt.recording.log.take();
@@ -154,7 +154,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
             {
                 let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
                 let input = Input { param: 0, element: 0, edge, form: Varies::of(target), layout: None };
-                let step = Step::Relaid(own, whole.clone());
+                let step = Step::Relaid(Box::new([own, whole.clone()]));
                 let node =
                     new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
                 Some((Edge { node, output: 0 }, whole))
@@ -179,7 +179,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
                     return Err(error::other_dtype_written(target));
                 }
                 let input = Input { param: 0, element: 0, edge: old, form: own_form, layout: None };
-                let step = Step::Relaid(part, whole.clone());
+                let step = Step::Relaid(Box::new([part, whole.clone()]));
                 let node =
                     new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
                 (Some(Edge { node, output: 0 }), whole)
@@ -195,7 +195,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
             inputs.push(Input { param: 1, element: 0, edge, form: Varies::of(target), layout: None });
         }
         let stream = stream_of(rt, target);
-        let step = Step::Written(whole.clone(), own);
+        let step = Step::Written(Box::new([whole.clone(), own]));
         let node = new_node(rt, step, inputs, SmallVec::from_iter([form]), stream);
         Some((Edge { node, output: 0 }, whole))
     };

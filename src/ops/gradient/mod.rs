@@ -30,7 +30,7 @@ pub mod var;
 pub use crate::tensor::Edge;
 pub use back::Back;
 pub use hooks::{Log, add_follower, add_hook, begin_log, end_log, release_kept, remove_hook, restore_kept};
-pub use node::{Input, Node, Step, Varies};
+pub use node::{Input, Node, RECORD_BYTES, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
 pub use reach::{depends_outside, end_arguments};
 pub use record::{

@@ -39,6 +39,9 @@ pub struct Node {
     pub state: Mutex<State>,
 }
 
+/// Approximate bytes of a record: its lists of operands and of kept arguments beside it.
+pub const RECORD_BYTES: usize = size_of::<Node>() + 64;
+
 /// The kind of a record.
 pub enum Step {
     /// A tensor that the script made: its gradient is collected.
@@ -53,10 +56,10 @@ pub enum Step {
     Unrecorded,
     /// A view of memory that was written after the view was made: from the layout of the memory's record to
     /// the view's.
-    Relaid(Layout, Layout),
+    Relaid(Box<[Layout; 2]>),
     /// A write in place into part of the memory: the layout of the whole, and of the part. Input 0 is the
     /// memory before, input 1 what was written; either may be absent ([`Input::param`] tells).
-    Written(Layout, Layout),
+    Written(Box<[Layout; 2]>),
     /// A write in place of the whole memory. Inputs of parameter 0 are the leaves on which only the old content
     /// depended: their gradients are 0. Input 1 is the value, if it requires gradients.
     Overwritten,

@@ -552,11 +552,12 @@ impl Pass {
         run_rule(rt, parts, |b| match &node.step {
             Step::Op(op) => by_rule(b, node, op),
             Step::Argument | Step::Copied => b.to(0, || b.g()),
-            Step::Relaid(from, to) => {
+            Step::Relaid(layouts) => {
+                let [from, to] = &**layouts;
                 b.to(0, || strided::relaid(b, from, to));
             }
-            Step::Written(whole, part) => {
-                let layouts = [strided::encoded(whole), strided::encoded(part)];
+            Step::Written(layouts) => {
+                let layouts = layouts.each_ref().map(strided::encoded);
                 b.to(0, || b.call(&strided::ERASE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
                 b.to(1, || b.call(&strided::MOVE, &[b.g().arg(), layouts[0].clone(), layouts[1].clone()]));
             }

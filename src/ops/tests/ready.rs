@@ -163,7 +163,7 @@ fn deep_tensors(lab: &mut Lab, dtype: Dtype) -> Vec<Arg> {
 
 fn absent(param: &Param) -> Arg {
     match param.default {
-        Default::Required | Default::None => Arg::None,
+        Default::Required | Default::None | Default::Absent => Arg::None,
         Default::Bool(b) => Arg::Bool(b),
         Default::Int(i) => Arg::Int(i),
         Default::Float(f) => Arg::Float(f),

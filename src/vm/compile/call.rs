@@ -139,6 +139,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         args: &'a [Arg],
         base: Reg,
     ) -> Result<Callee<'a>> {
+        let is_looped = std::mem::take(&mut self.loops_over_call);
         match &unparen(callee).kind {
             ExprKind::Member(receiver, name) => {
                 let operand = |(Arg::One(e) | Arg::Named(_, e) | Arg::Spread(e)): &'a Arg| e;
@@ -169,6 +170,8 @@ impl<'a> Compiler<'_, '_, 'a> {
                     }
                 }
                 Some(Location::Builtin(Value::Native(native))) => {
+                    let lazy = if is_looped { native.lazy.get().cloned() } else { None };
+                    let native = lazy.unwrap_or(native);
                     let key = super::emit::ConstKey::Native(Rc::as_ptr(&native) as usize);
                     let k = self.constant(key, || Value::Native(native));
                     if let Ok(k) = u16::try_from(k) {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use foldhash::HashSet;
 
 use super::super::bytecode::Op;
+use super::super::counted::FieldNames;
 use super::super::error;
 use super::super::value::Value;
 use super::call::unparen;
@@ -317,7 +318,7 @@ impl<'a> Compiler<'_, '_, 'a> {
                 }
             }
             let shapes = &mut c.last().shapes.records;
-            shapes.push(Rc::new(names));
+            shapes.push(FieldNames::shared(names));
             let shape = u16::try_from(shapes.len() - 1).map_err(|_| error::function_size())?;
             c.emit(Op::NewRecord { dst, base, shape });
             Ok(())

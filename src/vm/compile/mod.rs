@@ -87,6 +87,8 @@ struct Compiler<'w, 'g, 'a> {
     mode: Mode,
     /// Whether compare-and-jump instructions with short offsets may be used.
     fuse: bool,
+    /// The next call is the sequence of a `for`.
+    loops_over_call: bool,
     /// A short offset did not reach.
     too_far: bool,
     /// The functions being compiled, outermost first.
@@ -153,6 +155,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
             world,
             mode,
             fuse,
+            loops_over_call: false,
             too_far: false,
             functions: Vec::new(),
             assigned: NameSet::default(),

@@ -244,6 +244,7 @@ impl<'a> Compiler<'_, '_, 'a> {
             }
             _ => {
                 let base = self.reserve(2)?;
+                self.loops_over_call = matches!(super::call::unparen(sequence).kind, ExprKind::Call(..));
                 self.expr(sequence, base)?;
                 self.emit_at(Op::SequenceLoop { base }, sequence.span, vec![sequence.span], u16::MAX);
                 (base, false)

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::super::counted::Counted;
 use super::super::function::Bound;
 use super::super::heap::{List, Range};
 use super::super::text::Text;
@@ -180,7 +181,7 @@ impl Vm {
             return (value)(self, object);
         }
         if let Some(method) = self.natives.method(object, name) {
-            return Ok(Value::Bound(Rc::new(Bound { receiver: object.clone(), method })));
+            return Ok(Value::Bound(Counted::shared(Bound { receiver: object.clone(), method })));
         }
         let known = self.attribute_names(object);
         Err(error::no_attribute(object.type_name(), name, known.iter().map(|n| &**n)))

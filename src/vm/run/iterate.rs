@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::account::{charge, charge_values};
+use super::super::account::{charge, charge_values, reserve};
 use super::super::value::Value;
 use super::super::values::Values;
 use super::super::{Vm, error};
@@ -11,7 +11,80 @@ use crate::base::Result;
 /// Host memory of one tensor row as a value: its handle, its layout and its list slot.
 const ROW: usize = 448;
 
+/// The elements of a sequence, one by one. A list or dict that other code may change is copied first.
+pub struct Each {
+    sequence: Value,
+    position: i64,
+}
+
+impl Each {
+    /// The next element.
+    ///
+    /// # Errors
+    /// Limits, and those of an iterable's function.
+    pub fn next(&mut self, vm: &mut Vm) -> Result<Option<Value>> {
+        vm.charge(1)?;
+        let Some((value, next)) = vm.element(&self.sequence, self.position)? else { return Ok(None) };
+        self.position = next;
+        Ok(Some(value))
+    }
+
+    /// The number of elements, if it is known.
+    fn count(&self, vm: &mut Vm) -> Result<Option<usize>> {
+        match &self.sequence {
+            Value::Object(_) => Ok(None),
+            Value::Range(range) => Ok(range.count().or(Some(usize::MAX))),
+            other => vm.length(other).map(Some),
+        }
+    }
+}
+
 impl Vm {
+    /// The elements of a sequence, one by one: a range of any length takes no memory.
+    ///
+    /// # Errors
+    ///
+    /// E0309 for a value that is not iterable; limits.
+    pub fn each(&mut self, sequence: &Value) -> Result<Each> {
+        let sequence = match sequence {
+            Value::List(list) if Rc::strong_count(list) > 1 => Value::list(self.collect(sequence)?),
+            Value::Dict(_) => Value::list(self.collect(sequence)?),
+            other => self.begin_sequence(other)?,
+        };
+        Ok(Each { sequence, position: 0 })
+    }
+
+    /// Room for one result per element of the shortest sequence, as far as the lengths are known.
+    ///
+    /// # Errors
+    ///
+    /// Limits.
+    pub fn room_for(&mut self, sequences: &[Each], slots: usize) -> Result<Values> {
+        let counts: Result<Vec<_>> = sequences.iter().map(|each| each.count(self)).collect();
+        let Some(count) =
+            counts?.into_iter().collect::<Option<Vec<usize>>>().and_then(|c| c.into_iter().min())
+        else {
+            return Ok(Values::new());
+        };
+        charge_values(count.saturating_mul(slots))?;
+        Ok(Values::with_capacity(count))
+    }
+
+    /// Appends to values that are being built.
+    ///
+    /// # Errors
+    ///
+    /// Limits.
+    pub fn add(items: &mut Values, value: Value) -> Result<()> {
+        if items.len() == items.capacity() {
+            // While the elements move, the old and the new buffer both exist.
+            charge_values(items.len().max(4) * 3)?;
+            reserve(items, 1)?;
+        }
+        items.push(value);
+        Ok(())
+    }
+
     /// Converts start, end and step into next value, remaining count and step.
     pub(super) fn range_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
@@ -49,14 +122,15 @@ impl Vm {
         Ok(())
     }
 
-    /// [`Vm::sequence_loop`] for the argument of `enumerate`: collects all elements first, except those of an
-    /// iterable.
+    /// [`Vm::sequence_loop`] for the argument of `enumerate`, whose positions count elements: copies the elements first
+    /// if the positions do not, or if the loop could change them.
     pub(super) fn elements_loop(&mut self, base: usize, first: u16) -> Result<()> {
         let at = base + first as usize;
         let value = std::mem::take(&mut self.calls.stack[at]);
         self.calls.stack[at] = match &value {
             Value::Object(_) => self.begin_sequence(&value)?,
             Value::List(list) if Rc::strong_count(list) == 1 => value,
+            Value::Range(_) | Value::Tuple(_) => value,
             _ => Value::list(self.collect(&value)?),
         };
         self.calls.stack[at + 1] = Value::Int(0);
@@ -183,11 +257,7 @@ impl Vm {
         let mut position = 0;
         while let Some((value, next)) = self.element(sequence, position)? {
             self.charge(1)?;
-            if items.len() == items.capacity() {
-                // While the elements move, the old and the new buffer both exist.
-                charge_values(items.len().max(4) * 3)?;
-            }
-            items.push(value);
+            Vm::add(&mut items, value)?;
             position = next;
         }
         Ok(items)

@@ -11,6 +11,7 @@ pub mod arith;
 pub(super) mod calls;
 mod index;
 mod iterate;
+pub use iterate::Each;
 mod registers;
 mod short;
 mod step;

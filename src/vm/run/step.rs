@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::super::bytecode::Op;
+use super::super::counted::Counted;
 use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
 use super::super::limits::STEP;
@@ -114,7 +115,7 @@ impl Vm {
             }
             Op::Closure { dst, proto: index } => {
                 let closure = self.calls.make_closure(base, index as usize);
-                self.calls.stack[register(dst)] = Value::Fn(Rc::new(closure));
+                self.calls.stack[register(dst)] = Value::Fn(closure);
             }
             Op::Clear { from, count } => {
                 self.calls.stack[register(from)..register(from + count)].fill_with(Value::default);
@@ -332,7 +333,7 @@ impl Vm {
             }
             Op::NewRange { dst, base: first } => {
                 let range = self.range_of(base, first)?;
-                self.calls.stack[register(dst)] = Value::Range(Rc::new(range));
+                self.calls.stack[register(dst)] = Value::Range(Counted::shared(range));
             }
             Op::Index { dst, a, b } => self.index_step(base, at, dst, a, b)?,
             Op::SetIndex { a, b, src } => self.set_index_step(base, at, a, b, src)?,

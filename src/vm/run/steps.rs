@@ -7,6 +7,7 @@ use compact_str::{CompactString, ToCompactString};
 use super::super::account::charge_values;
 use super::super::bind;
 use super::super::compare::equal;
+use super::super::counted::FieldNames;
 use super::super::error::Mismatch;
 use super::super::function::PatternShape;
 use super::super::heap::{Range, Record};
@@ -508,7 +509,7 @@ fn fields(record: &Record, shape: &PatternShape) -> Result<Values, Mismatch> {
         let left = record.fields().zip(taken).filter(|(_, taken)| !taken);
         let (names, values): (_, Values) =
             left.map(|((name, value), _)| (Rc::clone(name), value.clone())).unzip();
-        parts.insert(at as usize, Value::Record(Rc::new(Record::new(Rc::new(names), values))));
+        parts.insert(at as usize, Value::Record(Rc::new(Record::new(FieldNames::shared(names), values))));
     }
     Ok(parts)
 }

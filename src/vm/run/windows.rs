@@ -50,7 +50,7 @@ impl Calls {
         self.stack.resize_with(length, Value::default);
     }
 
-    pub(super) fn make_closure(&self, base: usize, index: usize) -> Closure {
+    pub(super) fn make_closure(&self, base: usize, index: usize) -> Rc<Closure> {
         let Value::Fn(outer) = &self.stack[base] else {
             unreachable!("register 0 holds the running function")
         };
@@ -63,7 +63,7 @@ impl Calls {
             Capture::Outer(index) => Rc::clone(&outer.captures[index as usize]),
         });
         let captures = captures.collect();
-        Closure { proto, captures }
+        Closure::shared(proto, captures)
     }
 
     /// The span of the instruction at `pc` of the call at `base`.
