@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
 fn parts<'e>(expr: &'e Expr, out: &mut Vec<&'e Expr>) {
     use ExprKind as E;
     match &expr.kind {
-        E::Paren(inner) => return parts(inner, out),
+        E::Paren(inner) => parts(inner, out),
         E::Binary(_, a, b) | E::And(a, b) | E::Or(a, b) => {
             out.push(expr);
             parts(a, out);

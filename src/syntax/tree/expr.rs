@@ -256,8 +256,8 @@ impl<'s> Tree<'s> {
         Node::new(Arm { pattern: *p.it, guard: guard.map(|g| *g.it), body: *body.it }, depth)
     }
 
-    /// `return e` and similar as the body of an arm
-    pub fn jump_block(&mut self, stmt: Node<Stmt>) -> Node<Expr> {
+    /// `return e`, `x = e` and similar as the body of an arm
+    pub fn statement_block(&mut self, stmt: Node<Stmt>) -> Node<Expr> {
         let (span, depth) = (stmt.it.span, stmt.depth);
         self.expr(ExprKind::Block(Block { body: vec![*stmt.it], span }), span, depth)
     }
