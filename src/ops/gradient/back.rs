@@ -5,8 +5,8 @@
 //! formula compute nothing.
 
 use super::node::{Node, Varies};
-use super::pass::fitted;
 use super::shares::{Share, may_wait};
+use super::sums::fitted;
 use super::var::{Compute, Operand, Var};
 use crate::base::{Error, Result};
 use crate::ops::{Arg, Args, Call, Op, Out, apply, composed};

@@ -25,6 +25,7 @@ pub mod record;
 pub mod rules;
 mod shares;
 pub mod strided;
+mod sums;
 pub mod var;
 
 pub use crate::tensor::Edge;

@@ -12,8 +12,9 @@
 //! hook may write the tensors of a share in place.
 
 use super::node::{Node, Varies};
-use super::pass::{Arriving, Pass, add};
+use super::pass::{Arriving, Pass};
 use super::strided;
+use super::sums::add;
 use crate::array::{Layout, Scalar};
 use crate::base::Result;
 use crate::ops::{Arg, Args, Call, apply, composed, join, subscript, table};
