@@ -49,7 +49,7 @@ impl<T> Jobs<T> {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long [`pause`] and [`prepare_exit`] wait for jobs. A compilation takes a second or two; NVRTC may also never end.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// The jobs that run now.
 struct Running {
@@ -62,7 +62,7 @@ struct RunningJobs {
     /// False once the process is about to exit: no more jobs start.
     open: bool,
     next: u64,
-    /// The numbers of the running jobs; true for one that was waited for in vain, and is not waited for again.
+    /// The numbers of the running jobs; true for one that outlived a wait. It is not waited for again.
     numbers: Vec<(u64, bool)>,
 }
 
@@ -133,16 +133,16 @@ extern "C" fn at_exit(status: c_int) {
     }
 }
 
-/// Waits for running compilations, within [`PATIENCE`], and starts no more: the process is about to exit.
+/// Waits for running compilations, within [`MAX_WAIT`], and starts no more: the process is about to exit.
 pub(super) fn prepare_exit() {
     RUNNING.close();
     pause();
 }
 
-/// Waits for running compilations, within [`PATIENCE`]. One that runs longer does not use a device that was closed
+/// Waits for running compilations, within [`MAX_WAIT`]. One that runs longer does not use a device that was closed
 /// meanwhile (`Library::enter`).
 pub(super) fn pause() {
-    if !RUNNING.wait(PATIENCE) {
+    if !RUNNING.wait(MAX_WAIT) {
         // NVRTC may have registered handlers since. Now ours is called before them.
         register();
     }
