@@ -343,7 +343,166 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
     if (!target_of(p, i, true, target)) target = p.w[10];
     memory<Key>(p.w[8])[i] = (Key)target;
 }
-#if @MODE@ == 4
+#if @MODE@ == 4 && @FEW@
+// After the sort: a warp for each chunk of sorted positions and 32 inner elements; each lane reads a key and a position. A
+// chunk sums the runs that begin in it and end in it or in the next. Longer runs are summed by all of their chunks, at the
+// place of the first.
+#define CHUNK 32
+
+struct Chunk {
+    u64 number, begin, column;
+    // The keys of this lane in the chunk and the next; those beyond the end mean no target.
+    Key key, next;
+    // Bit i is set if a run begins at position i of the two chunks.
+    u64 starts;
+};
+INLINE Key key_at(const ScatterParams& p, u64 i) { return i < p.w[0] ? memory<const Key>(p.w[8])[i] : (Key)p.w[10]; }
+INLINE bool chunk_of(const ScatterParams& p, Chunk& c) {
+    const u32 lane = threadIdx.x % 32;
+    const u64 warp = (u64)blockIdx.x * 8 + threadIdx.x / 32, across = (p.w[11] + 31) / 32;
+    c.number = warp / across;
+    c.begin = c.number * CHUNK;
+    c.column = (warp - c.number * across) * 32 + lane;
+    if (c.begin >= p.w[0]) return false;
+    const u64 at = c.begin + lane;
+    c.key = key_at(p, at);
+    c.next = key_at(p, at + CHUNK);
+    const u32 own = __ballot_sync(~0u, at == 0 || key_at(p, at - 1) != c.key);
+    const u32 next = __ballot_sync(~0u, key_at(p, at + CHUNK - 1) != c.next);
+    c.starts = (u64)next << 32 | own;
+    return true;
+}
+INLINE Key target_at(const Chunk& c, u32 i) { return __shfl_sync(~0u, c.key, i); }
+// The end of the run at position i of a chunk, up to that of the next chunk.
+INLINE u32 end_of(const Chunk& c, u32 i) {
+    const u64 later = c.starts & ~(((u64)2 << i) - 1);
+    return later != 0 ? __ffsll((long long)later) - 1 : 2 * CHUNK;
+}
+// True for a run that this chunk does not sum alone, and neither does the one before.
+INLINE bool is_long(const ScatterParams& p, const Chunk& c, u32 i, u32 end, Key target) {
+    if (i == 0 && !(c.starts & 1)) return end > CHUNK || (c.begin > CHUNK && key_at(p, c.begin - CHUNK - 1) == target);
+    return end == 2 * CHUNK && key_at(p, c.begin + 2 * CHUNK) == target;
+}
+// The chunk in which a target's run begins; it ends after `high`.
+INLINE u64 first_chunk(const Key* keys, Key target, u64 high) {
+    u64 low = 0;
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if (keys[middle] < target) low = middle + 1; else high = middle;
+    }
+    return low / CHUNK;
+}
+struct Sources {
+    // The first inner element, and the offsets of this lane's positions in the chunk and the next.
+    u64 base;
+    Index own, next;
+};
+INLINE Sources sources_of(const ScatterParams& p, const Chunk& c, u64 base) {
+    const Count* positions = memory<const Count>(p.w[9]);
+    const u64 at = c.begin + threadIdx.x % 32;
+    Sources s = {base, 0, 0};
+    if (at < p.w[0]) s.own = source_offset(p, (Index)positions[at]);
+    if (at + CHUNK < p.w[0]) s.next = source_offset(p, (Index)positions[at + CHUNK]);
+    return s;
+}
+// Up to eight numbers of a run.
+INLINE void load_some(const ScatterParams& p, const Sources& s, u32 i, u32 end, float (&values)[8]) {
+    #pragma unroll
+    for (u32 n = 0; n < 8; n++) {
+        const u32 k = i + n;
+        values[n] = 0;
+        if (k >= end) continue;
+        values[n] = load(p, s.base + (u64)__shfl_sync(~0u, k < CHUNK ? s.own : s.next, k % CHUNK) * SIZE);
+    }
+}
+INLINE u32 higher_of(u32 top, const float (&values)[8], u32 count) {
+    #pragma unroll
+    for (u32 n = 0; n < 8; n++) {
+        if (n < count) top = higher(top, top_of(values[n]));
+    }
+    return top;
+}
+INLINE i64 units_of(const float (&values)[8], u32 count, u32 top, u32 room) {
+    i64 sum = 0;
+    #pragma unroll
+    for (u32 n = 0; n < 8; n++) {
+        if (n < count) sum += units(values[n], top, room);
+    }
+    return sum;
+}
+template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
+    Chunk c;
+    if (!chunk_of(p, c)) return;
+    const u32 room = (u32)p.w[14];
+    const bool has_column = c.column < p.w[11];
+    // Lanes without a column read the last one.
+    const Index j = (Index)(has_column ? c.column : p.w[11] - 1);
+@INNER@
+    const u64 out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
+    const Sources s = sources_of(p, c, p.w[5] + (u64)(@INNER_SOURCE@) * SIZE);
+    for (u32 i = 0, end; i < CHUNK; i = end) {
+        const Key target = target_at(c, i);
+        if ((u64)target == p.w[10]) return;
+        end = end_of(c, i);
+        const bool begins = c.starts >> i & 1, is_part = is_long(p, c, i, end, target);
+        if (!is_part && (LONG || !begins)) continue;
+        const float held = begins ? load(p, out + (u64)target * SIZE) : 0.0f;
+        const u32 last = is_part && end > CHUNK ? CHUNK : end;
+        u64 at = 0;
+        if (is_part) {
+            const u64 first = begins ? c.number : first_chunk(memory<const Key>(p.w[8]), target, c.begin);
+            at = first * p.w[11] + j;
+        }
+        u32* tops = memory<u32>(p.w[12]) + at;
+        u32 top = LONG ? *tops : top_of(held);
+        float values[8];
+        if (!LONG) {
+            for (u32 k = i; k < last; k += 8) {
+                load_some(p, s, k, last, values);
+                top = higher_of(top, values, last - k);
+            }
+            if (is_part) {
+                if (has_column) raise_top(tops, 0, top);
+                continue;
+            }
+        }
+        i64 sum = units(held, top, room);
+        if (!LONG && last - i <= 8) {
+            sum += units_of(values, last - i, top, room);
+        } else {
+            for (u32 k = i; k < last; k += 8) {
+                load_some(p, s, k, last, values);
+                sum += units_of(values, last - k, top, room);
+            }
+        }
+        if (!has_column) continue;
+        if (LONG) {
+            atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
+        } else {
+            store(p, out + (u64)target * SIZE, sum_of(sum, top, room));
+        }
+    }
+}
+extern "C" __global__ void __launch_bounds__(256) sum_runs(const __grid_constant__ ScatterParams p) {
+    sum_chunk<false>(p);
+}
+extern "C" __global__ void __launch_bounds__(256) add_long(const __grid_constant__ ScatterParams p) {
+    sum_chunk<true>(p);
+}
+// The results of the long runs that begin in a chunk.
+extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__ ScatterParams p) {
+    Chunk c;
+    if (!chunk_of(p, c) || (u32)c.starts == 0) return;
+    const u32 i = 31 - __clz((u32)c.starts);
+    const Key target = target_at(c, i);
+    if ((u64)target == p.w[10] || c.column >= p.w[11] || !is_long(p, c, i, end_of(c, i), target)) return;
+    const Index j = (Index)c.column;
+@INNER@
+    const u64 at = c.number * p.w[11] + j;
+    const float sum = sum_of(memory<const i64>(p.w[13])[at], memory<const u32>(p.w[12])[at], (u32)p.w[14]);
+    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + (u64)target * SIZE, sum);
+}
+#elif @MODE@ == 4
 // After the sort: a thread for each inner element of each chunk of sorted positions. It sums the runs that lie in the
 // chunk; those that lie in several chunks are summed by all of them, at the place of the first.
 #define CHUNK 32

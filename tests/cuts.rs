@@ -145,9 +145,25 @@ fn a_copy_skips_elements_that_slice_writes_replace() {
              let v = u.clone()\n    v[1..-1, 1..-1] = next\n    u = v\n}}"
     ));
     let elements: usize = all.iter().map(|(_, count)| count).sum();
-    // The draw, then each round once: its borders in four launches.
-    assert_eq!(all.len(), 1 + 3 * 5);
+    // The draw, then each round once: its borders in a launch per dimension.
+    assert_eq!(all.len(), 1 + 3 * 3);
     assert_eq!(elements, 4 * n * n);
+    // Borders of different widths have a launch for each side. The copy may come first.
+    let next = "u[2..-1, 3..-3] * 0.5 + 1";
+    for (begin, write) in [
+        ("v = u.clone()", format!("v[2..-1, 3..-3] = {next}")),
+        ("v = u.clone()", format!("let next = {next}\nv[2..-1, 3..-3] = next")),
+        ("let next = u[2..-1, 3..-3] / 2\nv = u.clone()", "v[2..-1, 3..-3] = next".to_string()),
+    ] {
+        let script = format!("let (u, v) = (rand({n}, {n}), none)\nu.sum().item()\n{begin}\n{write}");
+        let counts: Vec<usize> = launches(&script).into_iter().map(|(_, count)| count).collect();
+        assert!(counts.ends_with(&[2 * n, n, 6 * (n - 3), (n - 3) * (n - 6)]), "{counts:?}\n{script}");
+        let on_host = format!("{begin}\n{write}").replace("u.clone", "h.clone").replace("u[", "h[");
+        let _ = launches(&format!(
+            "{script}\nlet (h, d) = (u.cpu(), v)\n{}\nassert(equal(d.cpu(), v))",
+            on_host.replace("let next", "let other").replace("= next", "= other")
+        ));
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@
 //! the open group, which stays open. This happens if the open group is large, cannot wait in a batch (Note
 //! [Batches]), or may compute the few elements again (Note [Computed again]). So `v = u.clone(); v[1..-1] = next`
 //! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, the group
-//! aside omits elements that a later group overwrites before they are read ([`FusedGroup::overwritten`]).
+//! aside omits elements that a later group overwrites before they are read ([`FusedGroup::overwritten`]). After
+//! `let v = u.clone(); let next = u[1..] / 2`, the work aside is `next`: `v[1..] = next` moves the copy before it
+//! ([`Queue::swap_aside`]), and the result is the same.
 //!
 //! A reduction of a value of the newest group aside joins that group, and the open group runs first
 //! ([`Runtime::resume_aside`]).
@@ -22,6 +24,7 @@ use super::rounds::{Called, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
 use crate::array::{Dims, Layout, same};
 use crate::base::Result;
+use crate::driver::DeviceId;
 use crate::kernel::Launch;
 use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
@@ -112,6 +115,39 @@ impl Queue {
             && aside.nodes.get(node).is_some_and(|node| node.is_value_of(x))
     }
 
+    /// Lets the only group aside run after the open group if the target is a part of what the open group computes, and
+    /// an operand is a value of the group aside: the group aside then stores it to the target.
+    pub(super) fn swap_aside(&mut self, at: usize, operands: &[MapArg<'_>], target: &Tensor) {
+        let storage = target.storage();
+        let is_part = || {
+            let pending = storage.pending().filter(|pending| usize::from(pending.queue) == at);
+            pending.is_some_and(|pending| self.open_node(pending).is_some())
+                && target.layout().bytes(target.dtype()) != storage.bytes()
+        };
+        let is_computed = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(x) if self.computes_aside(at, x));
+        let may_wait = |open: &FusedGroup| {
+            !open.uses_position()
+                && !open.is_turned()
+                && open.device != DeviceId::Cpu
+                && open.releases_nothing()
+        };
+        if self.chain.len() != 1
+            || !self.aside().is_some_and(|aside| same(&aside.shape, target.shape()))
+            || !operands.iter().any(is_computed)
+            || !is_part()
+            || !self.is_aside_independent()
+            || !self.group.as_deref().is_some_and(may_wait)
+        {
+            return;
+        }
+        let (Some(mut aside), Some(open)) = (self.chain.pop(), self.group.take()) else { return };
+        aside.is_aside = false;
+        self.group = Some(open);
+        self.close();
+        self.group = Some(Box::new(aside));
+        self.renumber(at);
+    }
+
     /// True when the newest group aside and the open group may run in either order.
     fn is_aside_independent(&self) -> bool {
         let (Some(aside), Some(open)) = (self.aside(), &self.group) else { return false };
@@ -192,7 +228,7 @@ impl Runtime {
 impl FusedGroup {
     /// The largest part of a result that `later` groups overwrite before anything reads it.
     pub(super) fn overwritten(&self, later: &[FusedGroup]) -> Option<Hole> {
-        if self.reduce.is_some() || self.uses_position() {
+        if self.reduce.is_some() || self.uses_position() || self.bytes() < LEAST_SAVED as u64 {
             return None;
         }
         let holes = self.nodes.iter().enumerate().filter_map(|(number, node)| {
@@ -237,11 +273,22 @@ impl Hole {
         let mut pieces = Vec::new();
         let (mut at, mut shape) = (Dims::from_elem(0, launch.shape.len()), launch.shape.clone());
         for (dim, &(first, extent)) in self.range.iter().enumerate() {
-            for (from, to) in [(0, first), (first + extent, launch.shape[dim])] {
-                if from < to {
-                    (at[dim], shape[dim]) = (from, to - from);
-                    pieces.push(launch.part(&at, shape.clone()));
+            let end = first + extent;
+            let after = launch.shape[dim] - end;
+            for (from, size) in [(0, first), (end, after)] {
+                if size == 0 || from > 0 && first == after {
+                    continue;
                 }
+                (at[dim], shape[dim]) = (from, size);
+                let mut piece = launch.part(&at, shape.clone());
+                if first == after {
+                    // Two sides of the same size are one launch.
+                    piece.shape.insert(0, 2);
+                    for view in &mut piece.views {
+                        view.strides.insert(0, view.strides[dim] * end as isize);
+                    }
+                }
+                pieces.push(piece);
             }
             (at[dim], shape[dim]) = (first, extent);
         }

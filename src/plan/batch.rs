@@ -114,7 +114,7 @@ impl FusedGroup {
 
     /// True when everything that the group reads has references outside the queue and is not shared with another
     /// library. An operand without memory is the result of a waiting group, and may only be a scalar.
-    fn releases_nothing(&self) -> bool {
+    pub(super) fn releases_nothing(&self) -> bool {
         let is_foreign = |storage: &StorageRef| matches!(storage.memory(), Some(Memory::Foreign(_)));
         let results = || self.nodes.iter().filter_map(|node| node.storage.as_ref());
         let is_held = |storage: &StorageRef| {

@@ -211,9 +211,7 @@ impl Runtime {
         let device = self.device(first.device)?;
         let mut given = Ok(());
         for part in 0..chain.len() {
-            if chain[part].is_aside {
-                chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
-            }
+            chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
         }
         if chain[0].reduce.is_none() {
             return self.run_batch(at, chain, &device, &stream);

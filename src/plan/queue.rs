@@ -544,9 +544,12 @@ impl Runtime {
             self.flush_queue(at)?;
         }
         let queue = &mut self.queues[at];
-        let differs = queue.group.as_ref().is_some_and(|group| !same(&group.shape, target.shape()));
+        let is_other = |group: &FusedGroup| !same(&group.shape, target.shape());
+        let mut differs = queue.group.as_deref().is_some_and(is_other);
         if differs {
             queue.forget_aside(at);
+            queue.swap_aside(at, operands, target);
+            differs = queue.group.as_deref().is_some_and(is_other);
         }
         let mut close = queue.group.is_some() && !queue.has_room_for(room);
         for operand in operands {

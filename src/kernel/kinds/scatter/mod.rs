@@ -45,7 +45,7 @@ const HEAD: usize = 18;
 /// Outer dimensions of general kernels with 32-bit positions.
 const NEAR: usize = 3;
 
-/// The signature's fields: 64-bit positions, 64-bit targets, few targets, the mode, a general kernel (for any dtype of
+/// The signature's fields: 64-bit positions, 64-bit targets, few targets or wide rows, the mode, a general kernel (for any dtype of
 /// the class and any rank up to its own), the two ranks, the logarithm of a unit.
 const FIELDS: [u32; 8] = [1, 1, 1, 3, 1, 8, 8, 3];
 
@@ -66,14 +66,17 @@ fn signature(
 /// Up to this many targets, blocks first sum in shared memory.
 const FEW: u64 = 4096;
 
-/// Minimum elements of a row for which rows are sorted instead of added element by element.
+/// Minimum elements of a row for which rows are sorted instead of added element by element, and summed by warps.
 const ROW: u64 = 8;
 
 /// Bytes of a unit.
 const BYTES: usize = 16;
 
-/// Sorted positions per thread of sums, also in the template.
+/// Sorted positions per thread of sums, or per warp for wide rows, also in the template.
 const CHUNK: u64 = 32;
+
+/// Threads of a warp.
+const WARP: u64 = 32;
 
 /// Minimum elements per thread for more blocks than fill a device, when blocks sum in shared memory.
 const ADDED: u64 = 32;
@@ -333,7 +336,11 @@ impl Kind for Scatter {
         let mode = self.mode(launch);
         let split = Split::of(mode, launch, false);
         let targets = targets(launch, &split.outer);
-        let few = matches!(mode, Mode::Add | Mode::Sum | Mode::Extreme) && targets <= FEW;
+        let few = match mode {
+            Mode::Add | Mode::Sum | Mode::Extreme => targets <= FEW,
+            Mode::SumRuns => Split::count(launch, &split.inner) >= ROW,
+            Mode::Last | Mode::Combine => false,
+        };
         let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
         signature([far || count >= 1 << 31, targets >= 1 << 31, few], mode, false, ranks, unit)
     }
@@ -344,7 +351,7 @@ impl Kind for Scatter {
         let (wide, mode) = (wide == 1 || far == 1, Mode::ALL[mode]);
         if !wide && self.is_frequent(mode) && launch.shape.len() <= NEAR {
             return Some(signature(
-                [false, false, few == 1],
+                [false, false, few == 1 && !mode.sorts()],
                 mode,
                 true,
                 [NEAR, usize::from(mode.sorts())],
@@ -618,27 +625,30 @@ impl Kind for Scatter {
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
-        self.combine_sorted(queue, mode, 4, &mut words)
+        self.combine_sorted(queue, mode, 4, few == 1, &mut words)
     }
 }
 
 impl Scatter {
-    /// The work after the sort; `first` is its first entry.
+    /// The work after the sort; `first` is its first entry, `in_warps` tells whether the kernel is the one for wide rows.
     fn combine_sorted(
         &self,
         queue: &mut dyn Queue,
         mode: Mode,
         first: usize,
+        in_warps: bool,
         words: &mut Words,
     ) -> Result<()> {
         let (count, rows) = (words[0], words[11]);
         if mode == Mode::SumRuns {
             // Each chunk starts at most one run that later chunks continue.
-            let threads = count.div_ceil(CHUNK) * rows;
-            words[12] = queue.scratch(4 * threads)?;
-            words[13] = queue.scratch(8 * threads)?;
-            queue.clear(words[12], 4 * threads)?;
-            queue.clear(words[13], 8 * threads)?;
+            let chunks = count.div_ceil(CHUNK);
+            let sums = chunks * rows;
+            words[12] = queue.scratch(4 * sums)?;
+            words[13] = queue.scratch(8 * sums)?;
+            queue.clear(words[12], 4 * sums)?;
+            queue.clear(words[13], 8 * sums)?;
+            let threads = chunks * if in_warps { rows.next_multiple_of(WARP) } else { rows };
             return (first..first + 3)
                 .try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, words));
         }
@@ -677,6 +687,6 @@ impl Scatter {
                 smallvec![from, keys, positions],
             )
         })?;
-        self.combine_sorted(queue, mode, 1, &mut words)
+        self.combine_sorted(queue, mode, 1, false, &mut words)
     }
 }
