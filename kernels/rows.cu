@@ -105,6 +105,29 @@ template <class Acc, class Combine> INLINE Acc across(Acc (&lane)[GROUPS * WIDTH
 #endif
 }
 
+#if @STAGED@
+// Stores the rows of a warp. Rows that follow each other without gaps pass through shared memory, so that a store of the warp
+// writes whole memory sectors.
+template <class Bits> INLINE void store_rows(const Bits (&own)[UNITS], u64 base, Index offset, bool live, int t, Index length) {
+    __shared__ Bits staged[256 * UNITS];
+    const int lane = threadIdx.x % 32;
+    Bits* const rows = staged + (threadIdx.x - lane) * UNITS;
+    const Index first = __shfl_sync(FULL_WARP, offset, 0);
+    const bool adjacent = __all_sync(FULL_WARP, !live || offset == first + (Index)(lane / THREADS) * length);
+    const int held = __popc(__ballot_sync(FULL_WARP, live)) / THREADS;
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        const Index at = (Index)(u * THREADS + t);
+        if (!live || !(u < FULL || at < length)) continue;
+        if (adjacent) rows[lane / THREADS * (int)length + (int)at] = own[u];
+        else memory<Bits>(base)[offset + at] = own[u];
+    }
+    if (!adjacent) return;
+    __syncwarp();
+    for (int i = lane; i < held * (int)length; i += 32) memory<Bits>(base)[first + i] = rows[i];
+    __syncwarp();
+}
+#endif
 @COMBINES@
 extern "C" __global__ void __launch_bounds__(256) rows(const __grid_constant__ Params p) {
     const u64 row = (u64)blockIdx.x * (256 / THREADS) + threadIdx.x / THREADS;

@@ -359,10 +359,11 @@ struct Chunk {
 INLINE Key key_at(const ScatterParams& p, u64 i) { return i < p.w[0] ? memory<const Key>(p.w[8])[i] : (Key)p.w[10]; }
 INLINE bool chunk_of(const ScatterParams& p, Chunk& c) {
     const u32 lane = threadIdx.x % 32;
-    const u64 warp = (u64)blockIdx.x * 8 + threadIdx.x / 32, across = (p.w[11] + 31) / 32;
-    c.number = warp / across;
+    const Index warp = (Index)blockIdx.x * 8 + threadIdx.x / 32, across = (Index)((p.w[11] + 31) / 32);
+    const Index number = warp / across;
+    c.number = number;
     c.begin = c.number * CHUNK;
-    c.column = (warp - c.number * across) * 32 + lane;
+    c.column = (warp - number * across) * 32 + lane;
     if (c.begin >= p.w[0]) return false;
     const u64 at = c.begin + lane;
     c.key = key_at(p, at);
@@ -405,48 +406,54 @@ INLINE Sources sources_of(const ScatterParams& p, const Chunk& c, u64 base) {
     if (at + CHUNK < p.w[0]) s.next = source_offset(p, (Index)positions[at + CHUNK]);
     return s;
 }
-// Up to eight numbers of a run.
-INLINE void load_some(const ScatterParams& p, const Sources& s, u32 i, u32 end, float (&values)[8]) {
-    #pragma unroll
-    for (u32 n = 0; n < 8; n++) {
-        const u32 k = i + n;
-        values[n] = 0;
-        if (k >= end) continue;
-        values[n] = load(p, s.base + (u64)__shfl_sync(~0u, k < CHUNK ? s.own : s.next, k % CHUNK) * SIZE);
-    }
+// Calls `take` with the numbers of a run.
+template <class Take> INLINE void each(const ScatterParams& p, const Sources& s, u32 begin, u32 end, Take take) {
+    const u32 middle = end < CHUNK ? end : CHUNK;
+    #pragma unroll 4
+    for (u32 k = begin; k < middle; k++) take(load(p, s.base + (u64)__shfl_sync(~0u, s.own, k) * SIZE));
+    #pragma unroll 4
+    for (u32 k = CHUNK; k < end; k++) take(load(p, s.base + (u64)__shfl_sync(~0u, s.next, k - CHUNK) * SIZE));
 }
-INLINE u32 higher_of(u32 top, const float (&values)[8], u32 count) {
-    #pragma unroll
-    for (u32 n = 0; n < 8; n++) {
-        if (n < count) top = higher(top, top_of(values[n]));
+// The top of a run and of `held`.
+INLINE u32 top_of_run(const ScatterParams& p, const Sources& s, u32 begin, u32 end, float held) {
+    // Magnitudes have the order of their bits. Numbers that are not finite are rare.
+    u32 most = __float_as_uint(held) & 0x7fffffff;
+    each(p, s, begin, end, [&](float a) { most = max(most, __float_as_uint(a) & 0x7fffffff); });
+    u32 top = max(most >> 23, 1u);
+    if (__any_sync(~0u, most >= 0x7f800000)) {
+        top = top_of(held);
+        each(p, s, begin, end, [&](float a) { top = higher(top, top_of(a)); });
     }
     return top;
-}
-INLINE i64 units_of(const float (&values)[8], u32 count, u32 top, u32 room) {
-    i64 sum = 0;
-    #pragma unroll
-    for (u32 n = 0; n < 8; n++) {
-        if (n < count) sum += units(values[n], top, room);
-    }
-    return sum;
 }
 template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     Chunk c;
     if (!chunk_of(p, c)) return;
-    const u32 room = (u32)p.w[14];
-    const bool has_column = c.column < p.w[11];
+    const u32 room = (u32)p.w[14], own = (u32)c.starts;
+    const bool has_column = c.column < p.w[11], goes_on = !(own & 1);
+    // Only the run that goes on from before and the last one may be long.
+    u32 i = goes_on ? 0 : CHUNK;
+    if (!goes_on || !is_long(p, c, 0, end_of(c, 0), target_at(c, 0))) {
+        i = own == 0 ? CHUNK : LONG ? 31 - __clz(own) : __ffs(own) - 1;
+    }
+    if (i == CHUNK) return;
     // Lanes without a column read the last one.
     const Index j = (Index)(has_column ? c.column : p.w[11] - 1);
 @INNER@
     const u64 out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
     const Sources s = sources_of(p, c, p.w[5] + (u64)(@INNER_SOURCE@) * SIZE);
-    for (u32 i = 0, end; i < CHUNK; i = end) {
+    for (u32 end; i < CHUNK; i = end) {
         const Key target = target_at(c, i);
         if ((u64)target == p.w[10]) return;
         end = end_of(c, i);
-        const bool begins = c.starts >> i & 1, is_part = is_long(p, c, i, end, target);
-        if (!is_part && (LONG || !begins)) continue;
-        const float held = begins ? load(p, out + (u64)target * SIZE) : 0.0f;
+        const bool begins = own >> i & 1, is_part = is_long(p, c, i, end, target);
+        if (LONG && !is_part) {
+            // Between the run that goes on from before and the last one.
+            if (end < CHUNK) end = 31 - __clz(own);
+            continue;
+        }
+        const u64 place = out + (u64)target * SIZE;
+        const float held = begins ? load(p, place) : 0.0f;
         const u32 last = is_part && end > CHUNK ? CHUNK : end;
         u64 at = 0;
         if (is_part) {
@@ -454,32 +461,18 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             at = first * p.w[11] + j;
         }
         u32* tops = memory<u32>(p.w[12]) + at;
-        u32 top = LONG ? *tops : top_of(held);
-        float values[8];
-        if (!LONG) {
-            for (u32 k = i; k < last; k += 8) {
-                load_some(p, s, k, last, values);
-                top = higher_of(top, values, last - k);
-            }
-            if (is_part) {
-                if (has_column) raise_top(tops, 0, top);
-                continue;
-            }
+        const u32 top = LONG ? *tops : top_of_run(p, s, i, last, held);
+        if (!LONG && is_part) {
+            if (has_column) raise_top(tops, 0, top);
+            continue;
         }
         i64 sum = units(held, top, room);
-        if (!LONG && last - i <= 8) {
-            sum += units_of(values, last - i, top, room);
-        } else {
-            for (u32 k = i; k < last; k += 8) {
-                load_some(p, s, k, last, values);
-                sum += units_of(values, last - k, top, room);
-            }
-        }
+        each(p, s, i, last, [&](float a) { sum += units(a, top, room); });
         if (!has_column) continue;
         if (LONG) {
             atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
         } else {
-            store(p, out + (u64)target * SIZE, sum_of(sum, top, room));
+            store(p, place, sum_of(sum, top, room));
         }
     }
 }

@@ -139,6 +139,12 @@ impl Plan {
         self.rounds * self.groups()
     }
 
+    /// True for short rows that are stored through shared memory: the elements of a thread are far from those of its
+    /// neighbours, so that each store of a warp would write parts of many memory sectors.
+    fn is_staged(&self) -> bool {
+        self.width == 1 && self.threads <= 8 && (2..=8).contains(&self.units())
+    }
+
     fn index(&self) -> &'static str {
         if self.wide { "u64" } else { "u32" }
     }
@@ -389,6 +395,7 @@ impl<'a> Text<'a> {
             ("UNITS", plan.units().to_string()),
             ("GROUPS", plan.groups().to_string()),
             ("FULL", (plan.full * plan.groups()).to_string()),
+            ("STAGED", u8::from(plan.is_staged()).to_string()),
             ("COMBINES", self.functions.text() + &combines),
             ("OFFSETS", offsets),
             ("BODY", body),
@@ -447,6 +454,7 @@ impl<'a> Text<'a> {
         let (vector, width) = (self.plan.width > 1, self.plan.width);
         let mut out = String::new();
         let (mut loads, mut results, mut stores) = (String::new(), String::new(), String::new());
+        let mut staged = String::new();
         for view in 0..self.rows.views {
             let reads = |source: &Register| matches!(source, Register::Load { view: v, .. } if *v == view);
             let there = &mut self.there[usize::from(view)];
@@ -478,12 +486,16 @@ impl<'a> Text<'a> {
             } else if vector {
                 let _ = writeln!(results, "u32 y{view}[{words}] = {{}};");
                 let _ = writeln!(stores, "store_words(y{view}, {address});");
+            } else if self.plan.is_staged() {
+                let _ = writeln!(out, "{bits} y{view}[UNITS];");
+                let pointer = self.pointer(view);
+                let _ = writeln!(staged, "store_rows(y{view}, p.w[{pointer}], o{view}, live, t, length);");
             } else {
                 let _ = writeln!(results, "{bits} y{view};");
                 let _ = writeln!(stores, "*memory<{bits}>({address}) = y{view};");
             }
         }
-        let copies = self.plan.units() * width;
+        let (copies, is_staged) = (self.plan.units() * width, self.plan.is_staged());
         let mut code = self.code(&step.map, copies, &|store, value| match self.rows.temporary(store.view) {
             Some((at, temporary)) if temporary.per_row => format!("h{at} = {value};"),
             Some((at, _)) => format!("h{at}[u][j] = {value};"),
@@ -491,6 +503,7 @@ impl<'a> Text<'a> {
                 let bits = bits_type(step.map.dtype(store.reg));
                 format!("put<{bits}>(y{}, j, {value});", store.view)
             }
+            None if is_staged => format!("y{}[u] = {value};", store.view),
             None => format!("y{} = {value};", store.view),
         });
         // Only stores are skipped beyond a row's end: without branches all loads are in flight.
@@ -516,6 +529,7 @@ impl<'a> Text<'a> {
         let inner =
             format!("{results}#pragma unroll\nfor (int j = 0; j < WIDTH; j++) {{\n{code}}}\n{stores}");
         out.push_str(&units(&inner, "at"));
+        out.push_str(&staged);
         out.push_str(&after);
         out
     }
