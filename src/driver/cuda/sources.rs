@@ -479,6 +479,7 @@ fn other_kinds_compile() {
                 check(&Launch { limit, ..launch(scatter.clone(), &[4000], &one, 0) });
             }
             check(&Launch { limit: 6000, ..launch(scatter.clone(), &[9000], &one, 0) });
+            check(&Launch { limit: 1 << 20, ..launch(scatter.clone(), &[1 << 23], &one, 0) });
             let far = View { strides: smallvec![1 << 33, 1], ..dense(&shape) };
             check(&launch(scatter, &shape, &[dense(&shape), index(&[64, 1]), far], 0));
         }

@@ -23,7 +23,7 @@ use crate::kernel::cuda::{
     prelude,
 };
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, ReduceFn, Sort, View};
+use crate::kernel::{Kind, Launch, Program, Ptr, ReduceFn, Sort, View};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -81,6 +81,13 @@ const WARP: u64 = 32;
 /// Minimum elements per thread for more blocks than fill a device, when blocks sum in shared memory.
 const ADDED: u64 = 32;
 
+/// The minimum number of elements for buckets, and the maximum number of buckets; the targets of a bucket, and the moved
+/// elements of a block (the last three also in the template).
+const BUCKETED: u64 = 1 << 22;
+const BUCKETS: u64 = 2048;
+const BUCKET: u64 = 4096;
+const SEGMENT: u64 = 1 << 15;
+
 /// The combination of sources into targets.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
@@ -96,10 +103,13 @@ enum Mode {
     SumRuns,
     /// A combination in order.
     Combine,
+    /// As `Sum`, of many elements into many targets: in buckets of targets that fit shared memory.
+    Buckets,
 }
 
 impl Mode {
-    const ALL: [Mode; 6] = [Mode::Last, Mode::Add, Mode::Sum, Mode::Extreme, Mode::SumRuns, Mode::Combine];
+    const ALL: [Mode; 7] =
+        [Mode::Last, Mode::Add, Mode::Sum, Mode::Extreme, Mode::SumRuns, Mode::Combine, Mode::Buckets];
 
     /// True if the elements of the index are sorted by target.
     fn sorts(self) -> bool {
@@ -158,7 +168,7 @@ impl Scatter {
     /// Returns whether general kernels with 32-bit positions ship for a mode.
     fn is_frequent(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Last => false,
+            Mode::Last | Mode::Buckets => false,
             Mode::Add | Mode::Sum | Mode::SumRuns => true,
             Mode::Extreme => matches!(self.dtype, Dtype::F32 | Dtype::I64) || self.dtype.is_half(),
             Mode::Combine => self.dtype == Dtype::F64 && self.f.is_some_and(|f| f.name == "sum"),
@@ -173,7 +183,13 @@ impl Scatter {
             Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
             Some(_) if self.is_scaled() => {
                 let split = Split::of(Mode::SumRuns, launch, false);
-                if few && Split::count(launch, &split.inner) < ROW { Mode::Sum } else { Mode::SumRuns }
+                let (count, targets) = (Split::count(launch, &all), targets(launch, &all));
+                let is_large = count >= BUCKETED && count < 1 << 31 && targets > 4 * FEW;
+                match few && Split::count(launch, &split.inner) < ROW {
+                    true if is_large && targets <= BUCKETS * BUCKET => Mode::Buckets,
+                    true => Mode::Sum,
+                    false => Mode::SumRuns,
+                }
             }
             Some(_) if few && self.extreme().is_some() => Mode::Extreme,
             Some(_) => Mode::Combine,
@@ -339,7 +355,7 @@ impl Kind for Scatter {
         let few = match mode {
             Mode::Add | Mode::Sum | Mode::Extreme => targets <= FEW,
             Mode::SumRuns => Split::count(launch, &split.inner) >= ROW,
-            Mode::Last | Mode::Combine => false,
+            Mode::Last | Mode::Combine | Mode::Buckets => false,
         };
         let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
         signature([far || count >= 1 << 31, targets >= 1 << 31, few], mode, false, ranks, unit)
@@ -348,7 +364,11 @@ impl Kind for Scatter {
     fn general(&self, launch: &Launch) -> Option<Signature> {
         let launch = &joined(launch);
         let [wide, far, few, mode, ..] = self.signature(launch).fields(FIELDS);
-        let (wide, mode) = (wide == 1 || far == 1, Mode::ALL[mode]);
+        let mode = match Mode::ALL[mode] {
+            Mode::Buckets => Mode::Sum,
+            mode => mode,
+        };
+        let wide = wide == 1 || far == 1;
         if !wide && self.is_frequent(mode) && launch.shape.len() <= NEAR {
             return Some(signature(
                 [false, false, few == 1 && !mode.sorts()],
@@ -418,7 +438,8 @@ impl Kind for Scatter {
             true => "round_any(combined, (u32)p.w[16])",
             false => &own_rounding,
         };
-        let mode_number = (mode as usize).to_string();
+        // Buckets use functions and kernels of sums.
+        let mode_number = (if mode == Mode::Buckets { Mode::Sum } else { mode } as usize).to_string();
         let least = match self.extreme() {
             _ if !extreme => "false",
             _ if any => "p.w[17]",
@@ -486,6 +507,23 @@ impl Kind for Scatter {
             Mode::Add => return unsorted(&[prelude(), &body], &["add"]),
             Mode::Sum => return unsorted(&[prelude(), sums, &body], &["tops", "begin", "add", "finish"]),
             Mode::Extreme => return unsorted(&[prelude(), &body], &["extremes", "finish"]),
+            Mode::Buckets => {
+                let buckets = include_str!("../../../../kernels/buckets.cu");
+                return unsorted(
+                    &[prelude(), sums, &body, buckets],
+                    &[
+                        "tops",
+                        "begin",
+                        "add",
+                        "finish",
+                        "count_buckets",
+                        "place_buckets",
+                        "move_to_buckets",
+                        "bucket_tops",
+                        "bucket_sums",
+                    ],
+                );
+            }
             Mode::SumRuns | Mode::Combine => {}
         }
         let key = if far == 1 { "u64" } else { "u32" };
@@ -571,11 +609,17 @@ impl Kind for Scatter {
                 words[9] = copies(targets).into();
                 return queue.run(0, if few == 1 { few_blocks(count) } else { grid }, 256, &words);
             }
-            Mode::Sum => {
+            Mode::Buckets | Mode::Sum => {
                 words[9] = copies(targets).into();
                 words[12] = queue.scratch(4 * targets)?;
                 words[13] = queue.scratch(8 * targets)?;
                 queue.clear(words[12], 4 * targets)?;
+                // Where there is no memory to move the elements, they are added one by one.
+                if mode == Mode::Buckets
+                    && let Ok(moved) = queue.scratch(8 * count)
+                {
+                    return sum_buckets(queue, moved, count, targets, &mut words);
+                }
                 let most = if few == 1 { few_blocks(count) } else { blocks(count, 1024) };
                 queue.run(0, most, 256, &words)?;
                 queue.run(1, blocks(targets, 256), 256, &words)?;
@@ -627,6 +671,21 @@ impl Kind for Scatter {
         words[9] = to.positions;
         self.combine_sorted(queue, mode, 4, few == 1, &mut words)
     }
+}
+
+/// The kernels of sums in buckets; `moved` is room for the elements.
+fn sum_buckets(queue: &mut dyn Queue, moved: Ptr, count: u64, targets: u64, words: &mut Words) -> Result<()> {
+    let buckets = targets.div_ceil(BUCKET);
+    let bytes = 4 * (9 * buckets + 1);
+    (words[8], words[9], words[11]) = (moved, queue.scratch(bytes)?, buckets);
+    queue.clear(words[9], bytes)?;
+    queue.run(4, blocks(count, 1024).min(1056), 256, words)?;
+    queue.run(5, 1, 512, words)?;
+    queue.run(6, blocks(count, 4096), 512, words)?;
+    queue.run(7, blocks(count, SEGMENT), 512, words)?;
+    queue.run(1, blocks(targets, 256), 256, words)?;
+    queue.run(8, blocks(count, SEGMENT), 512, words)?;
+    queue.run(3, blocks(targets, 256), 256, words)
 }
 
 impl Scatter {
