@@ -193,6 +193,23 @@ fn nothing_is_left_of_a_loop_a_match_or_a_failed_block() {
 }
 
 #[test]
+fn functions_of_sequences_take_one_element_at_a_time() {
+    let with = |call: &str| {
+        let items = "iterable(|| || { i += 1; n = max(n, held()); if i < 5 { big() } })";
+        format!("let (i, n) = (0, 0); {}; n", call.replace("ITEMS", items))
+    };
+    let calls = [
+        "map(|x| 0, ITEMS)",
+        "map(|x, y| 0, ITEMS, 0..9)",
+        "filter(|x| false, ITEMS)",
+        "reduce(|a, x| a, ITEMS, 0)",
+        "any(map(|x| false, ITEMS))",
+    ]
+    .map(with);
+    check(&calls.each_ref().map(|call| (call.as_str(), 0)));
+}
+
+#[test]
 fn inputs_of_a_session_keep_only_the_variables() {
     assert_eq!(mib(&["let a = big()", "let a = a.sum()", "held()"], Mode::Input), 0);
     assert_eq!(mib(&["let (a, b) = pair()", "let (a, b) = (1, b)", "held()"], Mode::Input), 1);

@@ -1,7 +1,7 @@
 //! What a script or a native holds when it is told to end is released later, in parts: an interrupt and a limit do not
 //! wait until large values are freed.
 //!
-//! The tests count the blocks of memory that the thread frees.
+//! The tests count the blocks of memory that the thread frees, and how many more than it allocates meanwhile.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
@@ -16,6 +16,9 @@ struct Counting;
 
 thread_local! {
     static FREED: Cell<usize> = const { Cell::new(0) };
+    /// Blocks freed since the last moment from which as many were allocated, and the largest such number: what a
+    /// script allocates and frees as it runs does not count.
+    static AT_ONCE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     /// What was freed before the request to end.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
@@ -23,12 +26,14 @@ thread_local! {
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = AT_ONCE.try_with(|run| run.set((run.get().0.saturating_sub(1), run.get().1)));
         // SAFETY: guaranteed by the caller, here and below.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let _ = FREED.try_with(|count| count.set(count.get() + 1));
+        let _ = AT_ONCE.try_with(|run| run.set((run.get().0 + 1, run.get().1.max(run.get().0 + 1))));
         // SAFETY: as above.
         unsafe { System.dealloc(block, layout) }
     }
@@ -100,6 +105,12 @@ const GROWTH: &[&str] = &[
     "zip(0..1_000_000, map(|i| [i], 0..1_000_000), 0..1_000_000)",
     "let i = 0\nlet a = []\nwhile true { let k = i\n a.append(|| k)\n i += 1 }",
     "list(map(|i| (i, [i]), 0..100_000_000))",
+    "map(|i, j| [i], 0..100_000_000, 0..100_000_000)",
+    "map(|i| \"a text of more than twenty-four bytes {i}\", 0..100_000_000)",
+    "sorted(0..100_000_000, key=|x| [x])",
+    "reduce(|all, x| { all.append([x])\n all }, 0..100_000_000, [])",
+    "tree_map(|x| [x], list(0..100_000_000))",
+    "list(iterable(|| { let i = 0\n || { i += 1\n [i] } }))",
 ];
 
 fn builder() -> Builder {
@@ -163,10 +174,10 @@ fn limits_do_not_wait_for_large_values_to_be_freed() {
             let mut engine = builder.build().unwrap();
             // The third time, the values of the first must have made room.
             for round in 0..3 {
-                let before = FREED.get();
+                AT_ONCE.set((0, 0));
                 let error = engine.eval::<()>(script).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Limit, "{limit}: {script}: {error}");
-                let freed = FREED.get() - before;
+                let freed = AT_ONCE.get().1;
                 if round == 0 && freed > FEW {
                     late.push(format!("{limit}: {freed} blocks: {script}"));
                 }

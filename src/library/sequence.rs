@@ -141,9 +141,7 @@ pub static TABLE: &[NativeDef] = &[
         example: "assert(map(|x| x + 1, [1, 2]) == [2, 3])\nassert(([1, 2] |> map(|x| x + 1)) == [2, 3])",
         run: |vm, args| {
             function_first("map", args)?;
-            // The elements are collected first, so that a range beyond the limits ends before its results are made.
-            let items = Value::list(vm.collect(&args[1])?);
-            let mut sequences = vec![vm.each(&items)?];
+            let mut sequences = vec![vm.each(&args[1])?];
             sequences.extend(each_of(vm, &args[2])?);
             let mut results = vm.room_for(&sequences, 1)?;
             if let [only] = &mut sequences[..] {
