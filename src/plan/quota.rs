@@ -101,10 +101,11 @@ impl Runtime {
     /// elements; `record` is the size of a record and everything that it keeps.
     pub(crate) fn overhead(&self, record: usize) -> impl Fn() -> usize + 'static {
         let (machine, records) = (self.machine.clone(), Arc::downgrade(&self.quota.records));
+        let histories = self.races.checker.overhead();
         move || {
             let devices = machine.opened().chain([machine.host()]);
             let tensors: usize = devices.map(|device| device.tensors()).sum();
-            tensors + records.strong_count() * record
+            tensors + histories() + records.strong_count() * record
         }
     }
 

@@ -1,5 +1,6 @@
 //! Agents and their vector clocks.
 
+use super::counted::Total;
 use super::{Stream, Where};
 use crate::driver::DeviceId;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(super) struct Agents {
     epochs: Vec<Arc<AtomicU64>>,
     /// Agents of streams: by device (the host's row first), then by stream number; 0 is unset.
     rows: Vec<Vec<Agent>>,
+    /// The host memory of the histories that record these agents.
+    pub(super) total: Total,
 }
 
 /// The knowledge of one agent, for comparing epochs.
@@ -61,6 +64,7 @@ pub(super) struct View<'a> {
     agent: Agent,
     own: &'a Clock,
     host: &'a Clock,
+    total: &'a Total,
 }
 
 impl Default for Agents {
@@ -72,6 +76,7 @@ impl Default for Agents {
             places: vec![Where::Host],
             epochs: vec![Arc::default()],
             rows: Vec::new(),
+            total: Total::default(),
         }
     }
 }
@@ -87,7 +92,12 @@ impl<'a> View<'a> {
 
     /// The view of another agent, restricted to what the host knows.
     pub(super) fn of(&self, agent: Agent) -> View<'a> {
-        View { agent, own: &NOTHING, host: self.host }
+        View { agent, own: &NOTHING, ..*self }
+    }
+
+    /// Counts the host memory of histories.
+    pub(super) fn total(&self) -> &Total {
+        self.total
     }
 
     /// The epoch of an access made now.
@@ -159,7 +169,7 @@ impl Agents {
 
     pub(super) fn view(&self, agent: Agent) -> View<'_> {
         let host = &self.clocks[HOST as usize];
-        View { agent, own: self.clocks.get(agent as usize).unwrap_or(host), host }
+        View { agent, own: self.clocks.get(agent as usize).unwrap_or(host), host, total: &self.total }
     }
 
     /// Ends an agent's epoch, because another agent has received its clock.

@@ -3,6 +3,7 @@
 mod recent;
 
 use super::clock::{Agent, View};
+use super::counted::{Counted, Total};
 use super::region::{Region, Residues};
 use super::{Access, Site};
 use recent::Recent;
@@ -47,11 +48,12 @@ enum Ranges {
 }
 
 /// Ranges by start.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Several {
     records: BTreeMap<u64, (u64, Record)>,
     /// Twice the number of ranges after the last [`Several::tidy`].
     limit: usize,
+    counted: Counted,
 }
 
 /// The accesses of one range.
@@ -70,6 +72,7 @@ enum Record {
 struct Stripes {
     step: u64,
     inner: History,
+    counted: Counted,
 }
 
 /// The accesses that all bytes of a record have had.
@@ -186,7 +189,7 @@ impl History {
                 }
             }
             Ranges::Recent(recent) => recent.push(region, access, now.site, view),
-            _ => match Recent::after(std::mem::take(self), now) {
+            _ => match Recent::after(std::mem::take(self), now, view) {
                 Ok(mut recent) => {
                     recent.push(region, access, now.site, view);
                     self.0 = Ranges::Recent(Box::new(recent));
@@ -272,8 +275,10 @@ impl History {
         }
         let mut several = match std::mem::take(&mut self.0) {
             Ranges::Several(several) => several,
-            Ranges::One(range, record) => Box::new(Several::of(range, record)),
-            Ranges::None | Ranges::Recent(_) => Box::default(),
+            Ranges::One(range, record) => {
+                Box::new(Several::of([(range.start, (range.end, record))], view.total()))
+            }
+            Ranges::None | Ranges::Recent(_) => Box::new(Several::of([], view.total())),
         };
         let whole = several.touch(region, view, f);
         self.0 = Ranges::Several(several);
@@ -287,6 +292,7 @@ impl History {
             && several.forget(&bytes)
         {
             several.records.insert(bytes.start, (bytes.end, record));
+            several.count();
         } else {
             self.0 = Ranges::One(bytes, record);
         }
@@ -305,8 +311,18 @@ impl History {
 }
 
 impl Several {
-    fn of(range: Range<u64>, record: Record) -> Several {
-        Several { records: [(range.start, (range.end, record))].into(), limit: 0 }
+    fn of<const N: usize>(records: [(u64, (u64, Record)); N], total: &Total) -> Several {
+        let mut several = Several { records: records.into(), limit: 0, counted: Counted::new(total, 0) };
+        several.count();
+        several
+    }
+
+    /// Counts the memory of the ranges.
+    fn count(&mut self) {
+        /// Slots of a node of the map, of which about half are filled.
+        const SLOTS: usize = 11;
+        let nodes = self.records.len() / (SLOTS / 2) + 1;
+        self.counted.set(size_of::<Several>() + nodes * SLOTS * size_of::<(u64, (u64, Record))>());
     }
 
     /// As [`History::look`].
@@ -348,6 +364,7 @@ impl Several {
         if self.records.len() > self.limit.max(TIDY) {
             self.tidy(view);
         }
+        self.count();
         false
     }
 
@@ -386,7 +403,11 @@ impl Several {
 
     fn copy(&self) -> Several {
         let copy = |(&start, (end, record)): (&u64, &(u64, Record))| (start, (*end, record.copy()));
-        Several { records: self.records.iter().map(copy).collect(), limit: self.limit }
+        Several {
+            records: self.records.iter().map(copy).collect(),
+            limit: self.limit,
+            counted: self.counted.copy(),
+        }
     }
 }
 
@@ -427,7 +448,9 @@ impl Record {
         }
         if let (Record::Plain(_), Some((step, _))) = (&*self, region.stripes()) {
             let before = std::mem::take(self);
-            *self = Record::Striped(Box::new(Stripes { step, inner: History(Ranges::One(0..step, before)) }));
+            let inner = History(Ranges::One(0..step, before));
+            let counted = Counted::new(view.total(), size_of::<Stripes>());
+            *self = Record::Striped(Box::new(Stripes { step, inner, counted }));
         }
         match self {
             Record::Plain(marks) => {
@@ -496,7 +519,10 @@ impl Record {
     fn copy(&self) -> Record {
         match self {
             Record::Plain(marks) => Record::Plain(marks.clone()),
-            Record::Striped(s) => Record::Striped(Box::new(Stripes { step: s.step, inner: s.inner.copy() })),
+            Record::Striped(s) => {
+                let (inner, counted) = (s.inner.copy(), s.counted.copy());
+                Record::Striped(Box::new(Stripes { step: s.step, inner, counted }))
+            }
         }
     }
 }

@@ -28,6 +28,7 @@
 //! Independent of drivers: the caller reports what was queued, in call order.
 
 mod clock;
+mod counted;
 mod history;
 mod region;
 
@@ -160,6 +161,12 @@ impl Checker {
     /// A checker without history.
     pub fn new() -> Checker {
         Checker::default()
+    }
+
+    /// A function that returns the bytes of host memory that histories take, in addition to their storages.
+    pub fn overhead(&self) -> impl Fn() -> usize + 'static {
+        let total = self.agents.total.clone();
+        move || total.bytes()
     }
 
     /// Records an access by work being queued on a stream, or by the host now, and returns an earlier access

@@ -9,7 +9,7 @@
 //! whole range: all bytes have the same epoch, so verdicts do not depend on which bytes an access touched. Only source
 //! positions in reports may differ.
 
-use super::{Agent, History, Mark, Marks, Ranges, Record, View};
+use super::{Agent, Counted, History, Mark, Marks, Ranges, Record, View};
 use crate::stream::races::{Access, Region, Site};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -31,6 +31,7 @@ pub(super) struct Recent {
     agent: Agent,
     clock: u64,
     accesses: SmallVec<[Noted; 4]>,
+    counted: Counted,
 }
 
 #[derive(Debug)]
@@ -42,13 +43,16 @@ struct Noted {
 
 impl Recent {
     /// Starts a list for accesses of an agent; returns `before` if it holds accesses of others.
-    pub(super) fn after(before: History, now: Mark) -> Result<Recent, History> {
+    pub(super) fn after(before: History, now: Mark, view: &View) -> Result<Recent, History> {
         let is_few = match &before.0 {
             Ranges::Several(several) => several.records.len() <= MAX_RANGES,
             _ => true,
         };
         match is_few && before.belongs_to(now.agent) {
-            true => Ok(Recent { before, agent: now.agent, clock: now.clock, accesses: SmallVec::new() }),
+            true => {
+                let counted = Counted::new(view.total(), size_of::<Recent>());
+                Ok(Recent { before, agent: now.agent, clock: now.clock, accesses: SmallVec::new(), counted })
+            }
             false => Err(before),
         }
     }
@@ -77,6 +81,10 @@ impl Recent {
                     self.shorten(view);
                 }
                 self.accesses.push(Noted { region, access, site });
+                if self.accesses.spilled() {
+                    let spilled = self.accesses.capacity() * size_of::<Noted>();
+                    self.counted.set(size_of::<Recent>() + spilled);
+                }
             }
         }
     }
@@ -106,7 +114,7 @@ impl Recent {
 
     /// The history with these accesses. If the host has waited for them, nothing can race with any of it.
     pub(super) fn applied(self, view: &View) -> History {
-        let Recent { mut before, agent, clock, accesses } = self;
+        let Recent { mut before, agent, clock, accesses, counted: _counted } = self;
         if view.settled(agent, clock) {
             return match before.0 {
                 Ranges::One(range, _) => History(Ranges::One(range, Record::default())),
