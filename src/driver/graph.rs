@@ -74,4 +74,18 @@ impl Task {
     pub fn is_work(&self) -> bool {
         !matches!(self, Task::Mark(_) | Task::Wait(_))
     }
+
+    /// Elements that are moved or computed.
+    pub fn elements(&self) -> usize {
+        match self {
+            Task::Launch(launch) => {
+                let count = launch.shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
+                let moved = count.saturating_mul(launch.views.len());
+                moved.saturating_add(launch.program.kind.work(&launch.shape))
+            }
+            Task::Copy { bytes, .. } => usize::try_from(*bytes / 4).unwrap_or(usize::MAX),
+            Task::Write { bytes, .. } => bytes.len() / 4,
+            Task::Sleep(_) | Task::Mark(_) | Task::Wait(_) => 0,
+        }
+    }
 }

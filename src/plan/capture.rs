@@ -279,7 +279,8 @@ impl Runtime {
             alive.then_some(Use { kept: t.kept, storage: t.storage, accesses: t.accesses })
         });
         let (uses, replayed_on) = (uses.collect(), SmallVec::new());
-        Ok(Recorded { driver, handle, device, steps, uses, draws, pool, replayed_on })
+        let elements = steps.iter().map(|step| step.task.elements()).fold(0, usize::saturating_add);
+        Ok(Recorded { driver, handle, device, steps, elements, uses, draws, pool, replayed_on })
     }
 
     /// Rejects an operation that cannot be captured, and invalidates the capture that `stream` belongs to.

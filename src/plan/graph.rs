@@ -69,6 +69,8 @@ pub(super) struct Recorded {
     pub handle: Option<GraphHandle>,
     pub device: Arc<Device>,
     pub steps: Arc<[Step]>,
+    /// Elements that a replay moves or computes.
+    pub elements: usize,
     pub uses: Vec<Use>,
     pub draws: Vec<Draws>,
     pub pool: GraphPool,
@@ -295,6 +297,7 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         self.refuse_captured(&stream, "the replay of another graph")?;
         let Some(handle) = recorded.handle else { return Ok(()) };
+        self.spend(recorded.elements)?;
         let used: Vec<(StorageRef, &Use)> =
             recorded.uses.iter().filter_map(|u| Some((u.storage()?, u))).collect();
         let mut touches: Vec<Touch<'_>> = Vec::new();

@@ -153,6 +153,8 @@ impl Runtime {
     pub fn repeat(&mut self, template: &Template, first: &[Tensor], rows: &[Vec<Tensor>]) -> Result<()> {
         let at = template.queue;
         let name = template.results.last().map_or("", |result| result.name);
+        let elements: usize = rows.iter().filter_map(|row| row.first()).map(Tensor::count).sum();
+        self.spend(elements.saturating_mul(template.nodes))?;
         let mut accesses = Vec::with_capacity(rows.len() * (template.loads.len() + template.results.len()));
         for row in rows {
             for (operand, _) in &template.loads {

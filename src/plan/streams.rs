@@ -207,10 +207,7 @@ impl Runtime {
         at: usize,
         tensors: impl IntoIterator<Item = (&'t Tensor, Access)> + Clone,
     ) -> Result<()> {
-        if self.quota.fuel.is_some() {
-            let counts = tensors.clone().into_iter().map(|(tensor, _)| tensor.count());
-            self.spend(counts.fold(0, usize::saturating_add))?;
-        }
+        self.spend_on(tensors.clone())?;
         let site = self.site(name);
         if let Some(capture) = self.capture_at(at) {
             return self.note_captured(capture, at, site, tensors);
@@ -224,6 +221,15 @@ impl Runtime {
             return Ok(());
         }
         self.note_touches(at, &touches(tensors), site)
+    }
+
+    /// Charges for the elements of tensors that an operation accesses. Errors: E1002.
+    fn spend_on<'t>(&mut self, tensors: impl IntoIterator<Item = (&'t Tensor, Access)>) -> Result<()> {
+        if self.quota.fuel.is_none() {
+            return Ok(());
+        }
+        let counts = tensors.into_iter().map(|(tensor, _)| tensor.count());
+        self.spend(counts.fold(0, usize::saturating_add))
     }
 
     /// The source position and source name of an operation.
@@ -283,6 +289,7 @@ impl Runtime {
         tensors: &[(&Tensor, Access)],
         streams: &[Arc<Stream>],
     ) -> Result<()> {
+        self.spend_on(tensors.iter().copied())?;
         let stream = self.queues[at].stream.clone();
         if self.settings.races == RaceMode::Allow {
             return streams.iter().try_for_each(|other| self.wait_stream(&stream, other));
