@@ -352,7 +352,7 @@ impl Queues {
         if state.reached(goal) {
             return Ok(true);
         }
-        state.clock += QUERY;
+        state.clock = state.clock.saturating_add(QUERY);
         self.wake(&mut state);
         Ok(false)
     }
@@ -510,7 +510,7 @@ impl Queues {
             {
                 faults.report(fault);
             }
-            state.clock += cost;
+            state.clock = state.clock.saturating_add(cost);
             if outcome.is_err() {
                 state.broken.get_or_insert_with(|| "a kernel failed".to_string());
             }
@@ -595,7 +595,7 @@ impl State {
     fn mark(&mut self, command: Command) -> Option<Command> {
         match command {
             Command::Record(event, record) => {
-                self.clock += 1;
+                self.clock = self.clock.saturating_add(1);
                 event.complete(record, self.clock);
                 None
             }
