@@ -2,7 +2,7 @@
 //! dimensions, widths, exponents. Each call gives a value or an error in time, and the machine stays sound.
 
 #![cfg(all(feature = "cli", feature = "cuda", feature = "dist", feature = "files", feature = "plot"))]
-#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that cannot go on fails.
 
 use runnel::Backend;
 use runnel::device::{Config, Machine};
@@ -360,4 +360,39 @@ fn with_numbers(call: &str, number: &dyn Fn(usize) -> String) -> String {
         before = c;
     }
     out
+}
+
+/// Results beyond the range of ints are errors, never other ints.
+#[test]
+fn results_that_no_int_holds_are_errors() {
+    const WRONG: &[&str] = &[
+        "MAX + 1",
+        "-MIN",
+        "abs(MIN)",
+        "MIN // -1",
+        "sum([MAX, 1])",
+        "enumerate([1, 2], MAX)",
+        "list(enumerate(iterable(|| { let k = 0\n || { k += 1\n if k < 3 { k } } }), MAX))",
+        "(|| { for (n, x) in enumerate([1, 2], MAX) { } })()",
+        "len(MIN..MAX)",
+        "(MIN..MAX)[-1]",
+    ];
+    const RIGHT: &[&str] = &[
+        "enumerate([1], MAX) == [(MAX, 1)]",
+        "len(0..MAX) == MAX",
+        "(0..MAX)[-1] == MAX - 1",
+        "(MIN..MAX)[0] == MIN",
+        "list(MAX - 5..MAX by 4) == [MAX - 5, MAX - 1]",
+        "\"abc\"[MAX..MIN by -1] == \"cba\"",
+    ];
+    let mut vm = machine();
+    vm.eval("<values>", VALUES, Mode::Input).unwrap();
+    for text in WRONG {
+        let error = vm.eval("<wrong>", text, Mode::Input).err().expect(text);
+        assert_eq!(error.code().id, "E0312", "{text}: {error}");
+    }
+    for text in RIGHT {
+        let value = vm.eval("<right>", text, Mode::Input).unwrap();
+        assert!(matches!(value, runnel::vm::Value::Bool(true)), "{text}");
+    }
 }

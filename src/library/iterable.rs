@@ -38,13 +38,25 @@ struct Elements(Rc<Tuple>);
 
 /// The elements of an iterable with their numbers, one by one.
 pub(super) fn numbered(sequence: &Value, start: i64) -> Value {
+    counted_from(sequence, i128::from(start))
+}
+
+fn counted_from(sequence: &Value, start: i128) -> Value {
     Value::object(Numbered { of: tuple(Value::tuple(vec![sequence.clone()])), start: Cell::new(start) })
+}
+
+/// The number of an element for `enumerate`.
+///
+/// # Errors
+/// E0312 if it does not fit in an int.
+pub(super) fn number(number: i128) -> Result<Value> {
+    i64::try_from(number).map(Value::Int).map_err(|_| error::overflow("+", i64::MAX, 1))
 }
 
 /// An iterable or its elements, and the next index.
 struct Numbered {
     of: Rc<Tuple>,
-    start: Cell<i64>,
+    start: Cell<i128>,
 }
 
 impl Numbered {
@@ -68,7 +80,7 @@ impl Object for Numbered {
     fn iterate(&self, vm: &mut Vm) -> Result<Option<Value>> {
         let Some(of) = self.of() else { return Ok(None) };
         match of.iterate(vm)? {
-            Some(elements) => Ok(Some(numbered(&elements, self.start.get()))),
+            Some(elements) => Ok(Some(counted_from(&elements, self.start.get()))),
             None => Err(error::not_iterable(of.type_name())),
         }
     }
@@ -76,9 +88,9 @@ impl Object for Numbered {
     fn next(&self, vm: &mut Vm) -> Result<Option<Value>> {
         let Some(of) = self.of() else { return Ok(None) };
         let Some(value) = of.next(vm)? else { return Ok(None) };
-        let number = self.start.get();
-        self.start.set(number.wrapping_add(1));
-        Ok(Some(Value::tuple(vec![Value::Int(number), value])))
+        let at = self.start.get();
+        self.start.set(at + 1);
+        Ok(Some(Value::tuple(vec![number(at)?, value])))
     }
 
     fn length(&self, vm: &mut Vm) -> Result<Option<usize>> {

@@ -111,8 +111,8 @@ pub static TABLE: &[NativeDef] = &[
             let mut items = vm.each(&args[0])?;
             let mut pairs = vm.room_for(std::slice::from_ref(&items), 1 + PAIR)?;
             while let Some(item) = items.next(vm)? {
-                let number = start.wrapping_add(pairs.len() as i64);
-                Vm::add(&mut pairs, Value::pair(Value::Int(number), item))?;
+                let number = super::iterable::number(i128::from(start) + pairs.len() as i128)?;
+                Vm::add(&mut pairs, Value::pair(number, item))?;
             }
             Ok(Value::list(pairs))
         },
@@ -335,12 +335,12 @@ pub static LAZY: &[(&str, Lazy)] = &[
         Ok(super::iterable::generated(move |vm| Ok(next_row(vm, &mut all)?.map(Value::tuple))))
     }),
     ("enumerate", |vm, args| {
-        let mut number = args[1].as_int().unwrap_or(0);
+        let mut at = i128::from(args[1].as_int().unwrap_or(0));
         let mut items = vm.each(&args[0])?;
         Ok(super::iterable::generated(move |vm| {
             let Some(item) = items.next(vm)? else { return Ok(None) };
-            let pair = Value::pair(Value::Int(number), item);
-            number = number.wrapping_add(1);
+            let pair = Value::pair(super::iterable::number(at)?, item);
+            at += 1;
             Ok(Some(pair))
         }))
     }),

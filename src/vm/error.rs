@@ -173,6 +173,13 @@ pub fn overflow(op: &str, left: i64, right: i64) -> Error {
         .help("ints have 64 bits; write one side as a float for an approximate result")
 }
 
+/// A range whose number of elements no int holds.
+#[cold]
+pub fn too_long() -> Error {
+    Error::new(&OVERFLOW, "the number of elements of this range does not fit in an int")
+        .help("ints have 64 bits; write a shorter range")
+}
+
 /// An int divided by zero.
 #[cold]
 pub fn division_by_zero(op: &str) -> Error {

@@ -503,10 +503,19 @@ pub struct Range {
 impl Range {
     /// The number of elements; `None` for an open end.
     pub fn count(&self) -> Option<usize> {
+        Some(self.exact()?.min(i128::from(i64::MAX)) as usize)
+    }
+
+    fn exact(&self) -> Option<i128> {
         let (start, end) = (i128::from(self.start.unwrap_or(0)), i128::from(self.end?));
         let step = i128::from(self.step);
         let count = if step > 0 { (end - start + step - 1) / step } else { (start - end - step - 1) / -step };
-        Some(count.clamp(0, i128::from(u64::MAX >> 1)) as usize)
+        Some(count.max(0))
+    }
+
+    /// True if no int holds the number of elements. [`Range::count`] is the largest int then.
+    pub fn is_too_long(&self) -> bool {
+        self.exact().is_some_and(|count| count > i128::from(i64::MAX))
     }
 
     /// The n-th element; `None` past the end or if it does not fit an int.
@@ -520,6 +529,9 @@ impl Range {
     /// The subrange selected by a slice: `(0..10 by 2)[1..3]` is `2..6 by 2`. `None` if the bounds or the
     /// step do not fit ints.
     pub fn part(&self, slice: &Range) -> Option<Range> {
+        if self.is_too_long() {
+            return None;
+        }
         let step = self.step.checked_mul(slice.step)?;
         let nth =
             |n: i128| i64::try_from(i128::from(self.start.unwrap_or(0)) + n * i128::from(self.step)).ok();

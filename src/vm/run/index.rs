@@ -58,6 +58,9 @@ impl Vm {
                         .map(|r| Value::range(r.start, r.end, r.step))
                         .ok_or_else(|| error::bad_value(1, "the resulting range does not fit in ints"));
                 }
+                if range.is_too_long() && index.as_int().is_some_and(|at| at < 0) {
+                    return Err(error::too_long());
+                }
                 let length = range.count().unwrap_or(usize::MAX >> 1);
                 let at = position("range", index, length)?;
                 range.get(at).map(Value::Int).ok_or_else(|| error::index_range("range", at as i64, length))

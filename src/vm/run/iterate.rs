@@ -271,6 +271,7 @@ impl Vm {
             Value::Tuple(tuple) => tuple.items().len(),
             Value::Record(record) => record.values().len(),
             Value::Dict(dict) => dict.borrow().len(),
+            Value::Range(range) if range.is_too_long() => return Err(error::too_long()),
             Value::Range(range) => range.count().ok_or_else(|| {
                 error::bad_value(0, "a range without an end has no length").help("give it an end: `0..n`")
             })?,
