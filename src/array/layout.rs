@@ -178,6 +178,14 @@ impl Layout {
         self.offset..self.offset + last as usize + 1
     }
 
+    /// The stride that PyTorch gives a new dimension of extent 1 before dimension `at`.
+    pub fn stride_of_one(&self, at: usize) -> isize {
+        match self.shape.get(at) {
+            Some(&extent) => self.strides[at].saturating_mul(extent as isize),
+            None => 1,
+        }
+    }
+
     /// The layout broadcast to `shape`: adds leading dimensions, and gives extents of 1 a stride of 0.
     pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
         let added = shape.len().checked_sub(self.rank())?;

@@ -10,7 +10,7 @@ use super::gradient::record::unrecorded;
 use super::params::{DTYPE, GENERATOR, X};
 use super::signature::{Default, Kind, Param};
 use super::{
-    Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, apply, error, known, matmul, moments, padding,
+    Arg, Args, Call, Form, Gradient, Keeps, Op, Out, Run, apply, dims, error, known, matmul, moments, padding,
 };
 use crate::array::{Dtype, promote};
 use crate::base::Result;
@@ -157,6 +157,41 @@ pub static OPS: &[Op] = &[
             call(rt, "norm", &[t(&off), args.get(2).clone(), Arg::Int(-1), args.get(4).clone()])
                 .map(Out::Tensor)
         }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "dist",
+        doc: "Returns the norm of order `p` of `x - other`, over all elements. Source: `torch.dist`.",
+        search: &["distance", "norm", "euclidean"],
+        params: &[X, Param::new("other", Kind::Tensor), Param::or("p", Kind::Float, Default::Float(2.0))],
+        form: Form::BOTH,
+        example: "assert(dist([0.0, 0.0], [3.0, 4.0]).item() == 5.0)",
+        run: Run::Composed(|rt, args| {
+            let off = call(rt, "sub", &[t(args.tensor(0)?), t(args.tensor(1)?)])?;
+            if !off.dtype().is_float() && !off.dtype().is_complex() {
+                return Err(error::needs_float("dist", &off));
+            }
+            call(rt, "norm", &[t(&off), args.get(2).clone()]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "renorm",
+        doc: "Scales down the parts of `x` at the positions of dimension `dim` whose norm of order `p` is above \
+              `maxnorm`, to that norm. Source: `torch.renorm`.",
+        search: &["max norm", "constraint", "rows", "weight"],
+        params: &[
+            X,
+            Param::new("p", Kind::Float),
+            Param::new("dim", Kind::Int),
+            Param::new("maxnorm", Kind::Float),
+        ],
+        form: Form::ALL,
+        example: "assert(allclose(renorm([[3.0, 4.0], [0.3, 0.4]], 2, 0, 1), [[0.6, 0.8], [0.3, 0.4]]))",
+        run: Run::Composed(renorm),
+        shape: known::SAME,
         gradient: Gradient::Composed,
         ..Op::BASE
     },
@@ -549,4 +584,33 @@ fn factor(args: &Args<'_>) -> Result<usize> {
 
 fn uneven(size: usize, parts: usize) -> crate::base::Error {
     error::bad_value(1, format!("{size} is not divisible by {parts}"), "write another factor")
+}
+
+fn renorm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, p, most) = (args.tensor(0)?, args.float(1)?, args.float(3)?);
+    if x.rank() < 2 {
+        return Err(error::wrong_rank("renorm", 0, x, "two dimensions or more", "write `x.unsqueeze(0)`"));
+    }
+    if !x.dtype().is_float() && !x.dtype().is_complex() {
+        return Err(error::needs_float("renorm", x));
+    }
+    let dim = dims::one(2, args.int(2)?, x.rank())?;
+    if p.is_nan() || p <= 0.0 {
+        return Err(error::bad_value(1, format!("a norm of order {p}"), "write a number above 0"));
+    }
+    if most.is_nan() || most < 0.0 {
+        return Err(error::bad_value(3, format!("a largest norm of {most}"), "write 0 or more"));
+    }
+    let others = (0..x.rank()).filter(|&other| other != dim).map(|other| other as i64).collect();
+    let real = x.dtype().real();
+    let out = formula(rt, |f| {
+        let x = f.var(x);
+        let dtype = if real.is_half() { Arg::Dtype(real.accumulator()) } else { Arg::None };
+        let norm = x.call("norm", &[Arg::Float(p), Arg::Ints(others), Arg::Bool(true), dtype]);
+        let over = norm.call("gt", &[Arg::Float(most)]);
+        // PyTorch adds the same epsilon.
+        let scale = f.select(&over, (&norm + 1e-7).unary("reciprocal") * most, 1.0);
+        x.clone() * scale.to(real)
+    });
+    out.map(Out::Tensor)
 }

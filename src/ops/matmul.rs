@@ -4,7 +4,7 @@
 //! accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping. A product over an empty dimension is 0.
 
 use super::arith::{ADD, MUL};
-use super::composed::{call, narrow};
+use super::composed::{call, narrow, permute, reshape};
 use super::gradient::{Back, Var, rules};
 use super::known;
 use super::params::X;
@@ -148,6 +148,24 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Rule(ADDED, added_back),
         ..Op::BASE
     },
+    Op {
+        name: "addbmm",
+        doc: "Returns `beta * x + alpha * bmm(batch1, batch2).sum(0)`, computed as one product; `x` broadcasts. \
+              Source: `torch.addbmm`.",
+        search: &["batched", "sum", "product"],
+        params: &[
+            X,
+            Param::new("batch1", Kind::Tensor),
+            Param::new("batch2", Kind::Tensor),
+            Param::named("beta", Kind::TensorOrNumber, Default::Int(1)),
+            Param::named("alpha", Kind::TensorOrNumber, Default::Int(1)),
+        ],
+        form: Form::ALL,
+        example: "assert(equal(addbmm([[10, 20]], [[[1]], [[2]]], [[[3, 4]], [[5, 6]]]), [[23, 36]]))",
+        run: Run::Composed(addbmm),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
 ];
 
 /// `a * c + b * d`, rounded after each step.
@@ -215,6 +233,29 @@ fn addmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
 
 fn baddbmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     added(rt, "baddbmm", args, |a, b| check_batches("baddbmm", a, b))
+}
+
+/// The products of a batch are summed by one product of longer rows and columns.
+fn addbmm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (x, a, b) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    rt.common_device("addbmm", [x, a, b])?;
+    check_batches("addbmm", (1, a), (2, b))?;
+    let (count, rows, inner) = (a.shape()[0], a.shape()[1], a.shape()[2]);
+    if inner != b.shape()[1] {
+        let why = format!("the matrices have {inner} columns and {} rows", b.shape()[1]);
+        return Err(error::matmul_shapes("addbmm", (1, a), (2, b), why, "they must be equal"));
+    }
+    if x.dtype() != a.dtype() || a.dtype() != b.dtype() {
+        let other = if x.dtype() != a.dtype() { (1, a) } else { (2, b) };
+        return Err(error::dtypes_differ("addbmm", (0, x), other));
+    }
+    let columns = b.shape()[2];
+    let a = permute(rt, a, &[1, 0, 2])?;
+    let a = reshape(rt, &a, &[rows, count * inner])?;
+    let b = reshape(rt, b, &[count * inner, columns])?;
+    let factors = [args.get(3).clone(), args.get(4).clone()];
+    call(rt, "addmm", &[&[Arg::Tensor(x.clone()), Arg::Tensor(a), Arg::Tensor(b)], &factors[..]].concat())
+        .map(Out::Tensor)
 }
 
 fn linear(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

@@ -69,6 +69,7 @@ pub mod sort;
 pub mod special;
 pub mod stacks;
 pub mod statistics;
+pub mod strided;
 pub mod subscript;
 pub mod table;
 #[cfg(test)]

@@ -505,10 +505,7 @@ pub(super) fn unsqueezed(x: &Tensor, at: usize) -> Result<Tensor> {
         return Err(error::too_many_dims(x.rank() + 1));
     }
     let mut layout = x.layout().clone();
-    let stride = match layout.shape.get(at) {
-        Some(&extent) => layout.strides[at].saturating_mul(extent as isize),
-        None => 1,
-    };
+    let stride = layout.stride_of_one(at);
     layout.shape.insert(at, 1);
     layout.strides.insert(at, stride);
     Ok(x.with_layout(layout))

@@ -270,7 +270,12 @@ fn kthvalue(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     }
     let (values, indices) = sorted(rt, "kthvalue", x, dim, false)?;
     let pair = [values, indices].map(|t| one(&t, dim, k - 1, args.flag(3)));
-    Ok(Out::Record(VALUES_INDICES, pair.into()))
+    Ok(Out::Record(VALUES_INDICES, copied(rt, pair)?))
+}
+
+/// Copies of parts of sorted rows: a view would keep the memory of all rows.
+fn copied(rt: &mut Runtime, parts: [Tensor; 2]) -> Result<Vec<Tensor>> {
+    parts.iter().map(|part| rt.contiguous_copy(part)).collect()
 }
 
 fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -293,7 +298,7 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let at = |t: &Tensor, i| one(t, dim, i, keepdim);
     let dtype = x.dtype();
     if !dtype.is_float() {
-        let pair = vec![at(&values, middle), at(&indices, middle)];
+        let pair = copied(rt, [at(&values, middle), at(&indices, middle)])?;
         return Ok(record_or_value(args, pair));
     }
     // A nan sorts last; if there is one, it is the median.

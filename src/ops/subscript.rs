@@ -331,7 +331,7 @@ fn basic(x: &Tensor, indices: &[Index]) -> Result<(Tensor, Vec<Selector>)> {
             }
             Index::NewAxis => {
                 view.shape.push(1);
-                view.strides.push(1);
+                view.strides.push(layout.stride_of_one(at));
             }
             Index::Ellipsis => {
                 view.shape.extend_from_slice(&layout.shape[at..at + free]);

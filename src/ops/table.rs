@@ -37,6 +37,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("diagonals", super::diagonal::OPS),
     ("indexing", super::index::OPS),
     ("indexing", super::masks::OPS),
+    ("indexing", super::strided::OPS),
     ("sorting", super::sort::OPS),
     ("sorting", super::frequent::OPS),
     ("sorting", super::distinct::OPS),

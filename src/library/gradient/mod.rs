@@ -61,6 +61,16 @@ pub static ATTRIBUTES: &[AttributeDef] = &[
             _ => Ok(Value::Bool(true)),
         },
     },
+    AttributeDef {
+        name: "retains_grad",
+        receiver: "tensor",
+        doc: "Whether `backward()` stores the gradient of this computed tensor, because of `retain_grad()`. False for a leaf.\n\nSource: `torch.Tensor.retains_grad`.",
+        example: "let y = ones(2, requires_grad=true) * 3\nassert(not y.retains_grad)\ny.retain_grad()\nassert(y.retains_grad)",
+        read: |vm, value| match value {
+            Value::Tensor(tensor) => Ok(Value::Bool(gradient::retains(&mut vm.rt, tensor))),
+            _ => Ok(Value::Bool(false)),
+        },
+    },
 ];
 
 /// Assignments to attributes of tensors.
@@ -127,6 +137,18 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| {
             let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
             gradient::require(&mut vm.rt, tensor, !matches!(args[1], Value::Bool(false)))?;
+            Ok(args[0].clone())
+        },
+    },
+    NativeDef {
+        name: "detach_",
+        receiver: "tensor",
+        signature: Signature { params: &[SELF] },
+        doc: "Removes the record of the tensor itself, which no longer requires gradients. Returns the tensor. A view cannot be detached in place.\n\nSource: `torch.Tensor.detach_`.",
+        example: "let y = ones(2, requires_grad=true) * 3\ny.detach_()\nassert(y.is_leaf and not y.requires_grad)",
+        run: |vm, args| {
+            let Value::Tensor(tensor) = &args[0] else { return Err(wrong_tensor(0)) };
+            gradient::detach_in_place(&mut vm.rt, tensor)?;
             Ok(args[0].clone())
         },
     },

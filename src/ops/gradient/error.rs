@@ -171,6 +171,14 @@ pub fn not_a_leaf() -> Error {
         .help("use `x.detach()` for a tensor of the same elements without a record")
 }
 
+/// `x.detach_()` of a view.
+#[cold]
+pub fn detached_view(tensor: &Tensor) -> Error {
+    Error::new(&NOT_RECORDED, "a view cannot be detached in place")
+        .operand(0, this_is(tensor.describe()))
+        .help("use `x.detach()`, or detach the tensor that it is a view of")
+}
+
 /// `backward` of more than one element without a gradient.
 #[cold]
 pub fn not_a_scalar(operand: usize, tensor: &Tensor) -> Error {

@@ -591,6 +591,22 @@ pub fn detach(rt: &Runtime, tensor: &Tensor) -> Tensor {
     if rt.recording.used { family::detached(tensor) } else { tensor.clone() }
 }
 
+/// `x.detach_()`: the tensor itself has no record from now on. Tensors that were computed from it keep theirs.
+///
+/// # Errors
+/// E0380 for a view, whose record belongs to its base too.
+pub fn detach_in_place(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
+    let Some(edge) = edge_of(rt, tensor) else { return Ok(()) };
+    if is_step(&edge, |step| matches!(step, Step::Leaf)) {
+        return require(rt, tensor, false);
+    }
+    if tensor.layout() != tensor.storage_ref().first_layout() {
+        return Err(error::detached_view(tensor));
+    }
+    tensor.set_mark(Mark { edge: None, at: 0, family: Some(Arc::default()) });
+    Ok(())
+}
+
 /// Records results of script code whose gradient the caller computes ([`super::Event::Script`]): `operands`
 /// in, `results` out, which must be fresh.
 pub fn script_node(
@@ -683,6 +699,13 @@ pub fn retain(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// `x.retains_grad`: whether the backward pass stores the gradient of this computed tensor.
+pub fn retains(rt: &mut Runtime, tensor: &Tensor) -> bool {
+    let Some(edge) = edge_of(rt, tensor) else { return false };
+    let Some(node) = Node::of(&edge).filter(|node| !matches!(node.step, Step::Leaf)) else { return false };
+    node.state.lock().gradients.iter().any(|(output, _)| *output == edge.output)
 }
 
 impl Drop for Saved {
