@@ -57,7 +57,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, 0.0, 6.0, b.g()))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || within(b, 0.0, 6.0))),
         ..Op::BASE
     },
     Op {
@@ -115,7 +115,7 @@ pub static OPS: &[Op] = &[
             },
         }),
         gradient: Gradient::Rule(Keeps::X, |b| {
-            b.to(0, || b.select(&b.x(0).gt(0.0), b.g(), b.g() * b.arg(1) * power_below_0(&b.x(0))));
+            b.to(0, || b.select(&b.x(0).le(0.0), b.g() * b.arg(1) * power_below_0(&b.x(0)), b.g()));
         }),
         ..Op::BASE
     },
@@ -151,7 +151,7 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Rule(Keeps::X, |b| {
             b.to(0, || {
                 let (above, below) = (1.050_700_987_355_480_5, 1.758_099_340_847_376_6);
-                b.select(&b.x(0).gt(0.0), b.g() * above, b.g() * below * power_below_0(&b.x(0)))
+                b.select(&b.x(0).le(0.0), b.g() * below * power_below_0(&b.x(0)), b.g() * above)
             });
         }),
         ..Op::BASE
@@ -319,7 +319,7 @@ pub static OPS: &[Op] = &[
             }
             clamped(rt, "hardtanh", args.tensor(0)?, (low, high))
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, b.arg(1), b.arg(2), b.g()))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || within(b, b.arg(1), b.arg(2)))),
         ..Op::BASE
     },
     Op {
@@ -376,8 +376,10 @@ pub static OPS: &[Op] = &[
         }),
         gradient: Gradient::Rule(Keeps::X, |b| {
             b.to(0, || {
-                let middle = inside(b, -3.0, 3.0, b.g() * (b.x(0) / 3.0 + 0.5));
-                b.select(&b.x(0).ge(3.0), b.g(), middle)
+                // The gradient of nan is that of numbers above 3, as in PyTorch.
+                let x = b.x(0);
+                let low = b.select(&x.le(-3.0), 0.0, b.g() * (&x / 3.0 + 0.5));
+                b.select(&x.lt(3.0), low, b.g())
             });
         }),
         ..Op::BASE
@@ -696,6 +698,12 @@ fn affine(
 fn inside<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand, g: Var<'a>) -> Var<'a> {
     let x = b.x(0);
     b.select(&x.gt(low).call("logical_and", &[x.lt(high).arg()]), g, 0.0)
+}
+
+/// The gradient where the first operand is not outside of bounds: between them, both excluded, and at nan.
+fn within<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand) -> Var<'a> {
+    let x = b.x(0);
+    b.select(&x.le(low).call("logical_or", &[x.ge(high).arg()]), 0.0, b.g())
 }
 
 /// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its gradient 0, so neither is infinite.

@@ -90,8 +90,9 @@ pub static OPS: &[Op] = &[
         }),
         gradient: Gradient::Rule(DIVIDED, |b| {
             if b.args().text(2).is_some() {
-                b.to(0, || b.g() * 0.0);
-                b.to(1, || b.g() * 0.0);
+                // Also where the gradient of the result is infinite or nan.
+                b.to(0, || b.g().zeros_like());
+                b.to(1, || b.g().zeros_like());
                 return;
             }
             b.to(0, || b.g() / b.x(1).conj());

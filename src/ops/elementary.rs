@@ -754,7 +754,7 @@ fn logit_back(b: &Back<'_>) {
     b.to(0, || {
         let x = b.x(0);
         let (low, outside) = b.args().float(1).map_or((0.0, f64::NAN), |eps| (eps, 0.0));
-        let inside = x.ge(low).call("logical_and", &[x.le(1.0 - low).arg()]);
-        b.select(&inside, b.g() / (&x * (1.0 - &x)), outside)
+        let beyond = x.lt(low).call("logical_or", &[x.gt(1.0 - low).arg()]);
+        b.select(&beyond, outside, b.g() / (&x * (1.0 - &x)))
     });
 }

@@ -126,9 +126,9 @@ pub static OPS: &[Op] = &[
             let out = formula(rt, |f| {
                 let x = f.var(x).to(dtype.accumulator());
                 // The branch that is not chosen must not overflow, or its gradient would be nan.
-                let low = f.select(&x.gt(0.0), 0.0, &x);
+                let low = f.select(&x.le(0.0), &x, 0.0);
                 let below = (low / alpha).unary("expm1") * alpha;
-                f.select(&x.gt(0.0), &x, below).to(dtype)
+                f.select(&x.le(0.0), below, &x).to(dtype)
             });
             out.map(Out::Tensor)
         }),
@@ -218,7 +218,9 @@ fn softshrink(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let limit = Scalar::Float(limit).rounded(x.dtype()).as_f64();
     let out = formula(rt, |f| {
         let x = f.var(x);
-        let low = f.select(&x.lt(-limit), &x + limit, &x * 0.0);
+        // A zero with the sign of `x`, and nan as it is.
+        let near = f.select(&x.eq(&x), x.unary("detach") * 0.0, &x);
+        let low = f.select(&x.lt(-limit), &x + limit, near);
         f.select(&x.gt(limit), &x - limit, low)
     });
     out.map(Out::Tensor)

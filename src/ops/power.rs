@@ -110,7 +110,7 @@ pub(super) fn back(b: &Back<'_>) {
         }
         let less = b.select(&b.x(1).eq(0.0), 0.0, b.x(1) - 1.0);
         let slope = b.x(1) * b.x(0).pow(less);
-        b.g() * b.select(&b.x(1).eq(0.0), 0.0, slope).conj()
+        b.select(&b.x(1).eq(0.0), 0.0, b.g() * slope.conj())
     });
     b.to(1, || {
         // Also correct for a negative base with a complex exponent.

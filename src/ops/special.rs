@@ -66,7 +66,10 @@ pub static OPS: &[Op] = &[
             of_floats(rt, args, |f, x| {
                 let zero = x.eq(0.0);
                 let angle = f.select(&zero, 1.0, x * PI);
-                f.select(&zero, 1.0, angle.unary("sin") / &angle)
+                // At 0, the series gives the second derivative too.
+                let near = f.select(&zero, x, 0.0);
+                let at_zero = 1.0 - &near * &near * (PI * PI / 6.0);
+                f.select(&zero, at_zero, angle.unary("sin") / &angle)
             })
         }),
         gradient: Gradient::Composed,

@@ -292,10 +292,10 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
     let found = match skip {
         true => found,
         false => {
-            // A nan sorts last; if there is one, it is the result.
+            // A nan sorts last; if there is one, it is the result, and gets the gradient.
             let top = narrow(rt, &values, last, count - 1, 1)?;
             let spoilt = call(rt, "isnan", &[t(&top)])?;
-            call(rt, "where", &[t(&spoilt), Arg::Float(f64::NAN), t(&found)])?
+            call(rt, "where", &[t(&spoilt), t(&top), t(&found)])?
         }
     };
     let mut found = match several {

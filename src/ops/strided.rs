@@ -21,7 +21,8 @@ pub static OPS: &[Op] = &[
         name: "as_strided",
         doc: "Returns a view of the memory of `x` with this shape, these strides (in elements, 0 or more) and this \
               first element, counted from the beginning of the memory; without `storage_offset`, that of `x`. All \
-              elements must be in the memory. Elements may be reached several times: their gradients are added. \
+              elements must be in the memory. Elements may be reached several times: their gradients are added. Elements that are not in `x` \
+              get no gradient. \
               Source: `torch.as_strided`.",
         search: &["strides", "view", "sliding window", "storage_offset"],
         params: &[

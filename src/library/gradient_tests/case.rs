@@ -204,7 +204,8 @@ impl Case {
         let fits = match variant {
             Variant::Plain => true,
             Variant::Turned => rank > 1,
-            Variant::Stepped => rank > 0,
+            // `as_strided` reads the memory between the elements too.
+            Variant::Stepped => rank > 0 && self.op.name != "as_strided",
             Variant::Expanded => self.places.iter().any(|place| place.shape.first().is_some_and(|&n| n > 1)),
             Variant::Broadcast => self.op.elementwise().is_some() && self.places.len() > 1,
             Variant::InPlace => self.op.form.in_place && self.places[0].param == 0,

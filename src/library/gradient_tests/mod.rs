@@ -254,6 +254,13 @@ static MORE: &[(&str, &str)] = &[
         "fft.irfftn",
         "fft.irfftn(ones(2, 3, 4), [4, 3], [2, 0], \"ortho\"); fft.irfftn(ones(2, 1, 2, 2, 3)); fft.irfftn(ones(2, 3), s=[2, 5])",
     ),
+    ("as_strided", "ones(6).as_strided([2, 2], [1, 1]); ones(2, 3).as_strided([3], [0])"),
+    ("put", "ones(2, 3).put([0, 4], [1.0, 2.0], true); ones(2, 3).t().put([0, 4], [1.0, 2.0])"),
+    ("slice_scatter", "ones(2, 4).slice_scatter(ones(2, 2), 1, 1, step=2)"),
+    ("diagonal_scatter", "ones(2, 3, 4).diagonal_scatter(ones(2, 3), 1, 1, 2)"),
+    ("addbmm", "addbmm(ones(4), ones(3, 2, 1), ones(3, 1, 4), beta=0.5, alpha=-2)"),
+    ("renorm", "ones(2, 3).renorm(1, 1, 0.5); ones(2, 3, 2).renorm(3, -1, 0.5); ones(2, 2).renorm(2, 0, 100)"),
+    ("dist", "dist(ones(2, 3), ones(3), 1); dist(ones(3), ones(3), 3)"),
     (
         "to",
         "ones(3).to(f16); ones(3).to(cpu, f64); ones(3).to(c64); ones(3, dtype=c64).to(f32); ones(3).to(ones(1) on cuda:1)",

@@ -181,7 +181,9 @@ fn extreme(b: &Back<'_>) {
     };
     let theirs = source(b, &ids).eq(at(&y)).to(y.dtype());
     let count = mine.call("scatter_add", &[b.arg(1), ids.arg(), theirs.arg()]);
-    let share = b.select(&count.eq(0.0), 0.0, b.g() / &count);
+    // A nan equals nothing; the gradients of its operands are nan.
+    let none = b.select(&y.eq(&y), 0.0, &y);
+    let share = b.select(&count.eq(0.0), none, b.g() / &count);
     b.to(0, || &mine * &share);
     b.to(3, || of_source(b, |_| &theirs * at(&share)));
 }

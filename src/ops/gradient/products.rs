@@ -5,6 +5,7 @@
 //! zeros, so a recorded pass checks for zeros (which waits) and multiplies the other elements if there are any.
 
 use super::{Back, Var, rules};
+use crate::array::Dtype;
 use crate::ops::Arg;
 
 /// `prod`
@@ -24,8 +25,12 @@ pub fn prod(b: &Back<'_>) {
         let rest = b.select(&is_zero, 1.0, &x);
         let product = rest.call("prod", &[Arg::Ints(dims.clone()), Arg::Bool(true)]);
         let zeros = is_zero.sum(&dims, true);
-        let at_zero = b.select(&zeros.eq(1), &product, 0.0);
-        let elsewhere = b.select(&zeros.eq(0), &product / &rest, 0.0);
+        // Products that contain a zero: 0, or nan if another factor is infinite or nan.
+        let odd = x.unary("isfinite").unary("logical_not");
+        let others = odd.sum(&dims, true) - odd.to(Dtype::I64);
+        let none = b.select(&others.gt(0.0), f64::NAN, x.zeros_like());
+        let at_zero = b.select(&zeros.eq(1), &product, &none);
+        let elsewhere = b.select(&zeros.eq(0), &product / &rest, &none);
         g * b.select(&is_zero, at_zero, elsewhere).conj()
     });
 }

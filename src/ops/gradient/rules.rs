@@ -31,7 +31,11 @@ pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep:
         met = met.call("logical_or", &[both.arg()]);
     }
     let count = met.sum(dims, true);
-    b.select(&met, g / count, 0.0)
+    match nan {
+        true => b.select(&met, g / count, 0.0),
+        // The gradients of a result of nan are nan.
+        false => b.select(&met, g / count, b.select(&y.eq(&y), 0.0, &y)),
+    }
 }
 
 /// A maximum, minimum or median of all elements: equal elements share the gradient.
