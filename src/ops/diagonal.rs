@@ -180,13 +180,9 @@ pub static OPS: &[Op] = &[
         }),
         gradient: Gradient::Rule(Keeps::NOTHING, |b| {
             b.to(0, || {
-                let (shape, form) = (b.shape(0), b.form(0));
-                let extents = [Arg::Int(shape[0]), Arg::Int(shape[1])];
-                b.g()
-                    * b.op(
-                        "eye",
-                        &[&extents[..], &[Arg::Dtype(form.dtype), Arg::Device(form.device)]].concat(),
-                    )
+                let (shape, device) = (b.shape(0), Arg::Device(b.form(0).device));
+                let args = [Arg::Int(shape[0]), Arg::Int(shape[1]), Arg::Dtype(Dtype::Bool), device];
+                b.select(&b.op("eye", &args), b.g(), 0.0)
             });
         }),
         ..Op::BASE

@@ -182,7 +182,7 @@ fn extreme(b: &Back<'_>) {
     let theirs = source(b, &ids).eq(at(&y)).to(y.dtype());
     let count = mine.call("scatter_add", &[b.arg(1), ids.arg(), theirs.arg()]);
     // A nan equals nothing; the gradients of its operands are nan.
-    let none = b.select(&y.eq(&y), 0.0, &y);
+    let none = b.select(&y.eq(&y), 0.0, y.unary("detach"));
     let share = b.select(&count.eq(0.0), none, b.g() / &count);
     b.to(0, || &mine * &share);
     b.to(3, || of_source(b, |_| &theirs * at(&share)));

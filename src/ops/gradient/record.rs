@@ -594,16 +594,22 @@ pub fn detach(rt: &Runtime, tensor: &Tensor) -> Tensor {
 /// `x.detach_()`: the tensor itself has no record from now on. Tensors that were computed from it keep theirs.
 ///
 /// # Errors
-/// E0380 for a view, whose record belongs to its base too.
+/// E0380 for a view of a part, whose record belongs to its base too.
 pub fn detach_in_place(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
     let Some(edge) = edge_of(rt, tensor) else { return Ok(()) };
     if is_step(&edge, |step| matches!(step, Step::Leaf)) {
         return require(rt, tensor, false);
     }
-    if tensor.layout() != tensor.storage_ref().first_layout() {
+    // The result of an operation may be a view of the whole memory that the operation made.
+    if !super::strided::covers(tensor.layout(), tensor.storage_ref().first_layout().count()) {
         return Err(error::detached_view(tensor));
     }
-    tensor.set_mark(Mark { edge: None, at: 0, family: Some(Arc::default()) });
+    let mark = tensor.mark();
+    let at = tensor.family(&mark, |family| {
+        family.current = None;
+        family.writes
+    });
+    tensor.set_mark(Mark { edge: None, at, family: mark.family });
     Ok(())
 }
 

@@ -34,7 +34,7 @@ pub fn shared<'a>(b: &'a Back<'_>, y: &Var<'a>, g: &Var<'a>, dims: &[i64], keep:
     match nan {
         true => b.select(&met, g / count, 0.0),
         // The gradients of a result of nan are nan.
-        false => b.select(&met, g / count, b.select(&y.eq(&y), 0.0, &y)),
+        false => b.select(&met, g / count, b.select(&y.eq(&y), 0.0, y.unary("detach"))),
     }
 }
 
