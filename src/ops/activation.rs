@@ -3,8 +3,7 @@
 use super::complex;
 use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
-use super::gradient::var::Operand;
-use super::gradient::{Back, Var};
+use super::gradient::{Back, Var, rules};
 use super::known;
 use super::map::check_bound;
 use super::params::{UNARY, X};
@@ -57,7 +56,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             clamped(rt, "relu6", args.tensor(0)?, (Scalar::Int(0), Scalar::Int(6)))
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || within(b, 0.0, 6.0))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || rules::within(b, 0.0, 6.0))),
         ..Op::BASE
     },
     Op {
@@ -319,7 +318,7 @@ pub static OPS: &[Op] = &[
             }
             clamped(rt, "hardtanh", args.tensor(0)?, (low, high))
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || within(b, b.arg(1), b.arg(2)))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || rules::within(b, b.arg(1), b.arg(2)))),
         ..Op::BASE
     },
     Op {
@@ -347,7 +346,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || inside(b, -3.0, 3.0, b.g() / 6.0))),
+        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || rules::inside(b, -3.0, 3.0, b.g() / 6.0))),
         ..Op::BASE
     },
     Op {
@@ -692,18 +691,6 @@ fn affine(
         result = rt.map(name, step, &operands, wide, if left == 0 { dtype } else { wide })?;
     }
     Ok(Out::Tensor(result))
-}
-
-/// `g` where the first operand is between bounds, both excluded; else 0.
-fn inside<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand, g: Var<'a>) -> Var<'a> {
-    let x = b.x(0);
-    b.select(&x.gt(low).call("logical_and", &[x.lt(high).arg()]), g, 0.0)
-}
-
-/// The gradient where the first operand is not outside of bounds: between them, both excluded, and at nan.
-fn within<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand) -> Var<'a> {
-    let x = b.x(0);
-    b.select(&x.le(low).call("logical_or", &[x.ge(high).arg()]), 0.0, b.g())
 }
 
 /// `exp(x)` where `x` is at most 0. Elsewhere the result is 1 and its gradient 0, so neither is infinite.

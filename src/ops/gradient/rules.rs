@@ -1,5 +1,6 @@
 //! Rules that operations of several files share.
 
+use super::var::Operand;
 use super::{Back, Gradient, Keeps, Var};
 use crate::ops::Arg;
 use crate::ops::subscript::{self, Index};
@@ -87,4 +88,16 @@ pub fn spread<'a>(b: &'a Back<'_>, g: &Var<'a>, dim: i64, part: Index) -> Var<'a
 pub fn sums_from_end<'a>(g: &Var<'a>, dim: i64) -> Var<'a> {
     let flip = [Arg::Ints(vec![dim])];
     g.call("flip", &flip).call("cumsum", &[Arg::Int(dim)]).call("flip", &flip)
+}
+
+/// `g` where the first operand is between bounds, both excluded; else 0.
+pub fn inside<'a>(b: &'a Back<'_>, low: f64, high: f64, g: Var<'a>) -> Var<'a> {
+    let x = b.x(0);
+    b.select(&x.gt(low).call("logical_and", &[x.lt(high).arg()]), g, 0.0)
+}
+
+/// The gradient where the first operand is not outside of bounds: between them, both excluded, and at nan.
+pub fn within<'a>(b: &'a Back<'_>, low: impl Operand, high: impl Operand) -> Var<'a> {
+    let x = b.x(0);
+    b.select(&x.le(low).call("logical_or", &[x.ge(high).arg()]), 0.0, b.g())
 }
