@@ -184,7 +184,7 @@ impl Scatter {
             Some(_) if self.is_scaled() => {
                 let split = Split::of(Mode::SumRuns, launch, false);
                 let (count, targets) = (Split::count(launch, &all), targets(launch, &all));
-                let is_large = count >= BUCKETED && count < 1 << 31 && targets > 4 * FEW;
+                let is_large = (BUCKETED..1 << 31).contains(&count) && targets > 4 * FEW;
                 match few && Split::count(launch, &split.inner) < ROW {
                     true if is_large && targets <= BUCKETS * BUCKET => Mode::Buckets,
                     true => Mode::Sum,
