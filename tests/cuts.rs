@@ -30,7 +30,11 @@ fn launches(script: &str) -> Vec<(String, usize)> {
     let launches = listing.launches.iter().map(|listed| &listed.launch);
     launches
         .map(|launch| {
-            (format!("{:?}", launch.program), launch.shape.iter().fold(1, |n: usize, m| n.saturating_mul(*m)))
+            let signature = launch.program.kind.signature(launch).0;
+            (
+                format!("{:?} {signature:x}", launch.program),
+                launch.shape.iter().fold(1, |n: usize, m| n.saturating_mul(*m)),
+            )
         })
         .collect()
 }
@@ -305,4 +309,74 @@ fn a_chain_of_rows_is_cut_between_the_rounds_of_a_loop() {
         let rounds: HashSet<&String> = all[5..all.len() - 4].iter().collect();
         assert!(all.len() > 12 && rounds.len() == 1, "{} programs\n{script}", rounds.len());
     }
+}
+
+/// A loop over `length` random updates of small tensors of different shapes that mostly do not depend on each other,
+/// after work outside the loop.
+fn independent_loop(seed: u64, length: usize, rounds: usize) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let mut text = String::from(
+        "manual_seed(1)\nlet v = map(|i| rand(20 + 3 * i), 0..6)\nlet m = map(|i| rand(6 + i, 5 + 2 * i), 0..6)\nlet w = rand(600)\n",
+    );
+    for before in 0..draw(4) {
+        text += &format!("v[{before}].mul_(0.9)\n");
+    }
+    text += &format!("for i in 0..{rounds} {{\n");
+    for _ in 0..length {
+        let (to, a) = (draw(6), draw(6));
+        let statement = match draw(12) {
+            0 => format!("v[{to}].add_(v[{to}])"),
+            1 => format!("v[{to}].mul_(0.5)"),
+            2 => format!("m[{to}][1..-1, 1..-1] = m[{to}][..-2, 1..-1] * 0.5 + m[{to}][2.., 1..-1] * 0.5"),
+            3 => "w[i] = 0.5".to_string(),
+            4 => format!("v[{to}][i % 20] = v[{a}][0]"),
+            5 => format!("m[{to}].mul_(0.9).add_(0.1)"),
+            6 => format!("m[{to}][0].copy_(m[{to}][1] * 2)"),
+            7 => format!("v[{to}] = v[{to}] * 0.5 + 0.25"),
+            8 => format!("v[{to}].clamp_(0, 1)"),
+            9 => "for x in v { x.mul_(0.99) }".to_string(),
+            10 => "for (x, y) in zip(v, m) { x.add_(0.5)\n        y.sub_(x[0]) }".to_string(),
+            _ => format!("m[{to}][.., 1] = m[{to}][.., 2].tanh()"),
+        };
+        text += &format!("    {statement}\n");
+    }
+    text + "}"
+}
+
+#[test]
+fn a_loop_of_independent_updates_requests_no_new_program_after_its_first_rounds() {
+    let examples = [
+        "let (v, m, a, b) = (rand(340), rand(8, 8), rand(6, 6), rand(6, 6))",
+        "v.add_(v)\n    m[1..-1, 1..-1] = a * 0.5 + b * 0.5\n    v[i] = 0.5",
+        "let (v, m, a, b) = (rand(340), rand(8, 8), rand(8, 8), rand(8, 8))",
+        "v.add_(v)\n    m[1..-1, 1..-1] = a[..-2, 1..-1] * 0.5 + b[2.., 1..-1] * 0.5\n    v[i] = 0.5",
+        "let (v, w, m, a, b) = (rand(340), rand(340), rand(8, 8), rand(6, 6), rand(6, 6))",
+        "v.add_(v)\n    m[1..-1, 1..-1] = a * 0.5 + b * 0.5\n    w[i] = 0.5",
+        "let v = map(|i| rand(20 + i), 0..12)",
+        "v[0].add_(1)\n    v[1].add_(1)\n    v[2].mul_(2)\n    v[3].exp_()\n    v[4].sin_()\n    v[5].neg_()\n    v[6].abs_()",
+        "let v = map(|i| rand(20 + 3 * i), 0..6)",
+        "for x in v { x.mul_(0.99) }\n    v[4][i % 20] = v[3][0]",
+    ];
+    let examples = examples
+        .chunks(2)
+        .map(|part| format!("{}\nv[0].sum().item()\nfor i in 0..330 {{\n    {}\n}}", part[0], part[1]));
+    let drawn = (0..20).map(|seed| {
+        let length = [1, 2, 3, 4, 5, 7, 9, 12, 16, 23][seed as usize % 10];
+        independent_loop(seed, length, 400)
+    });
+    let mut late = Vec::new();
+    for script in examples.chain(drawn) {
+        let before = launched(script.split("for i in").next().unwrap()).len();
+        let all = launched(&script).split_off(before);
+        let begun = all.len() / 3;
+        let known: HashSet<&String> = all[..begun].iter().collect();
+        // The last launches may cover fewer rounds.
+        let end = all.len().saturating_sub(if before + all.len() < 1000 { all.len() / 4 } else { 0 });
+        let new: Vec<usize> = (begun..end).filter(|&at| !known.contains(&all[at])).collect();
+        if !new.is_empty() {
+            late.push(format!("{new:?} of {} launches\n{script}", all.len()));
+        }
+    }
+    assert!(late.is_empty(), "{} loops:\n{}", late.len(), late.join("\n"));
 }

@@ -6,11 +6,13 @@
 //! chains, launching them one by one, in order, is always correct.
 //!
 //! A group waits only if it does not hold the last reference to an operand, so that batches do not delay frees. The
-//! number of programs in a batch is limited, so that the device does not idle.
+//! number of programs in a batch is limited, so that the device does not idle. In a loop, a batch ends between two
+//! iterations ([`BatchRounds`]), so that each batch contains the same groups.
 
 use super::Runtime;
 use super::flush::Ready;
 use super::queue::{FusedGroup, Queue};
+use super::rounds::BatchRounds;
 use crate::array::{Dims, Dtype};
 use crate::base::Result;
 use crate::device::Device;
@@ -26,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The largest number of groups in a batch.
-const MAX_GROUPS: usize = 240;
+pub(super) const MAX_GROUPS: usize = 240;
 
 /// Bytes of the largest scalar.
 const NUMBER: u64 = 16;
@@ -44,7 +46,9 @@ pub(super) const MAX_BYTES: u64 = 256 << 20;
 #[derive(Default)]
 pub(super) struct Waiting {
     /// The bytes that its groups move.
-    bytes: u64,
+    pub(super) bytes: u64,
+    /// The operations of its groups and where the loop iterations begin among them.
+    pub(super) rounds: BatchRounds,
     /// The first group of each program.
     kinds: SmallVec<[usize; MAX_PROGRAMS]>,
 }
@@ -53,6 +57,7 @@ impl Waiting {
     /// Called when the first group has left the batch.
     pub(super) fn forget_kinds(&mut self) {
         self.kinds.clear();
+        self.rounds = BatchRounds::default();
     }
 }
 
@@ -73,8 +78,9 @@ impl Queue {
         if self.chain.is_empty() {
             self.waiting = Waiting::default();
         }
-        let Waiting { bytes, kinds } = &mut self.waiting;
+        let Waiting { bytes, rounds, kinds } = &mut self.waiting;
         *bytes = bytes.saturating_add(group.bytes());
+        rounds.note(&group.rounds);
         if group.reduce.is_none() && !kinds.iter().any(|&kind| self.chain[kind].map == group.map) {
             kinds.push(self.chain.len());
         }
@@ -95,7 +101,7 @@ impl Queue {
         if self.chain.is_empty() {
             return open.bytes() < MAX_BYTES && open.releases_nothing();
         }
-        let Waiting { bytes, kinds } = &self.waiting;
+        let Waiting { bytes, kinds, .. } = &self.waiting;
         let fits = self.chain.len() < MAX_GROUPS && bytes.saturating_add(open.bytes()) < MAX_BYTES;
         let known =
             || kinds.len() < MAX_PROGRAMS || kinds.iter().any(|&kind| self.chain[kind].map == open.map);

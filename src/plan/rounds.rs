@@ -1,6 +1,7 @@
 //! The size limits of groups, and where groups are cut: between the iterations of a loop, so that a loop launches
 //! the same program each time.
 
+use super::batch::{self, MAX_BYTES, Waiting};
 use super::chain::MAX_GROUPS;
 use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
@@ -18,6 +19,25 @@ pub(super) struct Rounds {
     is_mixed: bool,
     /// The first repeated position, and the size of the group when it was last repeated.
     newest: Option<(Called, Size)>,
+}
+
+/// Detects loop iterations among the groups of a batch.
+#[derive(Default)]
+pub(super) struct BatchRounds {
+    /// One bit for each position in its closed groups, by hash.
+    seen: u64,
+    /// The first repeated position, and the numbers of groups and of bytes when it was last repeated.
+    newest: Option<(Called, usize, u64)>,
+    /// The newest call that was found to repeat none of its groups.
+    is_new: Option<u64>,
+}
+
+impl BatchRounds {
+    /// Notes the operations of a closed group.
+    #[inline]
+    pub fn note(&mut self, group: &Rounds) {
+        self.seen |= group.seen;
+    }
 }
 
 /// The position and the number of a script's call of an operation.
@@ -176,6 +196,38 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// True when a batch must be cut before this operation: a loop iteration begins there that does not fit.
+    #[inline]
+    fn batch_ends_before(&mut self, called: Called) -> bool {
+        let Waiting { bytes, rounds, .. } = &self.waiting;
+        // Only the operation that begins the iterations is compared further.
+        let may_repeat = match rounds.newest {
+            Some((place, ..)) => called.repeats(place),
+            None => rounds.seen & bit_of(called.span) != 0 && rounds.is_new != Some(called.call),
+        };
+        if !may_repeat || !self.is_batch() || called.span == Span::NONE || self.aside().is_some() {
+            return false;
+        }
+        let begun = match rounds.newest {
+            Some((_, groups, bytes)) => Some((groups, bytes)),
+            None => self.chain.iter().rposition(|group| group.has_seen(called)).map(|first| {
+                let before = self.chain[..first].iter().map(FusedGroup::bytes);
+                (first, before.fold(0, u64::saturating_add))
+            }),
+        };
+        let Some((groups, moved)) = begun else {
+            self.waiting.rounds.is_new = Some(called.call);
+            return false;
+        };
+        let (now, bytes) = (self.chain.len() + usize::from(self.group.is_some()), *bytes);
+        self.waiting.rounds.newest = Some((called, now, bytes));
+        // An iteration may have a group more than the one before it.
+        now + now.saturating_sub(groups) + 1 >= batch::MAX_GROUPS
+            || bytes.saturating_add(bytes.saturating_sub(moved)) >= MAX_BYTES
+    }
+}
+
 /// The bit of a position in [`Rounds::seen`].
 fn bit_of(span: Span) -> u64 {
     1 << ((span.lo ^ span.hi << 3).wrapping_mul(0x9e37_79b9) >> 26)
@@ -222,7 +274,7 @@ impl Runtime {
         if queue.aside().is_some() && queue.group.as_ref().is_some_and(|group| group.has_seen(called)) {
             queue.forget_aside(at);
         }
-        if self.queues[at].rows_end_before(called) {
+        if self.queues[at].rows_end_before(called) || self.queues[at].batch_ends_before(called) {
             self.flush_queue(at)
         } else if self.queues[at].ends_before(called) {
             self.flush_full(at)
