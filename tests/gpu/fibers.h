@@ -152,6 +152,9 @@ inline unsigned __ballot_sync(unsigned, bool set) {
     return votes;
 }
 
+inline bool __any_sync(unsigned mask, bool set) { return __ballot_sync(mask, set) != 0; }
+inline bool __all_sync(unsigned mask, bool set) { return __ballot_sync(mask, !set) == 0; }
+
 template <class T, class F> T change(T* at, F f) { T old = *at; *at = f(old); return old; }
 template <class T> T atomicAdd(T* at, T b) { return change(at, [&](T a) { return (T)(a + b); }); }
 template <class T> T atomicMax(T* at, T b) { return change(at, [&](T a) { return max(a, b); }); }
@@ -193,6 +196,8 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 inline int __popc(unsigned a) { return __builtin_popcount(a); }
+inline int __clz(int a) { return a ? __builtin_clz((unsigned)a) : 32; }
+inline int __ffsll(long long a) { return __builtin_ffsll(a); }
 inline int __ffs(int a) { return __builtin_ffs(a); }
 inline void* __cvta_global_to_generic(size_t address) { return (void*)address; }
 

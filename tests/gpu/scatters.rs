@@ -142,3 +142,30 @@ fn extremes_of_few_targets_equal_those_of_the_host() {
         }
     }
 }
+
+/// Rows of at least eight elements are summed by warps, and many numbers in buckets of targets.
+#[test]
+fn sums_of_wide_rows_and_in_buckets_equal_those_of_the_host() {
+    const CASES: &[Case] = &[
+        (&[1, 8], 0, 1, &[8, 1], &[8, 1], &[1, 0]),
+        (&[33, 8], 0, 33, &[8, 1], &[8, 1], &[1, 0]),
+        (&[3000, 9], 0, 500, &[9, 1], &[9, 1], &[1, 0]),
+        (&[64, 32], 0, 2, &[32, 1], &[32, 1], &[1, 0]),
+        (&[5000, 40], 0, 4000, &[40, 1], &[40, 1], &[1, 0]),
+        (&[100, 257], 0, 3, &[257, 1], &[257, 1], &[1, 0]),
+        // Rows that are columns, and targets that are far apart.
+        (&[20, 700], 1, 90, &[700, 1], &[90, 1], &[0, 1]),
+        (&[900, 16], 0, 70, &[1, 900], &[64, 1], &[1, 0]),
+    ];
+    const LARGE: &[Case] = &[
+        (&[(1 << 22) + 77], 0, 20_000, &[1], &[1], &[1]),
+        (&[(1 << 22) + 1], 0, 2_000_000, &[1], &[1], &[1]),
+    ];
+    let Some(gpu) = side() else { return };
+    // On the CPU, one thread runs those of all blocks.
+    let large = if super::super::probe().problem.is_none() { LARGE } else { &LARGE[..1] };
+    for dtype in [Dtype::F32, Dtype::BF16] {
+        agree_over(&*gpu, dtype, Some(&SUM), CASES);
+    }
+    agree_over(&*gpu, Dtype::F32, Some(&SUM), large);
+}
