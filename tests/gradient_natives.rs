@@ -9,8 +9,11 @@ use runnel::{Backend, Engine};
 use std::time::Duration;
 
 /// Functions whose results have no gradients, with the reason.
-const CUTS: &[(&str, &str)] =
-    &[("requires_grad_", "its purpose"), ("jvp", "zeros where there is no dependence")];
+const CUTS: &[(&str, &str)] = &[
+    ("requires_grad_", "its purpose"),
+    ("detach_", "its purpose"),
+    ("jvp", "zeros where there is no dependence"),
+];
 
 /// Expressions whose results have none, as in PyTorch, with the reason.
 const CUT_EXPRESSIONS: &[(&str, &str)] = &[
