@@ -15,6 +15,10 @@ impl Kind {
     pub fn scratch(&self, _: &Launch) -> u64 {
         0
     }
+
+    pub fn work(&self, _: &[usize]) -> usize {
+        0
+    }
 }
 
 #[derive(Clone)]
