@@ -29,7 +29,7 @@ pub(super) struct BatchRounds {
     /// The first repeated position, and the numbers of groups and of bytes when it was last repeated.
     newest: Option<(Called, usize, u64)>,
     /// The newest call that was found to repeat none of its groups.
-    is_new: Option<u64>,
+    new_call: Option<u64>,
 }
 
 impl BatchRounds {
@@ -204,7 +204,7 @@ impl Queue {
         // Only the operation that begins the iterations is compared further.
         let may_repeat = match rounds.newest {
             Some((place, ..)) => called.repeats(place),
-            None => rounds.seen & bit_of(called.span) != 0 && rounds.is_new != Some(called.call),
+            None => rounds.seen & bit_of(called.span) != 0 && rounds.new_call != Some(called.call),
         };
         if !may_repeat || !self.is_batch() || called.span == Span::NONE || self.aside().is_some() {
             return false;
@@ -217,7 +217,7 @@ impl Queue {
             }),
         };
         let Some((groups, moved)) = begun else {
-            self.waiting.rounds.is_new = Some(called.call);
+            self.waiting.rounds.new_call = Some(called.call);
             return false;
         };
         let (now, bytes) = (self.chain.len() + usize::from(self.group.is_some()), *bytes);

@@ -3,11 +3,11 @@
 //!
 //! On CUDA devices, without a combination, each target takes the last of its sources in row-major order: every source
 //! claims its target with its position, the highest position wins, and that source stores. Adjacent elements that share
-//! an index form sources of 16 bytes. Integers, and floats of up to 32 bits, are summed atomically in any order
-//! ([`sums`]); extremes are raised atomically, as unsigned numbers with the same order. Other combinations are ordered
-//! ([`ordered`]): a stable sort orders the elements by target, and the runs of targets are combined in chunks. Extremes
-//! of few elements in many targets also use the sort. All methods give the same bits in any execution order, so general
-//! kernels may sort for every combination.
+//! an index form sources of 16 bytes. Integers, and floats of up to 32 bits, are summed in any order ([`sums`]):
+//! atomically, after a sort for rows, or in buckets of targets. Extremes are raised atomically, as unsigned numbers
+//! with the same order. Other combinations are ordered ([`ordered`]): a stable sort orders the elements by target, and
+//! the runs of targets are combined in chunks. Extremes of few elements in many targets also use the sort. All methods
+//! give the same bits in any execution order, so general kernels may sort for every combination.
 
 mod host;
 mod ordered;
@@ -45,8 +45,8 @@ const HEAD: usize = 18;
 /// Outer dimensions of general kernels with 32-bit positions.
 const NEAR: usize = 3;
 
-/// The signature's fields: 64-bit positions, 64-bit targets, few targets or wide rows, the mode, a general kernel (for any dtype of
-/// the class and any rank up to its own), the two ranks, the logarithm of a unit.
+/// The signature's fields: 64-bit positions, 64-bit targets, few targets or wide rows, the mode, a general kernel (for
+/// any dtype of the class and any rank up to its own), the two ranks, the logarithm of a unit.
 const FIELDS: [u32; 8] = [1, 1, 1, 3, 1, 8, 8, 3];
 
 fn signature(
@@ -81,8 +81,8 @@ const WARP: u64 = 32;
 /// Minimum elements per thread for more blocks than fill a device, when blocks sum in shared memory.
 const ADDED: u64 = 32;
 
-/// The minimum number of elements for buckets, and the maximum number of buckets; the targets of a bucket, and the moved
-/// elements of a block (the last three also in the template).
+/// The minimum number of elements for buckets, and the maximum number of buckets; the targets of a bucket, and the
+/// moved elements of a block (the last three also in the template).
 const BUCKETED: u64 = 1 << 22;
 const BUCKETS: u64 = 2048;
 const BUCKET: u64 = 4096;
@@ -689,7 +689,7 @@ fn sum_buckets(queue: &mut dyn Queue, moved: Ptr, count: u64, targets: u64, word
 }
 
 impl Scatter {
-    /// The work after the sort; `first` is its first entry, `in_warps` tells whether the kernel is the one for wide rows.
+    /// The work after the sort. `first` is its first entry, `in_warps` is true for the kernel for wide rows.
     fn combine_sorted(
         &self,
         queue: &mut dyn Queue,
