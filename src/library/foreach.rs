@@ -50,7 +50,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
             }
             let begun = match tensors.first() {
                 Some(first) if kinds.len() < MAX_TEMPLATES && may_repeat(vm) => {
-                    Some(vm.rt.begin_template(first.device())?)
+                    Some(vm.rt.begin_template(first.device(), &tensors)?)
                 }
                 _ => None,
             };

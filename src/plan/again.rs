@@ -6,19 +6,39 @@
 //! value of an expression, it is never stored, and its own group launches nothing. The bits are the same, because a
 //! register is rounded after every instruction wherever it is computed.
 //!
-//! The instructions may read only memory that no queued work writes, so the repeated reads give the same values.
+//! A value of about the same size is computed again if that reads no more memory than reading the value:
+//! `f[1..] - f[..-1]` after `let f = u * u / 2`. The group that computes the value waits for that even if it could not
+//! wait in a batch ([`Queue::is_computed_again`]). A reduction of other dimensions than a chain's computes values of
+//! the chain's rows again instead of storing them ([`FusedGroup::without_rows`]).
+//!
+//! The instructions may read only memory that no queued work writes from that group on, so the repeated reads give the
+//! same values.
 
 use super::aside::is_less;
-use super::queue::{FusedGroup, RAW_INSTR, push_load, push_number};
-use super::{MAX_INSTRS, MAX_VIEWS};
-use crate::array::{Class, Layout, Strides};
+use super::batch::MAX_GROUPS;
+use super::chain::part_and_node;
+use super::queue::{FusedGroup, Queue, RAW_INSTR, push_load, push_number};
+use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
+use crate::array::{Class, Dtype, Layout, Strides};
+use crate::driver::DeviceId;
 use crate::kernel::{Instr, Regs, Source};
-use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
 /// Maximum number of instructions, and of operands in memory, that are repeated for one value.
-const MOST_INSTRS: usize = 8;
-const MOST_LOADS: usize = 4;
+#[derive(Clone, Copy)]
+struct Most {
+    instrs: usize,
+    loads: usize,
+}
+
+/// For a value that is much smaller than the group that reads it.
+const MOST_OF_SMALL: Most = Most { instrs: 8, loads: 4 };
+
+/// For another value, if its operands are at most as large as the value. None may be costly.
+const MOST_OF_LARGE: Most = Most { instrs: 4, loads: 4 };
+
+/// For another value, if its operands are at most a quarter of its size.
+const MOST: Most = Most { instrs: 16, loads: 8 };
 
 /// Maximum number of costly functions; one in `f64` counts twice.
 const MOST_HEAVY: usize = 2;
@@ -37,7 +57,8 @@ struct Registers {
 
 impl Registers {
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
-    fn add(&mut self, from: &FusedGroup, reg: u16) -> Option<()> {
+    /// Operands may be the results of the first `parts` groups of the queue.
+    fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
         if self.all.contains(&reg) {
             return Some(());
         }
@@ -47,21 +68,24 @@ impl Registers {
                 self.instrs += 1;
                 self.heavy +=
                     if instr.is_heavy() { if instr.class == Class::F64 { 2 } else { 1 } } else { 0 };
-                if self.instrs > MOST_INSTRS || self.heavy > MOST_HEAVY {
+                if self.instrs > MOST.instrs || self.heavy > MOST_HEAVY {
                     return None;
                 }
-                instr.args.iter().try_for_each(|&arg| self.add(from, arg))?;
+                instr.args.iter().try_for_each(|&arg| self.add(from, parts, arg))?;
             }
             None => match from.map.sources[usize::from(reg)] {
                 Source::Load { view, .. } => {
                     let load = &from.loads[usize::from(view)];
                     self.loads += 1;
                     let storage = &load.storage;
-                    let is_settled = storage.pending().is_none() && storage.memory().is_some();
+                    let is_settled = match storage.pending() {
+                        Some(pending) => part_and_node(pending.node).0 < parts,
+                        None => storage.memory().is_some(),
+                    };
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
                     let is_changing = storage.is_written_in_parts() && is_part;
-                    if self.loads > MOST_LOADS || load.turns.is_some() || !is_settled || is_changing {
+                    if self.loads > MOST.loads || load.turns.is_some() || !is_settled || is_changing {
                         return None;
                     }
                 }
@@ -123,37 +147,78 @@ impl Place {
     }
 }
 
+/// A value that a group computes again.
+struct Again {
+    needed: Registers,
+    /// The layouts of the loads among them.
+    layouts: SmallVec<[Layout; 4]>,
+}
+
+/// The number of different elements that a layout addresses; a broadcast dimension counts once.
+fn distinct(layout: &Layout) -> usize {
+    let extents = layout.shape.iter().zip(&layout.strides);
+    extents.map(|(&extent, &stride)| if stride == 0 { 1 } else { extent }).product()
+}
+
+/// The stride of the last dimension that has one.
+fn last_stride(layout: &Layout) -> usize {
+    let mut dims = layout.shape.iter().zip(&layout.strides).rev();
+    dims.find(|&(&extent, &stride)| extent > 1 && stride != 0).map_or(0, |(_, stride)| stride.unsigned_abs())
+}
+
 impl FusedGroup {
-    /// The register of an operand that node `node` of the earlier group `from` computes, if this group computes it
-    /// again.
-    pub(super) fn computed_again(&mut self, from: &FusedGroup, node: usize, operand: &Tensor) -> Option<u16> {
-        let node = from.nodes.get(node)?;
+    /// How a group over `shape` can compute the view `operand` of node `node` again. This group may read results of the
+    /// first `parts` groups of its queue.
+    fn again(
+        &self,
+        parts: usize,
+        node: usize,
+        (operand, dtype): (&Layout, Dtype),
+        shape: &[usize],
+    ) -> Option<Again> {
+        let node = self.nodes.get(node)?;
         let storage = node.storage.as_ref()?;
         let whole = node.layout(storage);
-        if from.reduce.is_some()
-            || node.dtype != operand.dtype()
-            || whole.shape != from.shape
-            || !whole.is_contiguous()
-            || !is_less(&from.shape, &self.shape)
-        {
+        if node.dtype != dtype || whole.shape != self.shape || !whole.is_contiguous() {
             return None;
         }
         let mut needed = Registers::default();
-        needed.add(from, node.reg)?;
+        needed.add(self, parts, node.reg)?;
+        let place = Place::of(operand, whole)?;
+        let mut layouts = SmallVec::new();
+        let mut bytes = 0;
+        let mut is_spread = false;
+        for &reg in &needed.all {
+            let Some(&Source::Load { view, .. }) = self.map.sources.get(usize::from(reg)) else { continue };
+            let load = &self.loads[usize::from(view)];
+            let layout = place.layout(operand, load.layout.offset, &load.strides)?;
+            bytes += distinct(&layout) * load.dtype.size();
+            is_spread |= last_stride(&layout) > last_stride(operand).max(1);
+            layouts.push(layout);
+        }
+        let fits = |most: Most| needed.instrs <= most.instrs && needed.loads <= most.loads;
+        let saved = distinct(operand) * dtype.size();
+        let most = if bytes <= saved / 4 { MOST } else { MOST_OF_LARGE };
+        // The value may be needed in memory anyway, and a small reader would gain nothing.
+        let is_cheap =
+            fits(most) && needed.heavy == 0 && bytes <= saved && !is_spread && !is_less(shape, &self.shape);
+        (is_cheap || fits(MOST_OF_SMALL) && is_less(&self.shape, shape)).then_some(Again { needed, layouts })
+    }
+
+    /// The register of an operand that node `node` of the earlier group `from` computes, if this group computes it
+    /// again. It may then read results of the first `parts` groups of its queue.
+    pub(super) fn computed_again(
+        &mut self,
+        from: &FusedGroup,
+        parts: usize,
+        node: usize,
+        operand: (&Layout, Dtype),
+    ) -> Option<u16> {
+        let Again { needed, layouts } = from.again(parts, node, operand, &self.shape)?;
         let size = self.size();
         if size.instrs + needed.instrs + 8 > MAX_INSTRS || size.views + needed.loads + 4 > MAX_VIEWS {
             return None;
         }
-        let place = Place::of(operand.layout(), whole)?;
-        let layouts = needed.all.iter().filter_map(|&reg| from.map.sources.get(usize::from(reg)));
-        let layouts = layouts.filter_map(|source| match *source {
-            Source::Load { view, .. } => {
-                let load = &from.loads[usize::from(view)];
-                Some(place.layout(operand.layout(), load.layout.offset, &load.strides))
-            }
-            _ => None,
-        });
-        let layouts: SmallVec<[Layout; MOST_LOADS]> = layouts.collect::<Option<_>>()?;
         let mut layouts = layouts.into_iter();
         let mut made: SmallVec<[u16; 24]> = SmallVec::new();
         for &reg in &needed.all {
@@ -182,6 +247,76 @@ impl FusedGroup {
             made.push(new);
         }
         made.last().copied()
+    }
+
+    /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`
+    /// if it cannot compute all of that again.
+    pub(super) fn without_rows(
+        &self,
+        before: &[FusedGroup],
+        kept: usize,
+        mut into: FusedGroup,
+    ) -> Option<FusedGroup> {
+        let mut sources: SmallVec<[u16; 24]> = SmallVec::new();
+        for source in &self.map.sources {
+            sources.push(match *source {
+                Source::Load { view, dtype } => {
+                    let load = &self.loads[usize::from(view)];
+                    match load.storage.pending() {
+                        Some(pending) if load.storage.memory().is_none() && load.is_along(kept) => {
+                            let (part, node) = part_and_node(pending.node);
+                            into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype))?
+                        }
+                        _ => push_load(
+                            &mut into,
+                            load.storage.clone(),
+                            &load.layout,
+                            dtype,
+                            load.turns.clone(),
+                        ),
+                    }
+                }
+                Source::Number { slot, dtype } => {
+                    push_number(&mut into, self.numbers[usize::from(slot)], dtype)
+                }
+                Source::Position => return None,
+            });
+        }
+        let first = into.map.instrs.len() as u16;
+        let moved = |reg: u16| match reg.checked_sub(RAW_INSTR) {
+            Some(number) => RAW_INSTR + first + number,
+            None => sources[usize::from(reg)],
+        };
+        for &Instr { f, ref args, class, dtype } in &self.map.instrs {
+            into.push(f, args.iter().map(|&arg| moved(arg)).collect(), class, dtype);
+        }
+        into.nodes.extend(self.nodes.iter().map(|node| node.in_register(moved(node.reg))));
+        into.rounds = self.rounds.clone();
+        (into.map.instrs.len() <= MAX_INSTRS && into.loads.len() <= MAX_VIEWS).then_some(into)
+    }
+}
+
+impl Queue {
+    /// True when the open group computes a view among the operands of an operation over `shape`, and the group that
+    /// contains the operation will compute it again. The open group may then wait in the chain.
+    pub(super) fn is_computed_again(&self, operands: &[MapArg<'_>], shape: &[usize]) -> bool {
+        let Some(open) = &self.group else { return false };
+        let again = |operand: &MapArg<'_>| {
+            let MapArg::Tensor(tensor) = operand else { return false };
+            let node = tensor.storage().pending().and_then(|pending| self.open_node(pending));
+            let parts = self.chain.len();
+            node.is_some_and(|node| {
+                open.again(parts, node, (tensor.layout(), tensor.dtype()), shape).is_some()
+            })
+        };
+        self.rows().is_empty()
+            && self.chain.len() < MAX_GROUPS
+            && self.aside().is_none()
+            && open.reduce.is_none()
+            && !open.uses_position()
+            && !open.is_turned()
+            && open.device != DeviceId::Cpu
+            && operands.iter().any(again)
     }
 }
 

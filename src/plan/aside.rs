@@ -26,7 +26,7 @@ use crate::array::{Dims, Layout, same};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::Launch;
-use crate::tensor::{StorageRef, Tensor};
+use crate::tensor::{Memory, StorageRef, Tensor};
 use smallvec::SmallVec;
 
 /// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
@@ -234,7 +234,8 @@ impl FusedGroup {
         let holes = self.nodes.iter().enumerate().filter_map(|(number, node)| {
             let storage = node.storage.as_ref()?;
             let whole = node.layout(storage);
-            if storage.memory().is_some() || !whole.is_contiguous() || whole.shape != self.shape {
+            let is_foreign = matches!(storage.memory(), Some(Memory::Foreign(_)));
+            if is_foreign || !whole.is_contiguous() || whole.shape != self.shape {
                 return None;
             }
             for group in later {

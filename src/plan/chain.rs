@@ -91,12 +91,20 @@ impl Queue {
         follows(&first.shape, kept, shape, reducing)
     }
 
-    /// True when the open group reads rows that the chain before it computes and has not stored.
-    pub(super) fn reads_rows(&self) -> bool {
+    /// True when the open group reads rows that the chain before it computes and has not stored, unless it can compute
+    /// them again, which it then does.
+    pub(super) fn reads_rows(&mut self) -> bool {
         let (Some(first), Some(open)) = (self.chain.first(), &self.group) else { return false };
         let Some(kept) = first.row_dims() else { return false };
-        let along = |strides: &[isize]| strides.iter().skip(kept).any(|&stride| stride != 0);
-        open.loads.iter().any(|load| load.storage.memory().is_none() && along(&load.strides))
+        if !open.loads.iter().any(|load| load.storage.memory().is_none() && load.is_along(kept)) {
+            return false;
+        }
+        let (device, shape) = (open.device, copied(&open.shape));
+        let into = self.fresh(device, shape);
+        let again = self.group.as_deref().and_then(|open| open.without_rows(&self.chain, kept, into));
+        let Some(again) = again else { return true };
+        self.group = Some(Box::new(again));
+        false
     }
 }
 

@@ -206,6 +206,12 @@ impl Runtime {
         result
     }
 
+    /// Whether a queue holds work that later work may join.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.queues.iter().any(|queue| queue.group.is_some() || !queue.chain.is_empty())
+    }
+
     /// The source positions that allocated the live tensors.
     pub fn live_places(&self) -> Vec<Span> {
         let devices = self.machine.opened();

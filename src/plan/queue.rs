@@ -114,6 +114,13 @@ pub(super) struct PendingReduce {
     pub span: Span,
 }
 
+impl Load {
+    /// True when it reads other elements along a row, whose first `kept` dimensions are not.
+    pub(super) fn is_along(&self, kept: usize) -> bool {
+        self.strides.iter().skip(kept).any(|&stride| stride != 0)
+    }
+}
+
 impl Node {
     /// A result written to a tensor.
     #[inline(always)]
@@ -141,6 +148,12 @@ impl Node {
         let view = self.view.clone().filter(|_| own);
         let Node { reg, dtype, name, called, .. } = *self;
         Node { reg, storage: Some(storage), view, dtype, name, called }
+    }
+
+    /// This node for another register.
+    pub(super) fn in_register(&self, reg: u16) -> Node {
+        let Node { ref storage, ref view, dtype, name, called, .. } = *self;
+        Node { reg, storage: storage.clone(), view: view.clone(), dtype, name, called }
     }
 
     /// True when the tensor is what the node writes: it has the same layout and dtype.
@@ -571,7 +584,10 @@ impl Runtime {
             return Ok(self.queues[at].chain.len() - 1);
         }
         if differs || close {
-            self.close_group(at, target.shape(), room.views, None)?;
+            match self.queues[at].is_computed_again(operands, target.shape()) {
+                true => self.queues[at].close(),
+                false => self.close_group(at, target.shape(), room.views, None)?,
+            }
         }
         Ok(self.queues[at].chain.len())
     }
@@ -671,7 +687,9 @@ pub(super) fn register(group: &mut FusedGroup, before: &[FusedGroup], tensor: &T
         }
         // Groups of a chain of rows pass values in registers.
         if before.first().is_some_and(|first| first.reduce.is_none())
-            && let Some(reg) = before.get(of).and_then(|from| group.computed_again(from, node, tensor))
+            && let Some(reg) = before
+                .get(of)
+                .and_then(|from| group.computed_again(from, of, node, (tensor.layout(), tensor.dtype())))
         {
             return reg;
         }

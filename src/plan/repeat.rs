@@ -78,10 +78,14 @@ fn are_alike(tensors: &[Tensor]) -> bool {
 }
 
 impl Runtime {
-    /// Called before work that may become a template, so that it starts a new group.
-    pub fn begin_template(&mut self, device: DeviceId) -> Result<Begun> {
+    /// Called before work on these tensors that may become a template, so that it starts a new group and reads them from
+    /// memory (Note [Computed again]).
+    pub fn begin_template(&mut self, device: DeviceId, tensors: &[Tensor]) -> Result<Begun> {
         let at = self.place(device)?.queue;
         self.begin_group(at)?;
+        if tensors.iter().any(|tensor| tensor.storage().pending().is_some()) {
+            self.flush_queue(at)?;
+        }
         let queue = &self.queues[at];
         let (generation, groups) = (queue.generation, queue.chain.len());
         Ok(Begun { queue: at, generation, groups, shapes_read: self.shapes_read })

@@ -10,7 +10,7 @@ use crate::base::{Result, Span};
 /// Detects loop iterations among the operations of a group: an iteration begins at an operation whose source
 /// position the group has seen before, in another call. Operations that are composed of others, and backward
 /// passes, submit all their parts from one position in one call.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rounds {
     /// One bit for each position seen, by hash.
     seen: u64,

@@ -4,6 +4,8 @@
 //! `base` are registers of the running call; `k` is a constant; `offset` counts from the next instruction.
 //! Operations on tensors need no instructions: operators and calls dispatch on the types of their operands.
 
+use super::function::Shapes;
+
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
@@ -480,3 +482,190 @@ pub enum Op {
 }
 
 const _: () = assert!(std::mem::size_of::<Op>() == 8);
+
+impl Op {
+    /// The offset of a jump.
+    pub fn offset(&self) -> Option<i32> {
+        match *self {
+            Op::Jump { offset }
+            | Op::Loop { offset }
+            | Op::JumpIf { offset, .. }
+            | Op::JumpIfSet { offset, .. }
+            | Op::PushHandler { offset, .. } => Some(offset),
+            Op::JumpEq { offset, .. }
+            | Op::JumpNe { offset, .. }
+            | Op::JumpLt { offset, .. }
+            | Op::JumpLe { offset, .. }
+            | Op::JumpGt { offset, .. }
+            | Op::JumpGe { offset, .. }
+            | Op::JumpEqK { offset, .. }
+            | Op::JumpNeK { offset, .. }
+            | Op::JumpLtK { offset, .. }
+            | Op::JumpLeK { offset, .. }
+            | Op::JumpGtK { offset, .. }
+            | Op::JumpGeK { offset, .. }
+            | Op::RangeNext { offset, .. }
+            | Op::SequenceNext { offset, .. } => Some(offset.into()),
+            _ => None,
+        }
+    }
+
+    /// Calls `note` with each register that the instruction names as an operand. The elements of a call, a container or
+    /// a loop are adjacent temporaries and are not among them.
+    pub fn reads(&self, shapes: &Shapes, note: &mut impl FnMut(u16)) {
+        match *self {
+            Op::Load { .. }
+            | Op::LoadInt { .. }
+            | Op::LoadCuda { .. }
+            | Op::GetGlobal { .. }
+            | Op::GetCapture { .. }
+            | Op::Closure { .. }
+            | Op::Clear { .. }
+            | Op::Jump { .. }
+            | Op::Loop { .. }
+            | Op::RangeLoop { .. }
+            | Op::RangeNext { .. }
+            | Op::SequenceLoop { .. }
+            | Op::ElementsLoop { .. }
+            | Op::SequenceNext { .. }
+            | Op::Call { .. }
+            | Op::CallCapture { .. }
+            | Op::CallGlobal { .. }
+            | Op::CallNative { .. }
+            | Op::CallMethod { .. }
+            | Op::CallShaped { .. }
+            | Op::NewList { .. }
+            | Op::NewTuple { .. }
+            | Op::NewRecord { .. }
+            | Op::NewRange { .. }
+            | Op::Concat { .. }
+            | Op::PushHandler { .. }
+            | Op::PopHandler { .. }
+            | Op::ExitContext { .. }
+            | Op::Import { .. } => {}
+            Op::Move { src, .. }
+            | Op::SetGlobal { src, .. }
+            | Op::SetCapture { src, .. }
+            | Op::Return { src }
+            | Op::TupleOfList { src, .. }
+            | Op::Unpack { src, .. }
+            | Op::Fits { src, .. }
+            | Op::NoArm { src }
+            | Op::Throw { src }
+            | Op::Rethrow { src }
+            | Op::EnterContext { src }
+            | Op::EnterDevice { src }
+            | Op::Test { src, .. } => note(src),
+            Op::NewCell { reg } => note(reg),
+            Op::GetCell { cell, .. } => note(cell),
+            Op::ListPush { list, .. } => note(list),
+            Op::CallLocal { callee, .. } => note(callee),
+            Op::AddInt { a, .. }
+            | Op::SubInt { a, .. }
+            | Op::AddK { a, .. }
+            | Op::SubK { a, .. }
+            | Op::MulK { a, .. }
+            | Op::DivK { a, .. }
+            | Op::FloorDivK { a, .. }
+            | Op::ModK { a, .. }
+            | Op::Neg { a, .. }
+            | Op::Not { a, .. }
+            | Op::BitNot { a, .. }
+            | Op::JumpIf { a, .. }
+            | Op::Chained { a }
+            | Op::JumpIfSet { a, .. }
+            | Op::JumpEqK { a, .. }
+            | Op::JumpNeK { a, .. }
+            | Op::JumpLtK { a, .. }
+            | Op::JumpLeK { a, .. }
+            | Op::JumpGtK { a, .. }
+            | Op::JumpGeK { a, .. }
+            | Op::Field { a, .. } => note(a),
+            Op::Add { a, b, .. }
+            | Op::Sub { a, b, .. }
+            | Op::Mul { a, b, .. }
+            | Op::Div { a, b, .. }
+            | Op::FloorDiv { a, b, .. }
+            | Op::Mod { a, b, .. }
+            | Op::Binary { a, b, .. }
+            | Op::JumpEq { a, b, .. }
+            | Op::JumpNe { a, b, .. }
+            | Op::JumpLt { a, b, .. }
+            | Op::JumpLe { a, b, .. }
+            | Op::JumpGt { a, b, .. }
+            | Op::JumpGe { a, b, .. }
+            | Op::RecordMerge { a, b, .. }
+            | Op::Index { a, b, .. }
+            | Op::FitsValue { a, b, .. }
+            | Op::Typed { a, b, .. } => [a, b].into_iter().for_each(note),
+            Op::SetIndex { a, b, src } => [a, b, src].into_iter().for_each(note),
+            Op::SetCell { cell: a, src: b, .. }
+            | Op::SetField { a, src: b, .. }
+            | Op::ListExtend { list: a, src: b }
+            | Op::Format { src: a, spec: b, .. }
+            | Op::Place { src: a, device: b, .. } => [a, b].into_iter().for_each(note),
+            Op::CallMethodOf { site, .. } => {
+                let site = &shapes.methods[usize::from(site)];
+                site.receiver.iter().chain(&*site.args).copied().for_each(note);
+            }
+        }
+    }
+
+    /// The register of the result.
+    pub fn written(&self) -> Option<u16> {
+        match *self {
+            Op::Load { dst, .. }
+            | Op::LoadInt { dst, .. }
+            | Op::LoadCuda { dst }
+            | Op::Move { dst, .. }
+            | Op::GetGlobal { dst, .. }
+            | Op::GetCell { dst, .. }
+            | Op::GetCapture { dst, .. }
+            | Op::Closure { dst, .. }
+            | Op::Add { dst, .. }
+            | Op::Sub { dst, .. }
+            | Op::Mul { dst, .. }
+            | Op::Div { dst, .. }
+            | Op::FloorDiv { dst, .. }
+            | Op::Mod { dst, .. }
+            | Op::AddInt { dst, .. }
+            | Op::SubInt { dst, .. }
+            | Op::AddK { dst, .. }
+            | Op::SubK { dst, .. }
+            | Op::MulK { dst, .. }
+            | Op::DivK { dst, .. }
+            | Op::FloorDivK { dst, .. }
+            | Op::ModK { dst, .. }
+            | Op::Binary { dst, .. }
+            | Op::Neg { dst, .. }
+            | Op::Not { dst, .. }
+            | Op::BitNot { dst, .. }
+            | Op::RangeNext { dst, .. }
+            | Op::SequenceNext { dst, .. }
+            | Op::Call { dst, .. }
+            | Op::CallLocal { dst, .. }
+            | Op::CallCapture { dst, .. }
+            | Op::CallGlobal { dst, .. }
+            | Op::CallNative { dst, .. }
+            | Op::CallMethod { dst, .. }
+            | Op::CallMethodOf { dst, .. }
+            | Op::CallShaped { dst, .. }
+            | Op::NewList { dst, .. }
+            | Op::NewTuple { dst, .. }
+            | Op::TupleOfList { dst, .. }
+            | Op::NewRecord { dst, .. }
+            | Op::RecordMerge { dst, .. }
+            | Op::NewRange { dst, .. }
+            | Op::Index { dst, .. }
+            | Op::Field { dst, .. }
+            | Op::FitsValue { dst, .. }
+            | Op::Format { dst, .. }
+            | Op::Concat { dst, .. }
+            | Op::PushHandler { dst, .. }
+            | Op::Place { dst, .. }
+            | Op::Typed { dst, .. }
+            | Op::Import { dst, .. } => Some(dst),
+            _ => None,
+        }
+    }
+}

@@ -11,6 +11,7 @@ use super::Vm;
 use super::account::note;
 use super::bytecode::Op;
 use super::heap::{Cell, head};
+use super::last_uses::LastUses;
 use super::value::Value;
 use crate::base::guard::Owned;
 use crate::base::{Result, Site, Source, Span};
@@ -52,6 +53,8 @@ pub struct Proto {
     pub places: Places,
     /// Operand shapes: calls by name, record fields, patterns.
     pub shapes: Shapes,
+    /// Made when the code first runs an instruction while tensors are pending.
+    pub last_uses: OnceCell<LastUses>,
 }
 
 /// See [`Proto::plain`].
@@ -78,7 +81,7 @@ impl Proto {
     }
 
     /// Returns whether this code names a native or method that satisfies the predicate.
-    fn names(&self, like: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn names(&self, like: impl Fn(&str) -> bool) -> bool {
         let mut calls = self.shapes.calls.iter().filter_map(|call| call.method.as_deref());
         let mut methods = self.shapes.methods.iter().map(|site| &*site.name);
         let native = |value: &Value| matches!(value, Value::Native(native) if like(&native.name));

@@ -23,6 +23,7 @@ mod globals;
 mod habits;
 mod heap;
 mod key;
+mod last_uses;
 mod limits;
 mod literals;
 mod modules;

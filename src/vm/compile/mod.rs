@@ -15,6 +15,7 @@ mod pattern;
 mod scope;
 mod stmt;
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -352,6 +353,7 @@ impl Function<'_> {
             source,
             places: self.places,
             shapes: self.shapes,
+            last_uses: OnceCell::new(),
         })
     }
 }

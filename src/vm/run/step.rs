@@ -6,6 +6,7 @@ use super::super::bytecode::Op;
 use super::super::counted::Counted;
 use super::super::function::Proto;
 use super::super::heap::{Cell, Record};
+use super::super::last_uses::LastUses;
 use super::super::limits::STEP;
 use super::super::value::Value;
 use super::super::values::Values;
@@ -33,6 +34,7 @@ impl Vm {
         };
         let flow = flow.and_then(|()| self.worked(STEP));
         let flow = flow.and_then(|()| self.instruction(proto.code[at], base, at, proto));
+        self.release_unread(base, at, proto);
         self.report_warnings(base, at);
         match flow {
             Ok(flow) => flow,
@@ -69,6 +71,26 @@ impl Vm {
         match &self.calls.stack[base + left as usize] {
             Value::Tensor(tensor) => habits::keep_parameter(&mut self.rt, op, tensor),
             _ => Ok(()),
+        }
+    }
+
+    /// Releases the variables for which the instruction at `at` was the last use, if their tensors are pending; see
+    /// Note [Last uses].
+    #[inline]
+    fn release_unread(&mut self, base: usize, at: usize, proto: &Proto) {
+        let last_uses = match proto.last_uses.get() {
+            Some(last_uses) => last_uses,
+            None if self.rt.has_pending() => proto.last_uses.get_or_init(|| LastUses::of(proto)),
+            None => return,
+        };
+        for &reg in last_uses.at(at) {
+            let value = &mut self.calls.stack[base + usize::from(reg)];
+            if let Value::Tensor(tensor) = value
+                && tensor.storage().pending().is_some()
+                && tensor.storage().memory().is_none()
+            {
+                *value = Value::None;
+            }
         }
     }
 
