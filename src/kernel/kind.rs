@@ -76,7 +76,8 @@ pub trait Kind: Identity + Debug + Send + Sync {
     /// The bytes that a launch reads and writes.
     fn bytes(&self, launch: &Launch) -> u64 {
         let bytes = launch.views.iter().map(|view| {
-            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0);
+            let is_read = |stride: isize| stride != 0 || view.indexed.is_some();
+            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| is_read(**stride));
             extents.fold(view.dtype.size() as u64, |n, (&extent, _)| n.saturating_mul(extent as u64))
         });
         bytes.fold(0, u64::saturating_add)

@@ -22,13 +22,26 @@ pub struct View {
     /// For a view that wraps around the ends of its dimensions: per dimension, the coordinate from which elements lie
     /// `extent * stride` earlier, or the extent if there is none.
     pub wraps: Option<Box<[usize]>>,
+    /// Set for a view that is read at indices ([`Source::Gathered`](super::Source::Gathered)).
+    pub indexed: Option<Box<Indexed>>,
+}
+
+/// The dimension along which a view is read at indices. The view's strides are those of the other dimensions.
+#[derive(Clone, Debug)]
+pub struct Indexed {
+    /// Elements from one index to the next.
+    pub step: isize,
+    /// The extent, at least 1: an index outside `-limit..limit` is a fault.
+    pub limit: usize,
+    /// Identifies the indices in the device's fault slot.
+    pub tag: u32,
 }
 
 impl View {
-    /// A view that wraps nowhere.
+    /// A view that wraps nowhere and has no indices.
     #[inline]
     pub fn new(ptr: Ptr, dtype: Dtype, strides: Strides) -> View {
-        View { ptr, dtype, strides, wraps: None }
+        View { ptr, dtype, strides, wraps: None, indexed: None }
     }
 }
 
@@ -65,7 +78,8 @@ impl Launch {
         Launch { program, shape, views, numbers, reduced: 0, axis: 0, limit: 0, tag: 0 }
     }
 
-    /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within the part.
+    /// The part of an elementwise launch that begins at the coordinates `at`. No view may wrap within the part, and
+    /// none of the launch may be read at indices.
     pub fn part(&self, at: &[usize], shape: Dims) -> Launch {
         let part = |view: &View| {
             let mut offset = 0;
@@ -83,7 +97,7 @@ impl Launch {
 /// A fault reported by a kernel instead of trapping. A device keeps the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// [`Launch::tag`] of the launch.
+    /// [`Launch::tag`] of the launch, or [`Indexed::tag`] of one of its views.
     pub tag: u32,
     /// The row-major position of the offending element in the launch's shape.
     pub position: u64,

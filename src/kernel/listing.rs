@@ -24,6 +24,9 @@ impl Launch {
         for (reg, source) in map.sources.iter().enumerate() {
             let shown = match source {
                 Source::Load { view, dtype } => format!("load {dtype} by {}", self.steps_of(*view)),
+                Source::Gathered { view, index, dtype } => {
+                    format!("load {dtype} by {} at index r{index}", self.steps_of(*view))
+                }
                 Source::Number { slot, dtype } => {
                     let bits = self.numbers.get(usize::from(*slot)).copied().unwrap_or(0);
                     format!("{} {dtype}", number(bits, *dtype))

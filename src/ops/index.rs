@@ -14,9 +14,9 @@ use super::subscript::{Index, get, set_with};
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
-use crate::kernel::{Gather, NonZero, ReduceFn};
+use crate::kernel::{NonZero, ReduceFn};
 use crate::plan::error::check_number;
-use crate::plan::{Elementwise, MapArg, Reduction, Runtime, Submission, SubmittedView};
+use crate::plan::{Elementwise, Gathering, MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::stream::{FROM_ZERO, Meaning};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -408,15 +408,7 @@ pub(super) fn gather_from(
     if x.count() == 0 {
         return Err(error::indexes_nothing(name, x));
     }
-    let out = rt.fresh(&shape, x.dtype(), device)?;
-    let views = smallvec![
-        SubmittedView { tensor: x, strides: source, write: false },
-        SubmittedView::read(ids),
-        SubmittedView::write(&out),
-    ];
-    let kind = &Gather { dtype: x.dtype() };
-    rt.submit_meaning(Submission { name, kind, shape, views, axis, limit }, meaning)?;
-    Ok(out)
+    rt.gather_at(Gathering { name, source: x, strides: source, axis, limit, index: ids, meaning })
 }
 
 fn index_select(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

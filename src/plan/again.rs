@@ -17,6 +17,7 @@
 use super::aside::is_less;
 use super::batch::MAX_GROUPS;
 use super::chain::part_and_node;
+use super::gather::is_gathered;
 use super::queue::{FusedGroup, Queue, RAW_INSTR, push_load, push_number};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
 use crate::array::{Class, Dtype, Layout, Strides};
@@ -90,7 +91,7 @@ impl Registers {
                     }
                 }
                 Source::Number { .. } => {}
-                Source::Position => return None,
+                Source::Position | Source::Gathered { .. } => return None,
             },
         }
         self.all.push(reg);
@@ -241,7 +242,7 @@ impl FusedGroup {
                     Source::Number { slot, dtype } => {
                         push_number(self, from.numbers[usize::from(slot)], dtype)
                     }
-                    Source::Position => return None,
+                    Source::Position | Source::Gathered { .. } => return None,
                 },
             };
             made.push(new);
@@ -263,7 +264,11 @@ impl FusedGroup {
                 Source::Load { view, dtype } => {
                     let load = &self.loads[usize::from(view)];
                     match load.storage.pending() {
-                        Some(pending) if load.storage.memory().is_none() && load.is_along(kept) => {
+                        Some(pending)
+                            if load.storage.memory().is_none()
+                                && load.is_along(kept)
+                                && !is_gathered(&load.storage) =>
+                        {
                             let (part, node) = part_and_node(pending.node);
                             into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype))?
                         }
@@ -315,6 +320,7 @@ impl Queue {
             && open.reduce.is_none()
             && !open.uses_position()
             && !open.is_turned()
+            && !open.gathers()
             && open.device != DeviceId::Cpu
             && operands.iter().any(again)
     }

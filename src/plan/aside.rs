@@ -203,7 +203,7 @@ impl Runtime {
         }
         let Some(mut aside) = queue.chain.pop() else { return Ok(()) };
         aside.is_aside = false;
-        let flushed = self.flush_queue(at);
+        let flushed = self.flush_work(at);
         let queue = &mut self.queues[at];
         queue.group = Some(Box::new(aside));
         queue.renumber(at);
@@ -267,8 +267,8 @@ impl Hole {
     /// The launches that compute everything outside the hole; `None` if that saves too little.
     pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
         let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
-        let wraps = launch.views.iter().any(|view| view.wraps.is_some());
-        if wraps || self.count().saturating_mul(bytes) < LEAST_SAVED {
+        let is_whole = launch.views.iter().any(|view| view.wraps.is_some() || view.indexed.is_some());
+        if is_whole || self.count().saturating_mul(bytes) < LEAST_SAVED {
             return None;
         }
         let mut pieces = Vec::new();

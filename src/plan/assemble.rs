@@ -9,6 +9,7 @@ use super::aside::Hole;
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};
 use super::rows::Whole;
 use crate::array::{Dtype, Strides, copied};
+use crate::base::Result;
 use crate::kernel::{Instr, Kind, Launch, Map, Program, Ptr, Reduce, Source, Store, View};
 use foldhash::HashMap;
 use smallvec::{SmallVec, smallvec};
@@ -46,8 +47,11 @@ pub(super) struct Words(Vec<u64>);
 pub(super) struct Assembled {
     program: Arc<Program>,
     /// The loads that it reads, in the order of the views.
-    pub loads: SmallVec<[u16; 8]>,
+    loads: SmallVec<[u16; 8]>,
 }
+
+/// Set in the number of a load for the view of its index, which precedes that of its source.
+const INDEX: u16 = 0x8000;
 
 /// A group with its live results.
 #[derive(Clone, Copy)]
@@ -112,9 +116,14 @@ impl Words {
     /// Adds the registers of a group.
     fn program(&mut self, group: &FusedGroup) {
         self.list(group.map.sources.iter().map(|source| match *source {
-            Source::Load { view, dtype } => u64::from(view) << 16 | (dtype as u64) << 2,
+            Source::Load { view, dtype } => {
+                let is_gathered = group.loads[usize::from(view)].gathered().is_some();
+                u64::from(view) << 16 | (dtype as u64) << 2 | if is_gathered { 3 } else { 0 }
+            }
             Source::Number { slot, dtype } => u64::from(slot) << 16 | (dtype as u64) << 2 | 1,
             Source::Position => 2,
+            // Groups load the result; see Note [Gathered values].
+            Source::Gathered { view, dtype, .. } => u64::from(view) << 16 | (dtype as u64) << 2 | 3,
         }));
         self.push(group.map.instrs.len() as u64);
         for instr in &group.map.instrs {
@@ -146,6 +155,22 @@ impl Words {
 }
 
 impl Assembled {
+    /// The number of views that it reads.
+    pub fn reads(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// Calls `each` for the loads that it reads, in the order of the views.
+    pub fn each_load(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        self.loads.iter().filter(|load| **load & INDEX == 0).try_for_each(|&load| each(usize::from(load)))
+    }
+
+    /// The gathered loads, each with the view of its index.
+    pub fn gathered(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
+        let index = |(view, load): (usize, &u16)| (*load & INDEX != 0).then_some((usize::from(load & !INDEX), view));
+        self.loads.iter().enumerate().filter_map(index)
+    }
+
     /// The launch of a group, and the pieces to launch instead if the group has a hole. `places` are the addresses of
     /// its views: of the loads, the live nodes, and the results of the reduction.
     pub fn launch(&self, live: Live<'_>, places: &[Ptr]) -> (Launch, Vec<Launch>) {
@@ -155,8 +180,15 @@ impl Assembled {
             ..Launch::new(self.program.clone(), copied(&group.shape), SmallVec::new())
         };
         let (read, written) = places.split_at(self.loads.len());
-        for (&load, &place) in self.loads.iter().zip(read) {
-            launch.views.push(group.loads[usize::from(load)].view(place));
+        let mut read = self.loads.iter().zip(read);
+        while let Some((&load, &place)) = read.next() {
+            let of = &group.loads[usize::from(load & !INDEX)];
+            match (load & INDEX != 0).then(|| of.gathered().zip(read.next())).flatten() {
+                Some((gathered, (_, &source))) => {
+                    launch.views.extend(of.views(gathered, &group.shape, [place, source]));
+                }
+                None => launch.views.push(of.view(place)),
+            }
         }
         for (node, &place) in nodes.iter().zip(written) {
             let Some(storage) = &node.storage else { continue };
@@ -202,6 +234,7 @@ pub(super) fn placed(launch: &Launch, places: &[Ptr], numbers: &[u64]) -> Launch
             dtype: view.dtype,
             strides: copied(&view.strides),
             wraps: view.wraps.clone(),
+            indexed: None,
         });
     }
     Launch {
@@ -309,13 +342,21 @@ fn needed(
             continue;
         }
         number[i] = map.sources.len() as u16;
-        map.sources.push(match *source {
+        let source = match *source {
+            Source::Load { view, dtype } if group.loads[usize::from(view)].gathered().is_some() => {
+                loads.extend([view | INDEX, view]);
+                let index = number[i];
+                map.sources.push(Source::Load { view: loads.len() as u16 - 2, dtype: Dtype::I64 });
+                number[i] += 1;
+                Source::Gathered { view: loads.len() as u16 - 1, index, dtype }
+            }
             Source::Load { view, dtype } => {
                 loads.push(view);
                 Source::Load { view: loads.len() as u16 - 1, dtype }
             }
             other => other,
-        });
+        };
+        map.sources.push(source);
     }
     let kept = map.sources.len();
     for (i, instr) in group.map.instrs.iter().enumerate() {

@@ -93,6 +93,7 @@ impl Queue {
         if open.reduce.is_some()
             || open.uses_position()
             || open.is_turned()
+            || open.gathers()
             || open.device == DeviceId::Cpu
             || self.aside().is_some()
         {
@@ -214,7 +215,7 @@ impl Form {
 
     /// The form of a launch; `None` if it cannot be a segment.
     fn of(launch: &Launch, loads: usize) -> Option<Form> {
-        if launch.views.iter().any(|view| view.wraps.is_some()) {
+        if launch.views.iter().any(|view| view.wraps.is_some() || view.indexed.is_some()) {
             return None;
         }
         let uniform = match launch.shape[..] {
@@ -253,7 +254,7 @@ impl Runtime {
     pub(super) fn begin_group(&mut self, at: usize) -> Result<()> {
         let queue = &mut self.queues[at];
         if !queue.rows().is_empty() || !queue.may_wait() {
-            return self.flush_queue(at);
+            return self.flush_work(at);
         }
         queue.close();
         Ok(())

@@ -8,6 +8,7 @@
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
 use super::Runtime;
+use super::gather::is_gathered;
 use super::memory::prune;
 use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
@@ -16,7 +17,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
-use crate::tensor::Tensor;
+use crate::tensor::{StorageRef, Tensor};
 
 /// The largest number of groups in a chain.
 pub(super) const MAX_GROUPS: usize = 16;
@@ -96,7 +97,8 @@ impl Queue {
     pub(super) fn reads_rows(&mut self) -> bool {
         let (Some(first), Some(open)) = (self.chain.first(), &self.group) else { return false };
         let Some(kept) = first.row_dims() else { return false };
-        if !open.loads.iter().any(|load| load.storage.memory().is_none() && load.is_along(kept)) {
+        let is_computed = |storage: &StorageRef| storage.memory().is_none() && !is_gathered(storage);
+        if !open.loads.iter().any(|load| is_computed(&load.storage) && load.is_along(kept)) {
             return false;
         }
         let (device, shape) = (open.device, copied(&open.shape));
@@ -129,7 +131,7 @@ impl Runtime {
         reducing: Reducing<'_>,
     ) -> Result<()> {
         if !self.may_follow(at, shape, views, reducing)? {
-            return self.flush_queue(at);
+            return self.flush_work(at);
         }
         self.queues[at].close();
         Ok(())
@@ -170,7 +172,7 @@ impl Runtime {
             if first.is_some_and(|first| {
                 first.reduce.is_some() && tensor.count() < first.shape.iter().product::<usize>()
             }) {
-                self.flush_queue(at)?;
+                self.flush_work(at)?;
             }
         }
         Ok(())
@@ -186,6 +188,7 @@ impl Runtime {
 
     /// Flushes the closed groups of a queue; the open one stays.
     pub(super) fn flush_closed(&mut self, at: usize) -> Result<()> {
+        let begun = self.begin_gathers(at, false);
         let queue = &mut self.queues[at];
         queue.rows_from = None;
         let chain = std::mem::take(&mut queue.chain);
@@ -198,7 +201,7 @@ impl Runtime {
         let queue = &mut self.queues[at];
         queue.group = open;
         queue.renumber(at);
-        done
+        begun.and(done)
     }
 
     /// Flushes all groups of a queue.

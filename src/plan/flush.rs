@@ -65,6 +65,24 @@ impl Runtime {
     /// Flushes the pending work of one queue. After an error the queue is empty, and results that were not
     /// computed are lost.
     pub(super) fn flush_queue(&mut self, at: usize) -> Result<()> {
+        self.flush_gathering(at, true)
+    }
+
+    /// [`Runtime::flush_queue`], except for results that may wait longer; see Note [Gathered values].
+    pub(super) fn flush_work(&mut self, at: usize) -> Result<()> {
+        self.flush_gathering(at, false)
+    }
+
+    fn flush_gathering(&mut self, at: usize, all: bool) -> Result<()> {
+        if self.queues[at].gathers.is_empty() {
+            return self.flush_groups(at);
+        }
+        let begun = self.begin_gathers(at, all);
+        let done = self.flush_groups(at);
+        begun.and(done).and(self.end_gathers(at, all))
+    }
+
+    fn flush_groups(&mut self, at: usize) -> Result<()> {
         self.queues[at].full_from = None;
         self.queues[at].rows_from = None;
         if !self.queues[at].chain.is_empty() {
@@ -177,11 +195,19 @@ impl Runtime {
         let assembled = self.programs.assembled(computed);
         let mut storages = SmallVec::new();
         let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
-        for &load in &assembled.loads {
-            let load = &group.loads[usize::from(load)];
-            places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
-            storages.push(&load.storage);
-        }
+        assembled.each_load(|load| {
+            let load = &group.loads[load];
+            let Some(gathered) = load.gathered() else {
+                places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
+                storages.push(&load.storage);
+                return Ok(());
+            };
+            for (storage, place) in load.operands(gathered, stream)? {
+                places.push(place);
+                storages.push(storage);
+            }
+            Ok(())
+        })?;
         for node in &live {
             let Some(storage) = &node.storage else { continue };
             places.push(address(storage, node.layout(storage), node.dtype.size(), stream)?);
@@ -191,7 +217,16 @@ impl Runtime {
             places.push(start(storage, stream)?);
             storages.push(storage);
         }
-        let (launch, pieces) = assembled.launch(computed, &places);
+        let (mut launch, pieces) = assembled.launch(computed, &places);
+        if assembled.gathered().next().is_some() {
+            if self.capture_of(stream).is_none() && !device.driver().prepared(&launch) {
+                let stored = self.store_gathers(group);
+                let prepared = self.prepare(group, device, stream, effort)?;
+                let failed = |failed: Result<()>| stored.and(failed.clone());
+                return Ok(prepared.map(|Prepared { failed: own, ready }| Prepared { failed: failed(own), ready }));
+            }
+            self.tag_gathers(group, &mut launch, assembled.gathered(), (device, stream));
+        }
         // A launch has the name and the source of its last operation.
         let (name, span) = match (reduce, live.last()) {
             (Some(r), _) => (r.f.name, r.span),
@@ -202,7 +237,7 @@ impl Runtime {
             true => live.iter().map(|node| node.span()).chain(reduce.map(|r| r.span)).collect(),
             false => SmallVec::new(),
         };
-        let (loads, shape) = (assembled.loads.len(), &group.shape);
+        let (loads, shape) = (assembled.reads(), &group.shape);
         let ready = Ready { launch, pieces, storages, loads, name, span, places, shape };
         Ok(Some(Prepared { failed, ready: Some(ready) }))
     }
@@ -327,13 +362,13 @@ impl FusedGroup {
     /// The error of a result computed from a lost value.
     #[cold]
     fn loss(&self) -> crate::base::Error {
-        let lost = self.loads.iter().find(|load| load.storage.is_lost());
+        let lost = self.loads.iter().find(|load| load.is_lost());
         lost.map_or_else(|| error::lost("this tensor's value"), |load| error::lost_value(&load.storage))
     }
 
     /// Flags for the registers computed from lost values, sources first; empty when there are none.
     pub(super) fn spoiled(&self) -> Vec<bool> {
-        let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
+        let is_lost = |load: &Load| load.is_lost();
         if !self.loads.iter().any(is_lost) {
             return Vec::new();
         }

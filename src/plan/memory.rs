@@ -105,7 +105,7 @@ impl Runtime {
                 rt.flush_if_room(at)?;
                 if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
-                    rt.flush_queue(at)?;
+                    rt.flush_work(at)?;
                 }
             }
             Ok(())
@@ -217,7 +217,8 @@ impl Runtime {
             return false;
         }
         let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages);
-        let queued = queued.filter(|held| held.is(storage)).count();
+        let gathered = self.queues.iter().flat_map(|queue| &queue.gathers).flat_map(|one| one.storages());
+        let queued = queued.chain(gathered).filter(|held| held.is(storage)).count();
         let handles = if tensor.is_first() { 1 } else { tensor.handles() };
         handles == 1 && tensor.storage_holders() == queued + 1
     }
@@ -234,6 +235,7 @@ impl Runtime {
 
     /// Flushes the work of a queue as far as there is memory for its results.
     fn flush_if_room(&mut self, at: usize) -> Result<()> {
+        self.begin_gathers(at, false)?;
         let Some(id) = self.queues[at].groups().next().map(|group| group.device) else { return Ok(()) };
         let (device, stream) = (self.device(id)?, self.queues[at].stream.clone());
         let unbound = |storage: &&StorageRef| storage.memory().is_none();
@@ -243,7 +245,7 @@ impl Runtime {
         let bound = bind_all(storages, &device, &stream, Effort::Thorough);
         drop(wanted);
         match bound {
-            Ok(()) => self.flush_queue(at),
+            Ok(()) => self.flush_work(at),
             Err(e) if !is_shortage(&e) => Err(e),
             Err(_) => {
                 self.flush_batch_if_room(at, &device, &stream)?;
@@ -529,7 +531,7 @@ impl FusedGroup {
         };
         let reg = self.map.sources.len() as u16;
         self.map.sources.push(Source::Load { view: self.loads.len() as u16, dtype });
-        self.loads.push(Load { storage, strides: layout.strides.clone(), layout, turns: None, dtype, reg });
+        self.loads.push(Load { storage, strides: layout.strides.clone(), layout, turns: None, gathered: None, dtype, reg });
         if own {
             self.nodes[at].storage = None;
         }

@@ -13,6 +13,7 @@
 use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
+use super::gather::{GATHERED, Gathered};
 use super::infer::{check_operands, is_host_scalar};
 use super::reduce::REDUCED;
 use super::rounds::{Called, FEW, Room, Rounds};
@@ -36,6 +37,8 @@ pub(super) struct Queue {
     pub chain: Vec<FusedGroup>,
     /// See `batch`.
     pub waiting: Waiting,
+    /// Results that wait for a reader; see `gather`.
+    pub gathers: Vec<Arc<Gathered>>,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -84,6 +87,8 @@ pub(super) struct Load {
     pub strides: Strides,
     /// Set for a turned load, whose shape is the group's.
     pub turns: Option<Box<[Turn]>>,
+    /// Set at the flush for the result of a gather; see `gather`.
+    pub gathered: Option<Arc<Gathered>>,
     pub dtype: Dtype,
     pub reg: u16,
 }
@@ -177,6 +182,7 @@ impl Queue {
             generation: 1,
             chain: Vec::new(),
             waiting: Waiting::default(),
+            gathers: Vec::new(),
             group: None,
             capture: None,
             full_from: None,
@@ -554,7 +560,7 @@ impl Runtime {
         self.begin_round(at)?;
         let queue = &self.queues[at];
         if queue.begins_with_reduction() && queue.rows_write_elsewhere(at, operands, target) {
-            self.flush_queue(at)?;
+            self.flush_work(at)?;
         }
         let queue = &mut self.queues[at];
         let is_other = |group: &FusedGroup| !same(&group.shape, target.shape());
@@ -600,6 +606,9 @@ impl Runtime {
             self.flush_queue(usize::from(pending.queue))?;
             return Ok(false);
         }
+        if pending.node == GATHERED {
+            return self.settle_gathered(at, tensor);
+        }
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
@@ -620,6 +629,7 @@ impl Runtime {
         if target.storage_holders() == 1 && storage.memory().is_none() {
             return Ok(false);
         }
+        self.settle_gathers_of(target)?;
         if target.layout().bytes(target.dtype()) != storage.bytes() {
             storage.note_written_in_parts();
         }
@@ -718,7 +728,7 @@ pub(super) fn push_load(
     };
     let view = group.loads.len() as u16;
     let reg = push_source(group, Source::Load { view, dtype });
-    group.loads.push(Load { storage, layout: layout.clone(), strides, turns, dtype, reg });
+    group.loads.push(Load { storage, layout: layout.clone(), strides, turns, gathered: None, dtype, reg });
     reg
 }
 

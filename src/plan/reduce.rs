@@ -121,7 +121,7 @@ impl Runtime {
         } else if !self.queues[at].goes_on(x.shape(), Some((dims, f))) {
             // The open group would read values from memory that the chain's kernel has in registers.
             match self.queues[at].reads_rows() {
-                true => self.flush_queue(at)?,
+                true => self.flush_work(at)?,
                 false => self.flush_closed(at)?,
             }
         }

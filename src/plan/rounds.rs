@@ -275,7 +275,7 @@ impl Runtime {
             queue.forget_aside(at);
         }
         if self.queues[at].rows_end_before(called) || self.queues[at].batch_ends_before(called) {
-            self.flush_queue(at)
+            self.flush_work(at)
         } else if self.queues[at].ends_before(called) {
             self.flush_full(at)
         } else {
@@ -288,7 +288,7 @@ impl Runtime {
         let queue = &self.queues[at];
         let first = queue.group.as_ref().and_then(|group| group.nodes.first()).map(|node| node.called);
         let from = queue.full_from.or(first);
-        let done = self.flush_queue(at);
+        let done = self.flush_work(at);
         self.queues[at].full_from = from;
         done
     }

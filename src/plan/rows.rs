@@ -186,7 +186,7 @@ impl Runtime {
         let written = || whole.writes.iter().filter_map(|&place| result_at(groups, place));
         let Some((.., name, span)) = written().next_back() else { return Ok(Outcome::Whole) };
         // Launching group by group reports lost operands.
-        let is_lost = |load: &Load| load.storage.is_lost() || load.storage.memory().is_none();
+        let is_lost = |load: &Load| load.is_lost();
         if whole.reads.iter().map(read).any(is_lost) {
             return Ok(Outcome::Apart);
         }
@@ -277,7 +277,7 @@ impl<'a> Chain<'a> {
             sources.push(match *source {
                 Source::Load { view, .. } => self.load(part, group, view)?,
                 Source::Number { slot, dtype } => self.push(Made::Number(first_number + slot), dtype, true),
-                Source::Position => return None,
+                Source::Position | Source::Gathered { .. } => return None,
             });
         }
         let mut instrs: SmallVec<[u16; 32]> = SmallVec::new();
@@ -340,6 +340,9 @@ impl<'a> Chain<'a> {
 
     fn load(&mut self, part: u16, group: &'a FusedGroup, view: u16) -> Option<u16> {
         let load = &group.loads[usize::from(view)];
+        if load.gathered().is_some() {
+            return None;
+        }
         let strides = self.strides(group, &load.strides);
         let layout = &load.layout;
         if let Some(written) = self.written.iter().find(|w| w.storage.is(&load.storage)) {

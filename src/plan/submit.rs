@@ -86,14 +86,12 @@ impl Runtime {
         self.spend(work.kind.work(&work.shape))?;
         self.note(work.name, at, work.views.iter().map(|v| (v.tensor, access(v.write))))?;
         for view in &work.views {
-            if let Some(pending) = view.tensor.storage().pending() {
-                self.flush_queue(usize::from(pending.queue))?;
-            }
+            self.settle_value(view.tensor, at)?;
             if view.write {
                 self.settle_write(at, view.tensor)?;
             }
         }
-        self.flush_queue(at)?;
+        self.flush_work(at)?;
         let is_lost = |view: &SubmittedView<'_>| view.write && view.tensor.storage().is_lost();
         if work.kind.updates()
             && let Some(view) = work.views.iter().find(|view| is_lost(view))

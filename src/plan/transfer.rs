@@ -230,10 +230,8 @@ impl Runtime {
 
     /// Flushes the pending work on a tensor, and everything on queue `at`.
     pub(super) fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
-        if let Some(pending) = tensor.storage().pending() {
-            self.flush_queue(usize::from(pending.queue))?;
-        }
-        if self.queues[at].groups().next().is_some() {
+        self.settle_value(tensor, at)?;
+        if self.queues[at].groups().next().is_some() || !self.queues[at].gathers.is_empty() {
             self.flush_queue(at)?;
         }
         Ok(())

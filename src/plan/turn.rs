@@ -130,15 +130,16 @@ impl Runtime {
             }
             None => {
                 // A turned load reads other elements, so the operand must be in memory.
-                if let Some(pending) = x.storage().pending() {
-                    self.flush_queue(usize::from(pending.queue))?;
-                }
+                self.settle_value(x, at)?;
                 Turned { storage: x.storage_ref(), layout: x.layout().clone(), turns: turns.into() }
             }
         };
         let queue = &self.queues[at];
         let fits = |group: &FusedGroup| {
-            group.shape == *target.shape() && !group.uses_position() && group.takes(&from.turns)
+            group.shape == *target.shape()
+                && !group.uses_position()
+                && !group.gathers()
+                && group.takes(&from.turns)
         };
         if !queue.rows().is_empty() || !queue.has_room(2) || !queue.group.as_deref().is_none_or(fits) {
             self.begin_group(at)?;

@@ -35,26 +35,77 @@ struct Recent {
 /// Maps the elements of a launch to its indices: the extents, last first, and whether the index differs along
 /// each dimension.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Indices(SmallVec<[(u64, bool); 4]>);
+pub struct Indices {
+    dims: SmallVec<[(u64, bool); 4]>,
+    /// Set if the launch is not over the shape of the indices.
+    read: Option<Box<Read>>,
+}
+
+/// How a launch reads indices: its dimensions and the strides of the index in them, last first, the offset of its first
+/// index, and extent and stride of each dimension along which the indices differ.
+#[derive(Clone, PartialEq, Debug)]
+struct Read {
+    dims: SmallVec<[(u64, i64); 4]>,
+    first: i64,
+    own: SmallVec<[(u64, i64); 4]>,
+}
+
+impl Read {
+    /// The row-major number of the index used for the element at a row-major position.
+    fn number(&self, mut position: u64) -> u64 {
+        let mut offset = self.first;
+        for &(extent, stride) in &self.dims {
+            offset += (position % extent) as i64 * stride;
+            position /= extent;
+        }
+        let mut order: SmallVec<[usize; 4]> = (0..self.own.len()).collect();
+        order.sort_by_key(|&d| std::cmp::Reverse(self.own[d].1));
+        let mut at: SmallVec<[u64; 4]> = SmallVec::from_elem(0, self.own.len());
+        for d in order {
+            let (extent, stride) = self.own[d];
+            at[d] = (offset / stride).clamp(0, extent as i64 - 1) as u64;
+            offset -= at[d] as i64 * stride;
+        }
+        at.iter().zip(&self.own).fold(0, |number: u64, (&c, &(extent, _))| number.saturating_mul(extent) + c)
+    }
+}
 
 impl Indices {
     /// The indices that a view with these strides reads.
     pub fn of(shape: &[usize], strides: &[isize]) -> Indices {
         let dims = shape.iter().zip(strides).rev();
-        Indices(dims.map(|(&extent, &stride)| (extent.max(1) as u64, stride != 0)).collect())
+        let dims = dims.map(|(&extent, &stride)| (extent.max(1) as u64, stride != 0)).collect();
+        Indices { dims, read: None }
+    }
+
+    /// The indices that a launch over another shape reads: the strides of its view of the index, and the offset of its
+    /// first index. `own` are extents and strides of the index itself.
+    pub fn through(
+        shape: &[usize],
+        strides: &[isize],
+        first: i64,
+        own: impl Iterator<Item = (usize, isize)>,
+    ) -> Indices {
+        let dims = shape.iter().zip(strides).rev().map(|(&n, &s)| (n.max(1) as u64, s as i64)).collect();
+        let own = own.filter(|&(extent, stride)| extent > 1 && stride > 0);
+        let own = own.map(|(extent, stride)| (extent as u64, stride as i64)).collect();
+        Indices { dims: SmallVec::new(), read: Some(Box::new(Read { dims, first, own })) }
     }
 
     /// The row-major number of the index used for the element at a row-major position.
     fn number(&self, mut position: u64) -> u64 {
+        if let Some(read) = &self.read {
+            return read.number(position);
+        }
         let (mut number, mut scale) = (0u64, 1u64);
-        for &(extent, own) in &self.0 {
+        for &(extent, own) in &self.dims {
             if own {
                 number = number.saturating_add((position % extent).saturating_mul(scale));
                 scale = scale.saturating_mul(extent);
             }
             position /= extent;
         }
-        if self.0.is_empty() { position } else { number }
+        if self.dims.is_empty() { position } else { number }
     }
 }
 
@@ -279,5 +330,10 @@ mod tests {
         assert_eq!(at(&[2, 3], &[1, 2], 5), 5);
         assert_eq!(at(&[6], &[0], 5), 0);
         assert_eq!(at(&[], &[], 0), 0);
+        // A transposed part of a matrix of indices, each for a row of four elements.
+        let own = [(5, 3), (3, 1)].into_iter();
+        let part = Indices::through(&[2, 4, 4], &[1, 3, 0], 3 + 1, own);
+        assert_eq!(part.number(0), 4);
+        assert_eq!(part.number(16 + 4 * 2 + 3), 4 + 1 + 6);
     }
 }

@@ -308,7 +308,7 @@ impl<'a> Code<'a> {
     /// Declares a source's register. `step`: slots between a number's values in two consecutive rounds of a loop.
     fn source(&self, out: &mut String, reg: u16, step: Option<i32>) {
         let _ = match &self.map.sources[usize::from(reg)] {
-            Source::Load { view, dtype } => {
+            Source::Load { view, dtype } | Source::Gathered { view, dtype, .. } => {
                 let (bits, class) = (bits_type(*dtype), class_type(dtype.class()));
                 let load = (self.around.load)(*view, *dtype);
                 writeln!(out, "const {bits} b{reg} = {load}; const {class} r{reg} = load_{dtype}(b{reg});")
@@ -374,7 +374,11 @@ impl<'a> Code<'a> {
         for store in &self.map.stores {
             let dtype = self.map.dtype(store.reg);
             let bits = match self.map.sources.get(usize::from(store.reg)) {
-                Some(Source::Load { dtype: from, .. }) if *from != Dtype::Bool => format!("b{}", store.reg),
+                Some(Source::Load { dtype: from, .. } | Source::Gathered { dtype: from, .. })
+                    if *from != Dtype::Bool =>
+                {
+                    format!("b{}", store.reg)
+                }
                 _ => format!("store_{dtype}(r{})", store.reg),
             };
             out.push_str(&(self.around.store)(store, &bits));
@@ -396,7 +400,9 @@ pub(in crate::kernel) fn counts(map: &Map) -> (usize, usize) {
     let (mut views, mut numbers) = (0, 0);
     for source in &map.sources {
         match source {
-            Source::Load { view, .. } => views = views.max(usize::from(*view) + 1),
+            Source::Load { view, .. } | Source::Gathered { view, .. } => {
+                views = views.max(usize::from(*view) + 1);
+            }
             Source::Number { slot, .. } => numbers = numbers.max(usize::from(*slot) + 1),
             Source::Position => {}
         }
@@ -418,7 +424,9 @@ pub(in crate::kernel) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
 /// The dtype with which the map loads a view; `None` if it does not.
 pub(in crate::kernel) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
     map.sources.iter().find_map(|s| match s {
-        Source::Load { view: v, dtype } if usize::from(*v) == view => Some(*dtype),
+        Source::Load { view: v, dtype } | Source::Gathered { view: v, dtype, .. } if usize::from(*v) == view => {
+            Some(*dtype)
+        }
         _ => None,
     })
 }

@@ -500,6 +500,8 @@ impl Coding<'_> {
                 self.coder.emit_move(dtype, self.views[usize::from(view)], place, false);
                 place
             }
+            // `kinds/map/gathered.rs` replaces these.
+            Source::Gathered { .. } => return None,
             Source::Number { slot, dtype } => {
                 let (class, bits) = (dtype.class(), self.launch.numbers[usize::from(slot)]);
                 if class.is_complex() {

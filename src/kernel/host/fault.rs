@@ -10,16 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub struct FaultSlot {
     full: AtomicBool,
+    /// All faults are of one launch, whose views may have different tags: the lowest tag is kept.
+    is_of_launch: bool,
     fault: parking_lot::Mutex<Option<Fault>>,
 }
 
 impl FaultSlot {
+    /// A slot for the faults of a single launch.
+    pub fn of_launch() -> FaultSlot {
+        FaultSlot { is_of_launch: true, ..FaultSlot::default() }
+    }
+
     /// Reports a fault.
     #[cold]
     pub fn report(&self, fault: Fault) {
         let mut held = self.fault.lock();
         match &*held {
-            Some(have) if have.tag != fault.tag || have.position <= fault.position => {}
+            Some(have) if self.is_of_launch && (have.tag, have.position) <= (fault.tag, fault.position) => {}
+            Some(have)
+                if !self.is_of_launch && (have.tag != fault.tag || have.position <= fault.position) => {}
             _ => *held = Some(fault),
         }
         self.full.store(true, Ordering::Release);
@@ -51,5 +60,10 @@ mod tests {
         }
         assert_eq!(slot.take(), Some(fault(3, 20)));
         assert_eq!(slot.take(), None);
+        let slot = FaultSlot::of_launch();
+        for (tag, position) in [(4, 1), (3, 50), (3, 20), (4, 0), (3, 30)] {
+            slot.report(fault(tag, position));
+        }
+        assert_eq!(slot.take(), Some(fault(3, 20)));
     }
 }

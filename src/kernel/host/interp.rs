@@ -9,9 +9,11 @@
 //! Invariant: all loads of a tile precede its stores, unless they cannot overlap.
 
 use super::define::Lane;
+use super::FaultSlot;
 use super::element::{self, Element, Mapped, Tile, is_held_as_in_memory};
+use super::positions::gather;
 use crate::array::{Class, Dtype, dispatch};
-use crate::kernel::{Instr, Launch, Map, Reg, RegMut, Source};
+use crate::kernel::{Fault, Indexed, Instr, Launch, Map, Reg, RegMut, Source};
 use num_complex::Complex;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -48,7 +50,10 @@ pub struct Interpreter<'a> {
     accesses: SmallVec<[Access<'a>; 5]>,
     loads: usize,
     registers: SmallVec<[Register; 12]>,
-    position: Option<(isize, isize)>,
+    /// Positions from a row, and from a column, of a tile to the next.
+    steps: (isize, isize),
+    uses_position: bool,
+    faults: &'a FaultSlot,
     /// Memory for the arguments and the result of a function that has no loop for narrow integers, and bytes of each.
     wide: (*mut u8, usize),
     scratch: Scratch,
@@ -65,6 +70,8 @@ struct Access<'a> {
     /// For loads: a register may point into the view. For stores: an instruction may write to the view
     /// directly.
     direct: bool,
+    /// For gathered loads: the register of the index, and the dimension that it selects from.
+    indexed: Option<(u16, &'a Indexed)>,
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +112,7 @@ impl<'a> Interpreter<'a> {
         plane: Plane,
         most: usize,
         keep: Option<u16>,
+        faults: &'a FaultSlot,
     ) -> Interpreter<'a> {
         let shape = &launch.shape[..];
         let access = |view: u16, dtype: Dtype, reg: usize| {
@@ -113,7 +121,7 @@ impl<'a> Interpreter<'a> {
             let base = view.ptr as *mut u8;
             let direct = is_held_as_in_memory(dtype) && (view.ptr as usize).is_multiple_of(dtype.size());
             let (rs, cs) = (along(plane.row), along(plane.col));
-            Access { base, dtype, strides: &view.strides, rs, cs, reg: reg as u16, direct }
+            Access { base, dtype, strides: &view.strides, rs, cs, reg: reg as u16, direct, indexed: None }
         };
         let mut accesses: SmallVec<[Access<'a>; 5]> = SmallVec::new();
         for (reg, source) in map.sources.iter().enumerate() {
@@ -122,6 +130,11 @@ impl<'a> Interpreter<'a> {
                 // A `bool` in a register is 0 or 1.
                 access.direct &= dtype != Dtype::Bool;
                 accesses.push(access);
+            }
+            if let Source::Gathered { view, index, dtype } = *source {
+                let indexed = launch.views[usize::from(view)].indexed.as_deref();
+                let indexed = indexed.map(|indexed| (index, indexed));
+                accesses.push(Access { direct: false, indexed, ..access(view, dtype, reg) });
             }
         }
         let loads = accesses.len();
@@ -132,18 +145,16 @@ impl<'a> Interpreter<'a> {
             forbid_aliases(&mut accesses, loads, shape);
         }
         let uses_position = map.sources.contains(&Source::Position);
-        let position = uses_position.then(|| {
-            let step =
-                |dim: Option<usize>| dim.map_or(0, |d| shape[d + 1..].iter().product::<usize>() as isize);
-            (step(plane.row), step(plane.col))
-        });
+        let step = |dim: Option<usize>| dim.map_or(0, |d| shape[d + 1..].iter().product::<usize>() as isize);
         let mut machine = Interpreter {
             map,
             shape,
             accesses,
             loads,
             registers: SmallVec::new(),
-            position,
+            steps: (step(plane.row), step(plane.col)),
+            uses_position,
+            faults,
             wide: (std::ptr::null_mut(), 0),
             scratch: Scratch(Vec::new()),
         };
@@ -241,7 +252,8 @@ impl<'a> Interpreter<'a> {
         for (i, access) in self.accesses.iter().enumerate() {
             let register = &mut self.registers[usize::from(access.reg)];
             if i < self.loads {
-                register.constant = access.strides.iter().zip(self.shape).all(|(&s, &n)| s == 0 || n == 1);
+                register.constant = access.indexed.is_none()
+                    && access.strides.iter().zip(self.shape).all(|(&s, &n)| s == 0 || n == 1);
             } else if access.direct && usize::from(access.reg) >= map.sources.len() && register.into.is_none()
             {
                 register.into = Some(i as u16);
@@ -279,6 +291,27 @@ impl<'a> Interpreter<'a> {
             }
             let tile = Tile { h, w, rs: access.rs, cs: access.cs };
             let offset = access.offset(at);
+            if let Some((index, indexed)) = access.indexed {
+                let to = register.own;
+                register.now = to;
+                // SAFETY: the index is an earlier load of `h * w` elements.
+                let indices: &[i64] = unsafe {
+                    let index = &self.registers[usize::from(index)];
+                    std::slice::from_raw_parts(index.now.cast(), h * w)
+                };
+                let first = at.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i);
+                let bad = |lane: usize, value: i64| {
+                    let steps = (lane / w) as isize * self.steps.0 + (lane % w) as isize * self.steps.1;
+                    let position = (first as isize + steps) as u64;
+                    self.faults.report(Fault { tag: indexed.tag, position, value });
+                };
+                let from = access.base.wrapping_offset(offset * access.dtype.size() as isize);
+                // SAFETY: the tile lies in the view at each index below the limit.
+                dispatch!(access.dtype, M => unsafe {
+                    gather::<Mapped<M>>(from.cast(), tile, (indices, indexed), bad, to.cast());
+                });
+                continue;
+            }
             if access.direct && tile.is_dense() {
                 register.now = access.base.wrapping_offset(offset * access.dtype.size() as isize);
             } else {
@@ -287,7 +320,8 @@ impl<'a> Interpreter<'a> {
                 unsafe { access.load(offset, tile, register.own) };
             }
         }
-        if let Some((row_step, col_step)) = self.position {
+        if self.uses_position {
+            let (row_step, col_step) = self.steps;
             let first = at.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i) as i64;
             for (reg, source) in self.map.sources.iter().enumerate() {
                 if *source == Source::Position {

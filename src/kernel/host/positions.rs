@@ -1,9 +1,10 @@
 //! Positions of a shape: coordinates, offsets in views, and indices that kernels read.
 
 use super::FaultSlot;
+use super::element::{self, Element, Tile};
 use super::tasks::{ELEMENTS_PER_CHECK, Until};
 use crate::array::Dims;
-use crate::kernel::{Fault, Launch, Ptr, View};
+use crate::kernel::{Fault, Indexed, Launch, Ptr, View};
 use smallvec::smallvec;
 
 /// Resolves an index; negative values count from the end. A bad index is reported and becomes 0, or `None`
@@ -22,6 +23,43 @@ pub(in crate::kernel) fn resolve(
     }
     faults.report(Fault { tag: launch.tag, position: position as u64, value });
     (limit > 0).then_some(0)
+}
+
+/// Loads a tile whose elements each have an index along another dimension. `bad(lane, index)` reports a bad index, which
+/// becomes 0.
+///
+/// # Safety
+/// `from` is the first element at index 0. The tile's elements are readable at each index below the limit, and `to`
+/// holds the tile's lanes.
+pub(in crate::kernel) unsafe fn gather<M: Element>(
+    from: *const M,
+    tile: Tile,
+    (indices, indexed): (&[i64], &Indexed),
+    bad: impl Fn(usize, i64),
+    to: *mut M::Lane,
+) {
+    let Tile { h, w, rs, cs } = tile;
+    let limit = indexed.limit as i64;
+    for row in 0..h {
+        let mut column = 0;
+        while column < w {
+            let lane = row * w + column;
+            let value = indices[lane];
+            let run = indices[lane..row * w + w].iter().take_while(|&&index| index == value).count();
+            let mut found = if value < 0 { value.wrapping_add(limit) } else { value };
+            if !(0..limit).contains(&found) {
+                bad(lane, value);
+                found = 0;
+            }
+            let offset = row as isize * rs + column as isize * cs + found as isize * indexed.step;
+            // SAFETY: guaranteed by the caller: the index is below the limit.
+            unsafe {
+                let from = from.wrapping_offset(offset);
+                element::load(from, Tile { h: 1, w: run, rs: 0, cs }, to.add(lane));
+            }
+            column += run;
+        }
+    }
 }
 
 /// Calls `each(position, coordinates, run)` for the runs along the last dimension that make up a range of

@@ -110,10 +110,10 @@ impl Kind for Maps {
         1000 + self.elements(launch).saturating_mul(4 * self.views() as u64) / 1000
     }
 
-    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         for segment in self.segments(launch) {
             // SAFETY: guaranteed by the caller: a segment's views are views of the launch.
-            unsafe { host::run(&self.map, &segment) }
+            unsafe { host::run(&self.map, &segment, faults) }
         }
     }
 

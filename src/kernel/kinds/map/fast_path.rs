@@ -1,6 +1,7 @@
 //! Fast path for elementwise programs over few elements: registers on the stack, one pass, no plan. A launch
 //! of eight elements spends its time only on its instructions.
 
+use super::gathered::is_gathered;
 use crate::array::{Class, Dtype, dispatch};
 use crate::kernel::host::element::{self, Tile};
 use crate::kernel::host::interp::to_bool;
@@ -26,6 +27,9 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
         [n] => (n, Some(0)),
         _ => return false,
     };
+    if is_gathered(map) {
+        return false;
+    }
     let total = map.sources.len() + map.instrs.len();
     // A lane of `c128` is wider than a stack lane.
     let wide = || (0..total).any(|reg| map.dtype(reg as u16) == Dtype::C128);
@@ -64,6 +68,8 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
                 unsafe { write(own, dtype.class(), n) }.fill(bits);
                 (own.cast_const(), dtype.class())
             }
+            // Such maps do not come here.
+            Source::Gathered { .. } => return false,
             Source::Position => {
                 // SAFETY: as above.
                 if let RegMut::I64(x) = unsafe { write(own, Class::I64, n) } {

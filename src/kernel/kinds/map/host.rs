@@ -4,7 +4,7 @@ use super::fast_path;
 use crate::array::Dims;
 use crate::base::stop;
 use crate::base::stop::Stop;
-use crate::kernel::host::CHUNK;
+use crate::kernel::host::{CHUNK, FaultSlot};
 use crate::kernel::host::interp::{Interpreter, Plane};
 use crate::kernel::host::tasks::{ELEMENTS_PER_CHECK, PARALLEL, each, threads};
 use crate::kernel::{Launch, Map, Source};
@@ -16,7 +16,7 @@ const TILES_PER_CHECK: usize = ELEMENTS_PER_CHECK / CHUNK;
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
     if unsafe { fast_path::run(map, launch) } {
         return;
@@ -28,19 +28,19 @@ pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch) {
     let cover = Cover::of(map, launch);
     if cover.tiles == 1 {
         // SAFETY: guaranteed by the caller.
-        return unsafe { cover.run(map, launch, 0..1) };
+        return unsafe { cover.run((map, launch, faults), 0..1) };
     }
     let visits = count.saturating_mul(launch.views.len() + map.instrs.len());
     let threads = threads(visits);
     if threads == 1 {
         // SAFETY: guaranteed by the caller.
-        return unsafe { cover.run(map, launch, 0..cover.tiles) };
+        return unsafe { cover.run((map, launch, faults), 0..cover.tiles) };
     }
     let tasks = (visits / (PARALLEL / 4)).min(threads * 8).min(cover.tiles);
     each(tasks, true, |task| {
         let from = |task: usize| (cover.tiles as u128 * task as u128 / tasks as u128) as usize;
         // SAFETY: guaranteed by the caller; tasks write different elements.
-        unsafe { cover.run(map, launch, from(task)..from(task + 1)) };
+        unsafe { cover.run((map, launch, faults), from(task)..from(task + 1)) };
     });
 }
 
@@ -123,10 +123,14 @@ impl<'a> Cover<'a> {
     }
 
     /// Runs tiles by number. Order, fastest first: rows of a group, columns, groups, other dimensions.
-    unsafe fn run(&self, map: &Map, launch: &Launch, tiles: std::ops::Range<usize>) {
+    unsafe fn run(
+        &self,
+        (map, launch, faults): (&Map, &Launch, &FaultSlot),
+        tiles: std::ops::Range<usize>,
+    ) {
         let &Cover { shape, plane, h, w, .. } = self;
         // SAFETY: guaranteed by the caller.
-        let mut machine = unsafe { Interpreter::new(map, launch, plane, h * w, None) };
+        let mut machine = unsafe { Interpreter::new(map, launch, plane, h * w, None, faults) };
         let mut at: Dims = smallvec::smallvec![0; shape.len()];
         let parts = |dim: Option<usize>, size: usize| dim.map_or(1, |d| shape[d].div_ceil(size));
         let (rows, columns) = (parts(plane.row, h), parts(plane.col, w));

@@ -8,6 +8,7 @@
 
 mod boxes;
 mod fast_path;
+pub(super) mod gathered;
 mod grid;
 pub(super) mod host;
 pub(super) mod parts;
@@ -143,6 +144,16 @@ pub enum Source {
     /// The element's row-major position in the launch's shape, `i64`. A program that uses it must
     /// be launched over its logical shape (dimensions may be merged, never reordered).
     Position,
+    /// An element of a view that has [`View::indexed`], at an index: `view[.., index, ..]`. A bad index is reported and
+    /// becomes 0.
+    Gathered {
+        /// Index into [`Launch::views`](crate::kernel::Launch::views).
+        view: u16,
+        /// The register of the index: an earlier source that is an `i64` load.
+        index: u16,
+        /// The dtype in memory.
+        dtype: Dtype,
+    },
 }
 
 /// A register written to memory.
@@ -174,7 +185,9 @@ impl Map {
     pub fn dtype(&self, reg: u16) -> Dtype {
         let reg = usize::from(reg);
         match self.sources.get(reg) {
-            Some(Source::Load { dtype, .. } | Source::Number { dtype, .. }) => *dtype,
+            Some(
+                Source::Load { dtype, .. } | Source::Gathered { dtype, .. } | Source::Number { dtype, .. },
+            ) => *dtype,
             Some(Source::Position) => Dtype::I64,
             None => self.instrs[reg - self.sources.len()].dtype,
         }
@@ -201,10 +214,12 @@ enum ViewKind {
     Wrapped = 5,
     /// A row that wraps, along any dimension, between units.
     WrappedRow = 6,
+    /// Addressed by coordinates and an index. A unit, if it has several elements, is adjacent in memory.
+    Gathered = 7,
 }
 
 impl ViewKind {
-    const ALL: [ViewKind; 7] = [
+    const ALL: [ViewKind; 8] = [
         ViewKind::Linear,
         ViewKind::Uniform,
         ViewKind::Row,
@@ -212,6 +227,7 @@ impl ViewKind {
         ViewKind::Strided,
         ViewKind::Wrapped,
         ViewKind::WrappedRow,
+        ViewKind::Gathered,
     ];
 
     fn by_coordinates(self) -> bool {
@@ -265,6 +281,9 @@ impl Plan {
             } else if v < MAX_WRAPS && signature.0 >> (16 + v) & 1 == 1 {
                 kinds[v] = ViewKind::Wrapped;
             }
+        }
+        for gather in gathered::gathers(map) {
+            kinds[gather.view] = ViewKind::Gathered;
         }
         let (width, rank) = Plan::units(signature);
         Plan { width, wide: signature.0 >> 3 & 1 == 1, rank, kinds, like_first }
@@ -332,16 +351,24 @@ impl Kind for Map {
         launch.list_map(text, self);
     }
 
-    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+    fn may_fault(&self) -> bool {
+        gathered::is_gathered(self)
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        if gathered::is_gathered(self) {
+            // SAFETY: guaranteed by the caller.
+            return gathered::reporting(faults, |faults| unsafe { host::run(self, launch, faults) });
+        }
         if boxes::is_wrapped(launch) {
             for part in boxes::boxes(launch) {
                 // SAFETY: guaranteed by the caller: a part's views are parts of the launch's.
-                unsafe { host::run(self, &part) }
+                unsafe { host::run(self, &part, faults) }
             }
             return;
         }
         // SAFETY: guaranteed by the caller.
-        unsafe { host::run(self, launch) }
+        unsafe { host::run(self, launch, faults) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -354,10 +381,19 @@ impl Kind for Map {
         let mut wide = count >= 1 << 31;
         let mut transposed = false;
         let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
+        let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(self).collect();
+        // A unit of a gathered view has one index.
+        let is_unit = |v: usize, d: usize| {
+            let index = gathers.iter().find(|gather| gather.view == v).map(|gather| &views[gather.index]);
+            views[v].strides[d] == 1 && index.is_some_and(|index| index.strides[d] == 0)
+        };
         let first_store = self.stores.iter().map(|store| usize::from(store.view)).min().unwrap_or(usize::MAX);
         for (v, view) in views.iter().enumerate() {
             let written = v >= first_store && stored(self, v);
-            let kind = if view.wraps.is_some() {
+            let kind = if view.indexed.is_some() {
+                (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
+                ViewKind::Gathered
+            } else if view.wraps.is_some() {
                 (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
                 match inner.map(|(d, _)| view.strides[d]) {
                     Some(1) => ViewKind::WrappedRow,
@@ -381,7 +417,9 @@ impl Kind for Map {
             }
             let size = view.dtype.size();
             match kind {
-                kind if kind.has_units() => {
+                kind if kind.has_units()
+                    || kind == ViewKind::Gathered && inner.is_some_and(|(d, _)| is_unit(v, d)) =>
+                {
                     narrowest = narrowest.min(size);
                     widest = widest.max(size);
                 }
@@ -389,21 +427,24 @@ impl Kind for Map {
                     aligned = 1;
                     transposed |= inner.is_some_and(|(d, _)| view.strides[d].abs() > 1);
                 }
-                ViewKind::Wrapped => aligned = 1,
+                ViewKind::Wrapped | ViewKind::Gathered => aligned = 1,
                 _ => {}
             }
         }
-        if transposed && let Some(signature) = transpose::signature(self, launch) {
+        if transposed && gathers.is_empty() && let Some(signature) = transpose::signature(self, launch) {
             return signature;
         }
         // Row strides and addresses must keep every unit aligned.
         let mut width = vector_width(narrowest, widest, self.instrs.len());
         for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
-            if kinds[v].has_units() {
+            if kinds[v].has_units() || kinds[v] == ViewKind::Gathered {
                 let unit = (width * view.dtype.size()).min(16) as u64;
                 aligned |= view.ptr % unit;
             }
-            if matches!(kinds[v], ViewKind::Row | ViewKind::WrappedRow) {
+            if let Some(indexed) = &view.indexed {
+                aligned |= (indexed.step.unsigned_abs() % width) as u64;
+            }
+            if matches!(kinds[v], ViewKind::Row | ViewKind::WrappedRow | ViewKind::Gathered) {
                 let outer = squeezed(shape).rev().skip(1);
                 aligned |= outer.fold(0, |all, (d, _)| all | (view.strides[d].unsigned_abs() % width)) as u64;
             }
@@ -418,6 +459,7 @@ impl Kind for Map {
         }
         if width == 1
             && !flat
+            && gathers.is_empty()
             && let Some(signature) = grid::signature(self, launch)
         {
             return signature;
@@ -475,6 +517,9 @@ impl Kind for Map {
                 next += plan.rank * if plan.kinds[v].wraps() { 3 } else { 1 };
             }
         }
+        let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(self).collect();
+        let first_gather = next;
+        next += gathers.len() * gathered::WORDS;
         let address = |v: usize| {
             let size = view_dtype(self, v).map_or(1, |d| d.size());
             let at = match plan.kinds[v] {
@@ -490,14 +535,22 @@ impl Kind for Map {
             };
             format!("p.w[{}] + (u64){at}", pointer(v))
         };
-        let moves_unit = |v: usize| vector && plan.kinds[v].has_units();
+        let moves_unit =
+            |v: usize| vector && (plan.kinds[v].has_units() || plan.kinds[v] == ViewKind::Gathered);
 
         let (mut uniform, mut registers, mut loads) = (String::new(), String::new(), String::new());
         let (mut results, mut stores) = (String::new(), String::new());
         let mut load_coordinates = false;
         for v in 0..views {
             let Some(dtype) = loaded(self, v) else { continue };
-            let (bits, address) = (bits_type(dtype), address(v));
+            let (bits, mut address) = (bits_type(dtype), address(v));
+            let number = gathers.iter().position(|gather| gather.view == v);
+            if let Some(number) = number {
+                let word = first_gather + number * gathered::WORDS;
+                let _ = writeln!(loads, "{{");
+                loads.push_str(&gathered::resolved(word, &format!("g{v}[u]"), "(u64)unit * WIDTH"));
+                address.push_str(" + ahead");
+            }
             if plan.kinds[v] == ViewKind::Uniform {
                 let _ = writeln!(uniform, "const {bits} x{v} = *memory<const {bits}>({address});");
             } else if moves_unit(v) {
@@ -506,6 +559,9 @@ impl Kind for Map {
             } else {
                 let _ = writeln!(registers, "{bits} x{v}[UNROLL];");
                 let _ = writeln!(loads, "x{v}[u] = *memory<const {bits}>({address});");
+            }
+            if number.is_some() {
+                let _ = writeln!(loads, "}}");
             }
             load_coordinates |= plan.kinds[v].by_coordinates();
         }
@@ -524,6 +580,19 @@ impl Kind for Map {
             store_coordinates |= plan.kinds[v].by_coordinates();
         }
         let coordinates = space.coordinates("unit");
+        if !gathers.is_empty() {
+            // All indices are loaded before the first is used.
+            let mut indices = String::new();
+            for &gathered::Gather { view, index } in &gathers {
+                let _ = writeln!(registers, "i64 g{view}[UNROLL];");
+                let _ = writeln!(indices, "g{view}[u] = *memory<const i64>({});", address(index));
+            }
+            let _ = write!(
+                registers,
+                "#pragma unroll\nfor (int u = 0; u < UNROLL; u++) {{\nconst Index unit = first + u * BLOCK;\n\
+                 if (unit < units) {{\n{coordinates}{indices}}}\n}}\n"
+            );
+        }
         if load_coordinates {
             loads.insert_str(0, &coordinates);
         }
@@ -591,7 +660,7 @@ impl Kind for Map {
             ("BLOCK", BLOCK.to_string()),
             ("WIDTH", width.to_string()),
             ("UNROLL", plan.unroll().to_string()),
-            ("FUNCTIONS", functions.text()),
+            ("FUNCTIONS", gathered::report(self) + &functions.text()),
             ("UNIFORM", uniform),
             ("REGISTERS", registers),
             ("LOADS", loads),
@@ -625,7 +694,7 @@ impl Kind for Map {
         }
         words.extend_from_slice(&launch.numbers[..numbers]);
         let grid = blocks(units.max(1), per_block);
-        if rank == 0 {
+        if rank == 0 && !gathered::is_gathered(self) {
             // No view has strides.
             return queue.run(0, grid, BLOCK as u32, &words);
         }
@@ -651,10 +720,15 @@ impl Kind for Map {
                 words.extend(dims.map(|(d, n)| (view.strides[d] as u64).wrapping_mul(n as u64)));
             }
         }
+        gathered::push(&mut words, self, launch, queue);
         queue.run(0, grid, BLOCK as u32, &words)
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        if gathered::is_gathered(self) {
+            let Some((map, launch)) = gathered::apart(self, launch, queue)? else { return Ok(false) };
+            return map.interpret(&launch, queue);
+        }
         // All boxes call the same functions, so the first one decides for all. What is queued before that writes only
         // scratch memory.
         let boxes = if boxes::is_wrapped(launch) { boxes::boxes(launch) } else { vec![launch.clone()] };

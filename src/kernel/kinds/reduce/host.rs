@@ -9,7 +9,7 @@ use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::kernel::host::fold::{Accumulator, BLOCK, Choice, Combine, LANES};
 use crate::kernel::host::interp::{Interpreter, Plane};
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, Until, threads};
-use crate::kernel::host::{CHUNK, element};
+use crate::kernel::host::{CHUNK, FaultSlot, element};
 use crate::kernel::{Launch, Ptr, Reduce, Source};
 use element::Tile;
 use smallvec::{SmallVec, smallvec};
@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
-pub(in crate::kernel) unsafe fn run(reduce: &Reduce, launch: &Launch) {
+pub(in crate::kernel) unsafe fn run(reduce: &Reduce, launch: &Launch, faults: &FaultSlot) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match reduce.map.dtype(reduce.value).class() {
-            Class::F32 => run_class::<f32>(reduce, launch),
-            Class::F64 => run_class::<f64>(reduce, launch),
-            Class::I64 => run_class::<i64>(reduce, launch),
+            Class::F32 => run_class::<f32>(reduce, launch, faults),
+            Class::F64 => run_class::<f64>(reduce, launch, faults),
+            Class::I64 => run_class::<i64>(reduce, launch, faults),
             // The planner rejects these.
             Class::C64 | Class::C128 => {}
         }
@@ -36,6 +36,7 @@ pub(in crate::kernel) unsafe fn run(reduce: &Reduce, launch: &Launch) {
 struct Plan<'a> {
     reduce: &'a Reduce,
     launch: &'a Launch,
+    faults: &'a FaultSlot,
     /// Number of leading dimensions that are kept.
     kept: usize,
     /// Number of results.
@@ -52,8 +53,8 @@ struct Plan<'a> {
     until: Until,
 }
 
-unsafe fn run_class<T: Accumulator>(reduce: &Reduce, launch: &Launch) {
-    let plan = Plan::of(reduce, launch);
+unsafe fn run_class<T: Accumulator>(reduce: &Reduce, launch: &Launch, faults: &FaultSlot) {
+    let plan = Plan::of(reduce, launch, faults);
     if plan.results == 0 {
         return;
     }
@@ -77,14 +78,14 @@ const STOP_INTERVAL: usize = 1 << 20;
 const PARTIAL: usize = 1 << 16;
 
 impl<'a> Plan<'a> {
-    fn of(reduce: &'a Reduce, launch: &'a Launch) -> Plan<'a> {
+    fn of(reduce: &'a Reduce, launch: &'a Launch, faults: &'a FaultSlot) -> Plan<'a> {
         let shape = &launch.shape[..];
         let kept = shape.len() - launch.reduced.min(shape.len());
         let (results, length) = (shape[..kept].iter().product(), shape[kept..].iter().product());
         let last = (kept..shape.len()).rev().find(|&d| shape[d] > 1);
         let loads = || {
             reduce.map.sources.iter().filter_map(|source| match source {
-                Source::Load { view, .. } => Some(&launch.views[usize::from(*view)].strides),
+                Source::Load { view, .. } | Source::Gathered { view, .. } => Some(&launch.views[usize::from(*view)].strides),
                 _ => None,
             })
         };
@@ -105,7 +106,7 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         let folded = shape[kept..].iter().filter(|&&n| n > 1).count() > 1;
-        Plan { reduce, launch, kept, results, length, side, across, folded, until: Until::now() }
+        Plan { reduce, launch, faults, kept, results, length, side, across, folded, until: Until::now() }
     }
 
     unsafe fn run<T: Accumulator>(&self, job: Job<T>) {
@@ -312,7 +313,10 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         };
         let reduce = plan.reduce;
         // SAFETY: guaranteed by the caller.
-        let machine = unsafe { Interpreter::new(&reduce.map, plan.launch, plane, CHUNK, Some(reduce.value)) };
+        let machine = unsafe {
+            let kept = Some(reduce.value);
+            Interpreter::new(&reduce.map, plan.launch, plane, CHUNK, kept, plan.faults)
+        };
         let init = T::from_bits64((reduce.f.init)(reduce.map.dtype(reduce.value).class()));
         Worker {
             plan,

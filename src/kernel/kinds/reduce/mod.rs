@@ -15,6 +15,7 @@ use crate::kernel::cuda::{
     CudaSource, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal, prelude,
 };
 use crate::kernel::host::FaultSlot;
+use crate::kernel::kinds::map::gathered;
 use crate::kernel::{Kind, Launch, Map, ReduceFn, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -61,6 +62,8 @@ const MANY: u64 = 12_288;
 const HEAD: usize = 7;
 /// Maximum number of views whose kinds fit a signature.
 const MAX_KINDS: usize = 64;
+/// Maximum number of gathered views whose indices a signature describes.
+const MOST_FIXED: usize = 32;
 
 /// True when every result of such a reduction is one segment, so that a row's threads can follow its lanes'
 /// tree.
@@ -74,7 +77,7 @@ fn is_columns(views: &[View], kept: &Axes, reduced: &Axes) -> bool {
     let (mut rows, mut columns) = (0, 0);
     for view in views {
         let stride = |axes: &Axes| axes.last().map(|&d| view.strides[d]);
-        let varies = |axes: &Axes| axes.iter().any(|&d| view.strides[d] != 0);
+        let varies = |axes: &Axes| view.indexed.is_some() || axes.iter().any(|&d| view.strides[d] != 0);
         if stride(reduced) == Some(1) && varies(kept) {
             rows += view.dtype.size();
         } else if stride(kept) == Some(1) && varies(reduced) {
@@ -122,6 +125,8 @@ struct Plan {
     reduced_rank: usize,
     /// Views that are constant along the vector's dimension.
     repeats: u64,
+    /// Gathered views, by their order among these, that have one index per result.
+    fixed: u64,
 }
 
 /// Widths of a signature's fields; the kinds of views are stored above them.
@@ -148,6 +153,7 @@ impl Plan {
             kept_rank,
             reduced_rank,
             repeats: (signature.0 >> 64) as u64,
+            fixed: (signature.0 as u64) >> FIELDS.iter().sum::<u32>(),
         }
     }
 
@@ -202,6 +208,10 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
         if !written && loaded(&reduce.map, v).is_none() {
             continue;
         }
+        let own = gathered::gathers(&reduce.map).find(|gather| gather.view == v);
+        if own.is_some_and(|gather| launch.views[gather.index].strides[axis] != 0) {
+            return (1, 0);
+        }
         match view.strides[axis] {
             0 if !written && v < MAX_KINDS => repeats |= 1 << v,
             1 => {
@@ -219,6 +229,7 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
         let used = stored(&reduce.map, v) || loaded(&reduce.map, v).is_some();
         if used && repeats >> v.min(63) & 1 == 0 {
             off |= view.ptr % (width * view.dtype.size()).min(16) as u64;
+            off |= view.indexed.as_ref().map_or(0, |own| (own.step.unsigned_abs() % width) as u64);
             for (d, &stride) in view.strides.iter().enumerate() {
                 if d != axis && launch.shape[d] != 1 {
                     off |= (stride.unsigned_abs() % width) as u64;
@@ -257,9 +268,13 @@ impl Kind for Reduce {
         launch.shape[..launch.shape.len() - launch.reduced.min(launch.shape.len())].contains(&0)
     }
 
-    unsafe fn run(&self, launch: &Launch, _faults: &FaultSlot) {
+    fn may_fault(&self) -> bool {
+        gathered::is_gathered(&self.map)
+    }
+
+    unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::run(self, launch) }
+        gathered::reporting(faults, |faults| unsafe { host::run(self, launch, faults) });
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -295,6 +310,10 @@ impl Kind for Reduce {
         ];
         // The kinds move up to bit 64, above the fields.
         signature.0 <<= 64 - FIELDS.iter().sum::<u32>();
+        for (number, gather) in gathered::gathers(&self.map).enumerate().take(MOST_FIXED) {
+            let strides = &launch.views[gather.index].strides;
+            signature.0 |= u128::from(reduced.iter().all(|&d| strides[d] == 0)) << number;
+        }
         for (value, width) in fields.into_iter().zip(FIELDS) {
             signature.push(value, width);
         }
@@ -331,6 +350,7 @@ impl Kind for Reduce {
         for view in &launch.views[..views] {
             words.extend(kept.iter().chain(&reduced).map(|&d| view.strides[d] as u64));
         }
+        gathered::push(&mut words, &self.map, launch, queue);
         let segments = cut.kept * cut.segments;
         let grid = match plan.columns {
             true => (blocks(cut.kept, (plan.kept_threads() * plan.width) as u64), cut.segments as u32, 1),
@@ -348,6 +368,11 @@ impl Kind for Reduce {
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        if gathered::is_gathered(&self.map) {
+            let apart = gathered::apart(&self.map, launch, queue)?;
+            let Some((map, launch)) = apart else { return Ok(false) };
+            return Reduce { map, ..self.clone() }.interpret(&launch, queue);
+        }
         interpret::enqueue(self, launch, queue)
     }
 }
@@ -432,7 +457,9 @@ impl Reduce {
         let divisors = pointers + views + numbers;
         let strides = divisors + Space::words(plan.reduced_rank);
         let rank = plan.kept_rank + plan.reduced_rank;
-        let words = strides + views * rank;
+        let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(&self.map).collect();
+        let first_gather = strides + views * rank;
+        let words = first_gather + gathers.len() * gathered::WORDS;
         let kept = self.kept_space(plan);
         let space = Space { name: "c", rank: plan.reduced_rank, word: divisors, index };
 
@@ -450,9 +477,48 @@ impl Reduce {
         for v in (0..views).filter(|&v| dtype_of(v).is_some()) {
             let _ = writeln!(offsets, "const {index} o{v} = {};", kept.offset(strides + v * rank));
         }
+        let (mut indices, mut one_index) = (String::new(), String::new());
+        for (number, &gathered::Gather { view, index }) in gathers.iter().enumerate() {
+            let word = first_gather + number * gathered::WORDS;
+            if plan.fixed >> number & 1 == 1 {
+                let at = format!("*memory<const i64>(p.w[{}] + (u64)o{index} * 8)", pointers + index);
+                let found = gathered::resolved(word, &at, "(u64)kept * reduced");
+                let _ = write!(offsets, "u64 a{view} = 0;\nif (count > 0) {{\n{found}a{view} = ahead;\n}}\n");
+            } else {
+                let _ = writeln!(indices, "g{view}[u] = *memory<const i64>({});", address(index));
+                let _ = writeln!(registers, "i64 g{view}[STEPS * GROUPS];");
+                let _ = writeln!(one_index, "i64 g{view}[1];");
+            }
+        }
+        if !indices.is_empty() {
+            // All indices are loaded before the first is used.
+            let step = if plan.columns { "LANE_THREADS" } else { "(THREADS_PER_SEGMENT * WIDTH)" };
+            let coordinates = space.coordinates("r");
+            let _ = write!(
+                registers,
+                "#pragma unroll\nfor (int u = 0; u < STEPS * GROUPS; u++) {{\n\
+                 const Index r = (Index)(begin + base + u * {step});\n{coordinates}{indices}}}\n"
+            );
+            let _ = write!(one, "{one_index}{{\n{coordinates}{indices}}}\n");
+        }
         for v in 0..views {
             let Some(dtype) = loaded(&self.map, v) else { continue };
-            let (bits, address) = (bits_type(dtype), address(v));
+            let (bits, mut address) = (bits_type(dtype), address(v));
+            let number = gathers.iter().position(|gather| gather.view == v);
+            let fixed = number.is_some_and(|number| plan.fixed >> number & 1 == 1);
+            match number {
+                Some(_) if fixed => {
+                    let _ = write!(address, " + a{v}");
+                }
+                Some(number) => {
+                    let word = first_gather + number * gathered::WORDS;
+                    let position = "(u64)kept * reduced + (u64)r";
+                    let found = gathered::resolved(word, &format!("g{v}[u]"), position);
+                    let _ = write!(loads, "{{\n{found}");
+                    address.push_str(" + ahead");
+                }
+                None => {}
+            }
             if moves_unit(v) {
                 let unit = width * dtype.size() / 4;
                 let _ = writeln!(registers, "u32 x{v}[STEPS * GROUPS][{unit}];");
@@ -464,6 +530,9 @@ impl Reduce {
                 let _ = writeln!(one, "{bits} x{v}[1];");
                 let _ = writeln!(loads, "x{v}[u] = *memory<const {bits}>({address});");
                 bytes += dtype.size() / width.min(dtype.size());
+            }
+            if number.is_some() && !fixed {
+                let _ = writeln!(loads, "}}");
             }
         }
         let loads = format!("{{\n{}{loads}}}\n", space.coordinates("r"));
@@ -543,7 +612,7 @@ impl Reduce {
             ("ELEMENTS", code),
             ("STORES", stores),
         ]);
-        functions.text() + &Reduce::text(values)
+        gathered::report(&self.map) + &functions.text() + &Reduce::text(values)
     }
 
     /// Combines the segments' values.

@@ -1,6 +1,7 @@
 //! Rows that are reduced and used again. All steps run over a few rows at a time, so that intermediate values
 //! stay in a cache.
 
+use crate::kernel::host::FaultSlot;
 use crate::kernel::host::tasks::{Until, each, threads};
 use crate::kernel::kinds::{map, reduce};
 use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
@@ -112,14 +113,14 @@ impl Code<'_> {
                 Code::Reduce(reduce) => {
                     small.reduced = 1;
                     small.views[usize::from(reduce.out)].strides.truncate(1);
-                    reduce::host::run(reduce, &small);
+                    reduce::host::run(reduce, &small, &FaultSlot::default());
                 }
                 Code::Map { code, per_row } => {
                     if *per_row {
                         small.shape.truncate(1);
                         small.views.iter_mut().for_each(|view| view.strides.truncate(1));
                     }
-                    map::host::run(code, &small);
+                    map::host::run(code, &small, &FaultSlot::default());
                 }
             }
         }

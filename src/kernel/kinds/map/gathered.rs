@@ -1,0 +1,163 @@
+//! Loads at indices: `x[index]` within a program, without a copy.
+//!
+//! Note [Gathered loads]. A source of a map may be an element of a view at an index ([`Source::Gathered`]). The index is
+//! another load of the map, of an `i64` view over the launch's shape; both views are broadcast like any other. The
+//! gathered view has [`View::indexed`]: the step and extent of the dimension that the index selects from, and the tag of
+//! the operation, so that a bad index is reported at its line. A compiled kernel loads the index and then the element. The
+//! ready-made kernel has no such loads: [`apart`] gathers each view to scratch memory first.
+
+use crate::array::{Strides, contiguous_strides};
+use crate::base::Result;
+use crate::kernel::cuda::Queue;
+use crate::kernel::cuda::index::Words;
+use crate::kernel::host::FaultSlot;
+use crate::kernel::{Gather as GatherKind, Launch, Map, Program, Source, View};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A gathered view of a map, and the view of its index.
+#[derive(Clone, Copy)]
+pub(crate) struct Gather {
+    pub view: usize,
+    pub index: usize,
+}
+
+/// The gathered views of a map.
+pub(crate) fn gathers(map: &Map) -> impl Iterator<Item = Gather> {
+    map.sources.iter().filter_map(|source| {
+        let Source::Gathered { view, index, .. } = *source else { return None };
+        let Some(Source::Load { view: index, .. }) = map.sources.get(usize::from(index)) else { return None };
+        Some(Gather { view: usize::from(view), index: usize::from(*index) })
+    })
+}
+
+/// True when a map reads a view at indices.
+pub(crate) fn is_gathered(map: &Map) -> bool {
+    map.sources.iter().any(|source| matches!(source, Source::Gathered { .. }))
+}
+
+/// Runs a launch on the host. Of several faults the one of the earliest operation is kept.
+pub(crate) fn reporting(faults: &FaultSlot, run: impl FnOnce(&FaultSlot)) {
+    let own = FaultSlot::of_launch();
+    run(&own);
+    if let Some(fault) = own.take() {
+        faults.report(fault);
+    }
+}
+
+/// Parameter words of a gathered view: the extent, the bytes from one index to the next, the fault record, the stamp, and
+/// the lowest and highest tag of the launch.
+pub(crate) const WORDS: usize = 5;
+
+/// Statements that declare `ahead`, the bytes from index 0 to the one that an expression gives.
+pub(crate) fn resolved(word: usize, index: &str, position: &str) -> String {
+    let [step, record, stamp, tags] = [1, 2, 3, 4].map(|after| word + after);
+    format!(
+        "i64 at = {index};\nconst i64 extent = (i64)p.w[{word}];\n\
+         if (at < -extent || at >= extent) {{\n\
+         report_gathered(p.w[{record}], p.w[{stamp}], p.w[{tags}], {position}, at);\nat = 0;\n}}\n\
+         at += at < 0 ? extent : 0;\nconst u64 ahead = (u64)at * p.w[{step}];\n"
+    )
+}
+
+/// Appends the parameter words of all gathered views.
+pub(crate) fn push(words: &mut Words, map: &Map, launch: &Launch, queue: &dyn Queue) {
+    let indexed = || gathers(map).filter_map(|gather| launch.views[gather.view].indexed.as_deref());
+    let tags = || indexed().map(|indexed| u64::from(indexed.tag));
+    let both = tags().min().unwrap_or(0) | tags().max().unwrap_or(0) << 32;
+    for gather in gathers(map) {
+        let view = &launch.views[gather.view];
+        let Some(indexed) = &view.indexed else { continue };
+        let step = indexed.step * view.dtype.size() as isize;
+        words.extend([indexed.limit as u64, step as u64]);
+        words.extend([queue.fault_record(), queue.fault_stamp(indexed.tag), both]);
+    }
+}
+
+/// The function that reports a bad index, for maps that gather. Within a launch the operation that comes first is
+/// reported, and of that the first position; a fault of another launch stays.
+pub(crate) fn report(map: &Map) -> String {
+    match is_gathered(map) {
+        true => REPORT.to_string(),
+        false => String::new(),
+    }
+}
+
+const REPORT: &str = "\
+INLINE bool is_earlier(const volatile FaultRecord* held, u64 tags, u32 tag, u64 position) {
+    const u32 old = held->tag;
+    if (old < (u32)tags || old > (u32)(tags >> 32)) return false;
+    return tag < old || (tag == old && position < held->position);
+}
+static __device__ __noinline__ void report_gathered(u64 record, u64 stamp, u64 tags, u64 position, i64 value) {
+    volatile FaultRecord* held = memory<volatile FaultRecord>(record);
+    const u32 tag = (u32)stamp;
+    const u32 epoch = stamp >> 32 ? (u32)(stamp >> 32) : held->graph_epoch;
+    u32* lock = memory<u32>(record);
+    do {
+        if (held->epoch == epoch) {
+            __threadfence();
+            if (!is_earlier(held, tags, tag, position)) return;
+        }
+    } while (atomicCAS(lock, 0u, 1u) != 0u);
+    __threadfence();
+    if (held->epoch != epoch || is_earlier(held, tags, tag, position)) {
+        held->tag = tag;
+        held->position = position;
+        __threadfence();
+        held->epoch = epoch;
+        volatile FaultCopy* copy = memory<volatile FaultCopy>(held->copy);
+        copy->tag = tag;
+        copy->position = position;
+        copy->value = value;
+        __threadfence_system();
+        copy->epoch = epoch;
+    }
+    __threadfence();
+    atomicExch(lock, 0u);
+}
+";
+
+/// The map and its launch with each gathered view replaced by scratch memory, to which the view is gathered first. `None`
+/// if there is no general kernel for that.
+pub(crate) fn apart(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result<Option<(Map, Launch)>> {
+    let all: SmallVec<[Gather; 4]> = gathers(map).collect();
+    let mut copies: SmallVec<[Launch; 4]> = SmallVec::new();
+    let (mut map, mut rest) = (map.clone(), launch.clone());
+    for source in &mut map.sources {
+        if let Source::Gathered { view, dtype, .. } = *source {
+            *source = Source::Load { view, dtype };
+        }
+    }
+    for Gather { view, index } in all {
+        let (from, at) = (&launch.views[view], &launch.views[index]);
+        let Some(indexed) = &from.indexed else { return Ok(None) };
+        // The last dimension, of one element, is the one that the index selects from.
+        let varies = |d: usize| from.strides[d] != 0 || at.strides[d] != 0;
+        let shape = launch.shape.iter().enumerate().map(|(d, &n)| if varies(d) { n } else { 1 });
+        let shape: crate::array::Dims = shape.chain([1]).collect();
+        let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * from.dtype.size() as u64;
+        let to = queue.scratch(bytes.max(1))?;
+        let dense = contiguous_strides(&shape);
+        let longer = |view: &View, step: isize| {
+            let strides = view.strides.iter().copied().chain([step]).collect::<Strides>();
+            View::new(view.ptr, view.dtype, strides)
+        };
+        let mut copy = Launch::new(
+            Arc::new(Program::new(&GatherKind { dtype: from.dtype })),
+            shape,
+            [longer(from, indexed.step), longer(at, 0), View::new(to, from.dtype, dense.clone())]
+                .into_iter()
+                .collect(),
+        );
+        (copy.axis, copy.limit, copy.tag) = (launch.shape.len(), indexed.limit, indexed.tag);
+        if copy.program.kind.general(&copy).is_none() {
+            return Ok(None);
+        }
+        let own = (0..launch.shape.len()).map(|d| if varies(d) { dense[d] } else { 0 });
+        rest.views[view] = View::new(to, from.dtype, own.collect());
+        copies.push(copy);
+    }
+    copies.iter().try_for_each(|copy| queue.launch(copy))?;
+    Ok(Some((map, rest)))
+}

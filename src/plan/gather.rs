@@ -1,0 +1,552 @@
+//! Values at indices that later work reads without a copy: `x[index]`, `gather`, `embedding`.
+//!
+//! Note [Gathered values]. The result of [`Runtime::gather_at`] waits in its queue. A group that reads it loads the index
+//! and then the element of the source (Note [Gathered loads] in `kernel/kinds/map/gathered.rs`), and the result is never
+//! stored. It is stored, by a launch of its own, when something else reads or writes it, before its source or index is
+//! written, when a group reads it twice, and when the kernel of its reader is not compiled yet. In the queue, a group loads
+//! it like any other value; whether that is a gathered load is decided when the group is launched.
+//!
+//! A result that something else still refers to, such as a recorded gradient, stays until the stream's work must be
+//! complete, if rows of the source are long and the source takes less memory than the result: gathering it again for
+//! another reader moves fewer bytes than storing it. A result without readers is gathered nevertheless, because an index
+//! may be out of range.
+
+use super::flush::{Noted, address, address_to_read};
+use super::queue::{FusedGroup, Load, Queue};
+use super::trace::Traced;
+use super::{Runtime, Submission, SubmittedView};
+use crate::array::{Dims, Dtype, Layout, Strides, copied};
+use crate::base::{Result, Span};
+use crate::device::Device;
+use crate::kernel::{self, Indexed, Launch, Ptr, View};
+use crate::stream::races::Access;
+use crate::stream::{Indices, Meaning, Stream, Suspect};
+use crate::tensor::{Pending, Storage, StorageRef, Tensor};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// [`Pending::node`] of a result that no group computes.
+pub(super) const GATHERED: u16 = u16::MAX;
+
+/// The largest number of gathered loads of a group.
+const MOST_OF_GROUP: usize = 4;
+
+/// The largest number of waiting results.
+const MOST_WAITING: usize = 32;
+
+/// The bytes of a row that make a second read of the source as fast as one of a copy.
+const LEAST_ROW: usize = 64;
+
+/// A result is stored before more groups than this read it.
+const MOST_READERS: u32 = 2;
+
+/// `source[.., index[i], ..]` over the shape of the index.
+pub struct Gathering<'a> {
+    /// The operation, for errors.
+    pub name: &'static str,
+    /// The source.
+    pub source: &'a Tensor,
+    /// Its strides over the shape of the index.
+    pub strides: Strides,
+    /// The dimension along which the index selects.
+    pub axis: usize,
+    /// The extent that indices must stay below.
+    pub limit: usize,
+    /// The positions (`i64`).
+    pub index: &'a Tensor,
+    /// The meaning of an index out of range.
+    pub meaning: Meaning,
+}
+
+/// A tensor in memory, over the shape of a result.
+struct Operand {
+    storage: StorageRef,
+    layout: Layout,
+    dtype: Dtype,
+}
+
+/// A result that waits.
+pub(super) struct Gathered {
+    at: usize,
+    out: StorageRef,
+    /// Its stride along the axis is 0.
+    source: Operand,
+    index: Operand,
+    axis: usize,
+    step: isize,
+    limit: usize,
+    name: &'static str,
+    span: Span,
+    meaning: Meaning,
+    /// A launch has read all indices.
+    is_checked: AtomicBool,
+    /// Its source or index is about to be written.
+    is_last: AtomicBool,
+    /// The number of launches that have read it.
+    readers: AtomicU32,
+}
+
+/// How a view of a result reads its elements: for each dimension of the view, one of the result's and the coordinates
+/// from one element to the next; and the first coordinates.
+struct Place {
+    dims: SmallVec<[Option<(usize, isize)>; 6]>,
+    first: Dims,
+}
+
+impl Place {
+    /// The place of a view in a contiguous layout; `None` if a dimension of the view does not follow a single one.
+    fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
+        let mut rest = offset.checked_sub(whole.offset)?;
+        let mut first: Dims = SmallVec::with_capacity(whole.shape.len());
+        for (&stride, &extent) in whole.strides.iter().zip(&whole.shape) {
+            let stride = stride.unsigned_abs().max(1);
+            first.push(if extent == 1 { 0 } else { rest / stride });
+            rest -= first.last().map_or(0, |first| first * stride);
+        }
+        let mut last = first.clone();
+        let mut dims = SmallVec::new();
+        for (&extent, &stride) in shape.iter().zip(strides) {
+            if extent == 1 || stride == 0 {
+                dims.push(None);
+                continue;
+            }
+            let fits = |d: &usize| whole.shape[*d] != 1 && stride > 0 && stride % whole.strides[*d] == 0;
+            let dim = (0..whole.shape.len()).find(fits)?;
+            let step = stride / whole.strides[dim];
+            last[dim] += step as usize * (extent - 1);
+            dims.push(Some((dim, step)));
+        }
+        let is_within = last.iter().zip(&whole.shape).all(|(last, extent)| last < extent);
+        (rest == 0 && is_within).then_some(Place { dims, first })
+    }
+
+    /// The strides of an operand over the view's shape, and the offset of its first element.
+    fn of_operand(&self, layout: &Layout) -> (Strides, usize) {
+        let strides = self.dims.iter().map(|dim| dim.map_or(0, |(dim, step)| step * layout.strides[dim]));
+        let first = self.first.iter().zip(&layout.strides).map(|(&c, &stride)| c as isize * stride);
+        (strides.collect(), layout.offset.wrapping_add_signed(first.sum()))
+    }
+}
+
+/// True for the storage of a result that waits.
+#[inline]
+pub(super) fn is_gathered(storage: &Storage) -> bool {
+    storage.pending().is_some_and(|pending| pending.node == GATHERED)
+}
+
+impl Gathered {
+    /// False once it is stored or lost.
+    fn waits(&self) -> bool {
+        self.out.memory().is_none() && !self.out.is_lost()
+    }
+
+    fn reads(&self, storage: &Storage) -> bool {
+        self.source.storage.is(storage) || self.index.storage.is(storage)
+    }
+
+    /// The storages that it refers to.
+    pub(super) fn storages(&self) -> impl Iterator<Item = &StorageRef> {
+        [&self.out, &self.source.storage, &self.index.storage].into_iter()
+    }
+
+    /// True if it may wait although something refers to it. `reads` are the loads of queued groups.
+    fn may_stay(&self, reads: usize) -> bool {
+        let readers = self.readers.load(Ordering::Relaxed);
+        if self.is_last.load(Ordering::Relaxed) || readers >= MOST_READERS {
+            return false;
+        }
+        if readers == 0 && reads == 0 {
+            // The operation that will read it may have caused the flush.
+            return true;
+        }
+        let held = self.source.storage.bytes().saturating_add(self.index.storage.bytes());
+        let mut row = 1;
+        for (d, &extent) in self.index.layout.shape.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
+            if self.index.layout.strides[d] != 0 || self.source.layout.strides[d] != row as isize {
+                break;
+            }
+            row *= extent;
+        }
+        held <= self.out.bytes() && row * self.source.dtype.size() >= LEAST_ROW
+    }
+
+    fn is_lost(&self) -> bool {
+        [&self.source, &self.index].iter().any(|of| of.storage.is_lost() || of.storage.memory().is_none())
+    }
+
+    fn suspect(&self, indices: Indices) -> Suspect {
+        let Gathered { name, span, limit, ref meaning, .. } = *self;
+        Suspect { name, span, extent: limit, indices, meaning: meaning.clone() }
+    }
+}
+
+impl Load {
+    /// The result that the load gathers, unless it has been stored.
+    #[inline]
+    pub(super) fn gathered(&self) -> Option<&Arc<Gathered>> {
+        self.gathered.as_ref().filter(|gathered| gathered.waits())
+    }
+
+    /// True if it reads a value that was lost.
+    pub(super) fn is_lost(&self) -> bool {
+        match self.gathered() {
+            Some(gathered) => gathered.is_lost(),
+            None => self.storage.is_lost() || self.storage.memory().is_none(),
+        }
+    }
+
+    /// The storages of the index and of the source of a gathered load, with their addresses.
+    pub(super) fn operands<'l>(
+        &self,
+        gathered: &'l Gathered,
+        stream: &Arc<Stream>,
+    ) -> Result<[(&'l StorageRef, Ptr); 2]> {
+        let place = |of: &'l Operand| -> Result<(&'l StorageRef, Ptr)> {
+            let start = Layout { offset: 0, ..Layout::contiguous(&[]) };
+            Ok((&of.storage, address_to_read(&of.storage, &start, of.dtype.size(), stream)?))
+        };
+        Ok([place(&gathered.index)?, place(&gathered.source)?])
+    }
+
+    /// The views of a gathered load over the shape of its group: the index, and the source.
+    pub(super) fn views(&self, gathered: &Gathered, shape: &[usize], [index, source]: [Ptr; 2]) -> [View; 2] {
+        let whole = self.storage.first_layout();
+        // `fits` has checked it.
+        let place = Place::of(shape, &self.strides, self.layout.offset, whole).unwrap_or_else(|| Place {
+            dims: SmallVec::from_elem(None, shape.len()),
+            first: SmallVec::from_elem(0, whole.shape.len()),
+        });
+        let view = |of: &Operand, ptr: Ptr| {
+            let (strides, offset) = place.of_operand(&of.layout);
+            View::new(ptr + (offset * of.dtype.size()) as u64, of.dtype, strides)
+        };
+        let indexed = Indexed { step: gathered.step, limit: gathered.limit, tag: 0 };
+        let source =
+            View { indexed: Some(Box::new(indexed)), ..view(&gathered.source, source) };
+        [view(&gathered.index, index), source]
+    }
+
+    /// True if the load reads every element of the result.
+    fn is_whole(&self, shape: &[usize]) -> bool {
+        let read = shape.iter().zip(&self.strides).filter(|(_, stride)| **stride != 0);
+        let count: usize = read.map(|(&extent, _)| extent).product();
+        !shape.contains(&0) && count == self.storage.first_layout().count()
+    }
+}
+
+impl FusedGroup {
+    /// True when the group reads a result that waits, as far as it is known.
+    pub(super) fn gathers(&self) -> bool {
+        self.loads.iter().any(|load| is_gathered(&load.storage))
+    }
+
+    /// True when the group can load this view of a waiting result.
+    fn can_gather(&self, tensor: &Tensor) -> bool {
+        !self.is_turned()
+            && (self.loads.iter().any(|load| load.storage.is(tensor.storage()))
+                || self.loads.iter().filter(|load| is_gathered(&load.storage)).count() < MOST_OF_GROUP)
+    }
+
+    /// The number of loads of a result.
+    fn count_of(&self, gathered: &Gathered) -> usize {
+        self.loads.iter().filter(|load| load.storage.is(&gathered.out)).count()
+    }
+}
+
+impl Queue {
+    /// True when a chain computes values for whole rows from its own results. Such a chain may be one launch, which loads
+    /// its operands from memory.
+    fn combines_rows(&self) -> bool {
+        let rows = self.rows();
+        let Some(first) = rows.first() else { return false };
+        let results = || {
+            let reduced = rows.iter().flat_map(|group| &group.reduce).flat_map(|reduce| &reduce.out);
+            let written = rows.iter().flat_map(|group| &group.nodes).filter_map(|node| node.storage.as_ref());
+            reduced.chain(written)
+        };
+        let mut later = rows.iter().skip(1).chain(self.group.as_deref());
+        later.any(|group| {
+            group.shape == first.shape
+                && group.loads.iter().any(|load| results().any(|result| result.is(&load.storage)))
+        })
+    }
+}
+
+impl Runtime {
+    /// Submits a gather. Its result may wait; see Note [Gathered values].
+    pub fn gather_at(&mut self, work: Gathering<'_>) -> Result<Tensor> {
+        let Gathering { name, source, ref strides, axis, limit, index, .. } = work;
+        let out = self.fresh(index.shape(), source.dtype(), index.device())?;
+        if !self.settings.fuse || self.settings.launch_blocking || limit == 0 {
+            let views = smallvec![
+                SubmittedView { tensor: source, strides: strides.clone(), write: false },
+                SubmittedView::read(index),
+                SubmittedView::write(&out),
+            ];
+            let kind = &kernel::Gather { dtype: source.dtype() };
+            let shape = index.shape().clone();
+            self.submit_meaning(Submission { name, kind, shape, views, axis, limit }, work.meaning)?;
+            return Ok(out);
+        }
+        let at = self.place(index.device())?.queue;
+        self.note(name, at, [(source, Access::Read), (index, Access::Read), (&out, Access::Write)])?;
+        for operand in [source, index] {
+            self.settle_value(operand, at)?;
+        }
+        if self.queues[at].gathers.len() >= MOST_WAITING {
+            self.flush_queue(at)?;
+        }
+        let mut own = strides.clone();
+        let step = std::mem::take(&mut own[axis]);
+        let over = |strides: Strides, tensor: &Tensor| Operand {
+            storage: tensor.storage_ref(),
+            layout: Layout { shape: copied(index.shape()), strides, offset: tensor.layout().offset },
+            dtype: tensor.dtype(),
+        };
+        let gathered = Gathered {
+            at,
+            out: out.storage_ref(),
+            source: over(own, source),
+            index: over(copied(&index.layout().strides), index),
+            axis,
+            step,
+            limit,
+            name,
+            span: self.span,
+            meaning: work.meaning,
+            is_checked: AtomicBool::new(false),
+            is_last: AtomicBool::new(false),
+            readers: AtomicU32::new(0),
+        };
+        let queue = &mut self.queues[at];
+        let generation = queue.generation;
+        out.storage().set_pending(Some(Pending { queue: at as u16, generation, node: GATHERED }));
+        queue.gathers.push(Arc::new(gathered));
+        Ok(out)
+    }
+
+    /// Ensures that a tensor's value is in memory for work on queue `at`.
+    pub(super) fn settle_value(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
+        match tensor.storage().pending() {
+            Some(pending) if pending.node == GATHERED => self.store_gathered(tensor.storage()),
+            Some(pending) if usize::from(pending.queue) == at => self.flush_work(at),
+            Some(pending) => self.flush_queue(usize::from(pending.queue)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores a result that waits.
+    fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
+        let Some(pending) = storage.pending() else { return Ok(()) };
+        let gathers = &mut self.queues[usize::from(pending.queue)].gathers;
+        let Some(number) = gathers.iter().position(|gathered| gathered.out.is(storage)) else { return Ok(()) };
+        let gathered = gathers.remove(number);
+        self.run_gather(&gathered)
+    }
+
+    /// [`Runtime::settle_read`] for a result that waits in queue `at`.
+    #[cold]
+    pub(super) fn settle_gathered(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
+        let layout = tensor.layout();
+        let whole = tensor.storage_ref();
+        let fits = tensor.count() > 0
+            && Place::of(&layout.shape, &layout.strides, layout.offset, whole.first_layout()).is_some();
+        match &self.queues[at].group {
+            _ if !fits => self.store_gathered(tensor.storage()).map(|()| false),
+            Some(group) => Ok(!group.can_gather(tensor)),
+            None => Ok(false),
+        }
+    }
+
+    /// Ensures that no result that waits depends on a tensor's old value, or is this tensor.
+    pub(super) fn settle_gathers_of(&mut self, target: &Tensor) -> Result<()> {
+        if self.queues.iter().all(|queue| queue.gathers.is_empty()) {
+            return Ok(());
+        }
+        let storage = target.storage();
+        if is_gathered(storage) {
+            self.store_gathered(storage)?;
+        }
+        for at in 0..self.queues.len() {
+            let Queue { chain, group, gathers, .. } = &mut self.queues[at];
+            // A result that nothing will read is dropped.
+            gathers.retain(|gathered| {
+                let groups = chain.iter().chain(group.as_deref());
+                let reads: usize = groups.map(|group| group.count_of(gathered)).sum();
+                let is_checked = gathered.is_checked.load(Ordering::Relaxed);
+                reads > 0 || !is_checked || gathered.out.holders() > 1
+            });
+            let mut found = false;
+            for gathered in gathers.iter().filter(|gathered| gathered.reads(storage)) {
+                gathered.is_last.store(true, Ordering::Relaxed);
+                found = true;
+            }
+            if found {
+                self.flush_work(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Called before a queue is flushed, completely if `all` is set: lets its groups know what they gather, and stores
+    /// what should not be gathered by them.
+    pub(super) fn begin_gathers(&mut self, at: usize, all: bool) -> Result<()> {
+        let queue = &mut self.queues[at];
+        if queue.gathers.is_empty() {
+            return Ok(());
+        }
+        let gathers = std::mem::take(&mut queue.gathers);
+        for group in queue.chain.iter_mut().chain(queue.group.as_deref_mut()) {
+            for load in group.loads.iter_mut().filter(|load| is_gathered(&load.storage)) {
+                load.gathered = gathers.iter().find(|gathered| gathered.out.is(&load.storage)).cloned();
+            }
+        }
+        let is_rows = queue.combines_rows();
+        let mut done = Ok(());
+        for gathered in &gathers {
+            let reads: usize = self.queues[at].groups().map(|group| group.count_of(gathered)).sum();
+            let is_wanted = gathered.out.holders() > reads + 1;
+            let stores = reads > 1 || is_rows && reads > 0 || is_wanted && (all || !gathered.may_stay(reads));
+            if gathered.waits() && stores && (all || !self.requests.is_short) {
+                done = done.and(self.run_gather(gathered));
+            }
+        }
+        let waiting = gathers.into_iter().filter(|gathered| gathered.waits());
+        self.queues[at].gathers.extend(waiting);
+        done
+    }
+
+    /// Called after a queue was flushed, completely if `all` is set.
+    pub(super) fn end_gathers(&mut self, at: usize, all: bool) -> Result<()> {
+        let gathers = std::mem::take(&mut self.queues[at].gathers);
+        let mut done = Ok(());
+        for gathered in gathers {
+            let reads: usize = self.queues[at].groups().map(|group| group.count_of(&gathered)).sum();
+            let is_wanted = gathered.out.holders() > reads + 1;
+            let is_needed = is_wanted || !gathered.is_checked.load(Ordering::Relaxed);
+            if !gathered.waits() || reads == 0 && !is_needed {
+                continue;
+            }
+            if reads > 0 || !all && (self.requests.is_short || is_wanted && gathered.may_stay(reads)) {
+                self.queues[at].gathers.push(gathered);
+            } else {
+                done = done.and(self.run_gather(&gathered));
+            }
+        }
+        done
+    }
+
+    /// Stores a result. It is lost if that fails.
+    fn run_gather(&mut self, gathered: &Gathered) -> Result<()> {
+        gathered.out.set_pending(None);
+        let done = self.launch_gather(gathered);
+        if done.is_err() {
+            gathered.out.lose();
+        }
+        done
+    }
+
+    fn launch_gather(&mut self, gathered: &Gathered) -> Result<()> {
+        let Gathered { ref out, ref source, ref index, axis, limit, name, span, .. } = *gathered;
+        let device = self.device(out.device())?;
+        let stream = self.queues[gathered.at].stream.clone();
+        let place = |of: &Operand| address_to_read(&of.storage, &of.layout, of.dtype.size(), &stream);
+        let (from, ids) = (place(source)?, place(index)?);
+        self.bind(out, &device, &stream, span)?;
+        let shape = copied(&index.layout.shape);
+        let mut strides = copied(&source.layout.strides);
+        strides[axis] = gathered.step;
+        let whole = out.first_layout();
+        let to = address(out, whole, source.dtype.size(), &stream)?;
+        let views: SmallVec<[View; 4]> = smallvec![
+            View::new(from, source.dtype, strides),
+            View::new(ids, index.dtype, copied(&index.layout.strides)),
+            View::new(to, source.dtype, copied(&whole.strides)),
+        ];
+        let program = self.programs.get(&kernel::Gather { dtype: source.dtype });
+        let tag = self.tag(gathered.suspect(Indices::of(&shape, &index.layout.strides)), &device, &stream);
+        let launch = Launch { axis, limit, tag, ..Launch::new(program, shape, views) };
+        let ticket = self.note_launch(&device, &stream, name, span);
+        out.set_ticket(ticket);
+        gathered.is_checked.store(true, Ordering::Relaxed);
+        let traced = self.is_traced().then(|| Traced::of(std::iter::once(span), &launch.shape));
+        self.launch(&device, &stream, &launch, Noted { name, ticket, traced })
+    }
+
+    /// A tag for work on a stream.
+    fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
+        match self.capture_of(stream) {
+            Some(_) => device.kept_tag_for(suspect),
+            None => device.tag_for(suspect),
+        }
+    }
+
+    /// Gives the gathered views of a group's launch their tags. `loads` are the numbers of its gathered loads, each with
+    /// the number of the view of its index, which the view of its source follows.
+    pub(super) fn tag_gathers(
+        &mut self,
+        group: &FusedGroup,
+        launch: &mut Launch,
+        loads: impl Iterator<Item = (usize, usize)>,
+        (device, stream): (&Arc<Device>, &Arc<Stream>),
+    ) {
+        for (number, view) in loads {
+            let load = &group.loads[number];
+            let Some(gathered) = load.gathered() else { continue };
+            let own = &gathered.index;
+            let index = &launch.views[view];
+            let start = own.storage.memory().map_or(0, |memory| memory.ptr());
+            let first = (index.ptr.wrapping_sub(start) / own.dtype.size() as u64) as i64;
+            let own_dims = own.layout.shape.iter().copied().zip(own.layout.strides.iter().copied());
+            let first = first - own.layout.offset as i64;
+            let indices = Indices::through(&launch.shape, &index.strides, first, own_dims);
+            let tag = self.tag(gathered.suspect(indices), device, stream);
+            if let Some(indexed) = &mut launch.views[view + 1].indexed {
+                indexed.tag = tag;
+            }
+            gathered.readers.fetch_add(1, Ordering::Relaxed);
+            if load.is_whole(&group.shape) {
+                gathered.is_checked.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Stores the results that a group would gather.
+    pub(super) fn store_gathers(&mut self, group: &FusedGroup) -> Result<()> {
+        let mut done = Ok(());
+        for load in &group.loads {
+            if let Some(gathered) = load.gathered() {
+                done = done.and(self.run_gather(gathered));
+            }
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_of_a_result_read_its_operands_at_the_same_elements() {
+        let whole = Layout::contiguous(&[4, 6, 5]);
+        // An operand of shape [6, 1], broadcast.
+        let operand = Layout { shape: copied(&whole.shape), strides: smallvec![0, 3, 0], offset: 7 };
+        let read = |shape: &[usize], strides: &[isize], offset: usize| {
+            let place = Place::of(shape, strides, offset, &whole)?;
+            let (strides, offset) = place.of_operand(&operand);
+            Some((strides.to_vec(), offset))
+        };
+        assert_eq!(read(&[4, 6, 5], &[30, 5, 1], 0), Some((vec![0, 3, 0], 7)));
+        assert_eq!(read(&[5, 4, 6], &[1, 30, 5], 0), Some((vec![0, 0, 3], 7)));
+        assert_eq!(read(&[2, 3, 1], &[60, 10, 0], 5), Some((vec![0, 6, 0], 7 + 3)));
+        // A dimension split in two, and a dimension of the view that is broadcast.
+        assert_eq!(read(&[4, 2, 3, 5], &[30, 15, 5, 1], 0), Some((vec![0, 9, 3, 0], 7)));
+        assert_eq!(read(&[9, 5], &[0, 1], 30 + 10), Some((vec![0, 0], 7 + 6)));
+        // Rows that continue into the next, and a diagonal.
+        assert_eq!(read(&[10], &[1], 0), None);
+        assert_eq!(read(&[4], &[31], 0), None);
+        assert_eq!(read(&[4, 30], &[30, 1], 0), None);
+    }
+}
