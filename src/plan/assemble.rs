@@ -167,7 +167,8 @@ impl Assembled {
 
     /// The gathered loads, each with the view of its index.
     pub fn gathered(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
-        let index = |(view, load): (usize, &u16)| (*load & INDEX != 0).then_some((usize::from(load & !INDEX), view));
+        let index =
+            |(view, load): (usize, &u16)| (*load & INDEX != 0).then_some((usize::from(load & !INDEX), view));
         self.loads.iter().enumerate().filter_map(index)
     }
 

@@ -223,7 +223,9 @@ impl Runtime {
                 let stored = self.store_gathers(group);
                 let prepared = self.prepare(group, device, stream, effort)?;
                 let failed = |failed: Result<()>| stored.and(failed.clone());
-                return Ok(prepared.map(|Prepared { failed: own, ready }| Prepared { failed: failed(own), ready }));
+                return Ok(
+                    prepared.map(|Prepared { failed: own, ready }| Prepared { failed: failed(own), ready })
+                );
             }
             self.tag_gathers(group, &mut launch, assembled.gathered(), (device, stream));
         }

@@ -222,16 +222,19 @@ impl Load {
             View::new(ptr + (offset * of.dtype.size()) as u64, of.dtype, strides)
         };
         let indexed = Indexed { step: gathered.step, limit: gathered.limit, tag: 0 };
-        let source =
-            View { indexed: Some(Box::new(indexed)), ..view(&gathered.source, source) };
+        let source = View { indexed: Some(Box::new(indexed)), ..view(&gathered.source, source) };
         [view(&gathered.index, index), source]
     }
 
-    /// True if the load reads every element of the result.
-    fn is_whole(&self, shape: &[usize]) -> bool {
-        let read = shape.iter().zip(&self.strides).filter(|(_, stride)| **stride != 0);
-        let count: usize = read.map(|(&extent, _)| extent).product();
-        !shape.contains(&0) && count == self.storage.first_layout().count()
+    /// True if a load over this shape reads all indices of a result.
+    fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
+        let whole = self.storage.first_layout();
+        let Some(place) = Place::of(shape, &self.strides, self.layout.offset, whole) else { return false };
+        let differs = |d: usize| gathered.index.layout.strides[d] != 0;
+        let read = shape.iter().zip(&place.dims).filter(|(_, dim)| dim.is_some_and(|(d, _)| differs(d)));
+        let read: usize = read.map(|(&extent, _)| extent).product();
+        let all: usize = (0..whole.rank()).filter(|&d| differs(d)).map(|d| whole.shape[d]).product();
+        !shape.contains(&0) && read == all
     }
 }
 
@@ -255,6 +258,15 @@ impl FusedGroup {
 }
 
 impl Queue {
+    /// True when all indices of a result have been checked, or a group of the queue reads them all.
+    fn checks(&self, gathered: &Gathered) -> bool {
+        let reads = |group: &FusedGroup| {
+            let mut loads = group.loads.iter().filter(|load| load.storage.is(&gathered.out));
+            loads.any(|load| load.checks(gathered, &group.shape))
+        };
+        gathered.is_checked.load(Ordering::Relaxed) || self.groups().any(reads)
+    }
+
     /// True when a chain computes values for whole rows from its own results. Such a chain may be one launch, which loads
     /// its operands from memory.
     fn combines_rows(&self) -> bool {
@@ -340,7 +352,9 @@ impl Runtime {
     fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
         let Some(pending) = storage.pending() else { return Ok(()) };
         let gathers = &mut self.queues[usize::from(pending.queue)].gathers;
-        let Some(number) = gathers.iter().position(|gathered| gathered.out.is(storage)) else { return Ok(()) };
+        let Some(number) = gathers.iter().position(|gathered| gathered.out.is(storage)) else {
+            return Ok(());
+        };
         let gathered = gathers.remove(number);
         self.run_gather(&gathered)
     }
@@ -408,6 +422,7 @@ impl Runtime {
             let reads: usize = self.queues[at].groups().map(|group| group.count_of(gathered)).sum();
             let is_wanted = gathered.out.holders() > reads + 1;
             let stores = reads > 1 || is_rows && reads > 0 || is_wanted && (all || !gathered.may_stay(reads));
+            let stores = stores || reads > 0 && !self.queues[at].checks(gathered);
             if gathered.waits() && stores && (all || !self.requests.is_short) {
                 done = done.and(self.run_gather(gathered));
             }
@@ -506,7 +521,7 @@ impl Runtime {
                 indexed.tag = tag;
             }
             gathered.readers.fetch_add(1, Ordering::Relaxed);
-            if load.is_whole(&group.shape) {
+            if load.checks(gathered, &group.shape) {
                 gathered.is_checked.store(true, Ordering::Relaxed);
             }
         }

@@ -531,7 +531,15 @@ impl FusedGroup {
         };
         let reg = self.map.sources.len() as u16;
         self.map.sources.push(Source::Load { view: self.loads.len() as u16, dtype });
-        self.loads.push(Load { storage, strides: layout.strides.clone(), layout, turns: None, gathered: None, dtype, reg });
+        self.loads.push(Load {
+            storage,
+            strides: layout.strides.clone(),
+            layout,
+            turns: None,
+            gathered: None,
+            dtype,
+            reg,
+        });
         if own {
             self.nodes[at].storage = None;
         }

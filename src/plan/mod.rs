@@ -63,8 +63,8 @@ pub use collective::coalesced;
 #[cfg(test)]
 pub use collective::tests as collective_tests;
 pub use context::{RaceMode, Selection, Settings, SyncDebug};
-pub use graph::{Drawn, Graph, GraphPool};
 pub use gather::Gathering;
+pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};

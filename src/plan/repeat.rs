@@ -99,7 +99,8 @@ impl Runtime {
         let group = queue.group.as_deref()?;
         let first = tensors.first().filter(|_| are_alike(tensors))?;
         let is_alone = queue.generation == begun.generation && queue.chain.len() == begun.groups;
-        let is_plain = group.reduce.is_none() && !group.uses_position() && !group.is_turned() && !group.gathers();
+        let is_plain =
+            group.reduce.is_none() && !group.uses_position() && !group.is_turned() && !group.gathers();
         let is_plain = is_plain && same(&group.shape, first.shape());
         let fits_any_shape = self.shapes_read == begun.shapes_read;
         if !is_alone || !is_plain || !fits_any_shape || group.device != first.device() {
@@ -293,7 +294,15 @@ impl Runtime {
                     let tensor = &tensors[*number];
                     let layout = tensor.layout().clone();
                     let (strides, dtype) = (copied(&layout.strides), tensor.dtype());
-                    Load { storage: tensor.storage_ref(), layout, strides, turns: None, gathered: None, dtype, reg: *reg }
+                    Load {
+                        storage: tensor.storage_ref(),
+                        layout,
+                        strides,
+                        turns: None,
+                        gathered: None,
+                        dtype,
+                        reg: *reg,
+                    }
                 }
                 Operand::Shared(load) => shared(load, &group),
             });

@@ -19,14 +19,20 @@ pub(super) fn agree_launch(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair]) {
     agree_through(gpu, work, pairs, |_, view| view);
 }
 
-/// [`agree_launch`], with other views of the same memory.
-fn agree_through(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair], through: impl Fn(usize, View) -> View) {
+/// [`agree_launch`], with other views of the same memory. Returns the fault that the host reports.
+pub(super) fn agree_through(
+    gpu: &dyn Side,
+    work: &Launch,
+    pairs: &mut [Pair],
+    through: impl Fn(usize, View) -> View,
+) -> Option<Fault> {
     let all = |views: Vec<View>| views.into_iter().enumerate().map(|(v, view)| through(v, view)).collect();
     run(gpu, &Launch { views: all(pairs.iter().map(Pair::on_device).collect()), ..work.clone() });
     let results: Vec<Pair> = pairs.iter().map(|pair| pair.download(gpu)).collect();
     let views = all(pairs.iter_mut().map(Pair::on_host).collect());
+    let faults = FaultSlot::default();
     // SAFETY: the views lie in `pairs`, which nothing else uses.
-    unsafe { host::run(&Launch { views, ..work.clone() }, &FaultSlot::default()) };
+    unsafe { host::run(&Launch { views, ..work.clone() }, &faults) };
     for (v, (got, want)) in results.iter().zip(pairs.iter()).enumerate() {
         if let Some((i, a, b)) = got.difference(want) {
             panic!(
@@ -38,6 +44,7 @@ fn agree_through(gpu: &dyn Side, work: &Launch, pairs: &mut [Pair], through: imp
     for result in results {
         result.free(gpu);
     }
+    faults.take()
 }
 
 fn copy(from: Dtype, to: Dtype) -> Map {

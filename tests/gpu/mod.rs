@@ -9,6 +9,7 @@ mod complex;
 mod driver;
 mod fft;
 mod folds;
+mod gathers;
 mod graphs;
 mod links;
 mod mapping;
@@ -27,7 +28,7 @@ use super::driver::{CudaDriver, open_device};
 use super::skip;
 use crate::array::{Dims, Dtype, Strides, contiguous_strides};
 use crate::driver::{CopyKind, Driver};
-use crate::kernel::{Kind, Launch, Program, Ptr, View};
+use crate::kernel::{Fault, Kind, Launch, Program, Ptr, View};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -51,8 +52,11 @@ trait Side {
     fn transfer(&self, to: u64, from: u64, bytes: u64, kind: CopyKind);
     /// Runs a launch and waits for it.
     fn run(&self, launch: &Launch);
-    /// Whether a launch has reported a fault since the last call.
-    fn has_fault(&self) -> bool;
+    /// The fault that launches have reported since the last call.
+    fn fault(&self) -> Option<Fault>;
+    fn has_fault(&self) -> bool {
+        self.fault().is_some()
+    }
 }
 
 impl Side for CudaDriver {
@@ -70,8 +74,8 @@ impl Side for CudaDriver {
         self.launch(launch, 0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
         self.stream_synchronize(0).unwrap_or_else(|e| panic!("{e}: {:?}", launch.program));
     }
-    fn has_fault(&self) -> bool {
-        self.take_fault().is_some()
+    fn fault(&self) -> Option<Fault> {
+        self.take_fault()
     }
 }
 
@@ -88,8 +92,8 @@ impl<S: Side + ?Sized> Side for Arc<S> {
     fn run(&self, launch: &Launch) {
         (**self).run(launch);
     }
-    fn has_fault(&self) -> bool {
-        (**self).has_fault()
+    fn fault(&self) -> Option<Fault> {
+        (**self).fault()
     }
 }
 

@@ -195,14 +195,17 @@ impl Side for OnCpu {
         OnCpuQueue { cpu: self, translated: None, scratch: Vec::new() }.launch(work).unwrap();
     }
 
-    fn has_fault(&self) -> bool {
-        let any = self.faults[COPY].load(Relaxed) as u32 != 0;
+    fn fault(&self) -> Option<Fault> {
+        let [first, position, value] = [0, 1, 2].map(|word| self.faults[COPY + word].load(Relaxed));
+        // The copy begins with the epoch and the tag.
+        let fault = Fault { tag: (first >> 32) as u32, position, value: value as i64 };
+        let any = first as u32 != 0;
         self.faults
             .iter()
             .enumerate()
             .filter(|(at, _)| *at != POINTER)
             .for_each(|(_, word)| word.store(0, Relaxed));
-        any
+        any.then_some(fault)
     }
 }
 

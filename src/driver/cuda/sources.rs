@@ -650,6 +650,7 @@ fn the_device_kernels_and_random_functions_compile() {
 }
 
 /// Long programs, and programs with repeated instructions.
+mod gathered;
 mod long;
 
 #[cfg(test)]

@@ -424,7 +424,9 @@ pub(in crate::kernel) fn view_dtype(map: &Map, view: usize) -> Option<Dtype> {
 /// The dtype with which the map loads a view; `None` if it does not.
 pub(in crate::kernel) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
     map.sources.iter().find_map(|s| match s {
-        Source::Load { view: v, dtype } | Source::Gathered { view: v, dtype, .. } if usize::from(*v) == view => {
+        Source::Load { view: v, dtype } | Source::Gathered { view: v, dtype, .. }
+            if usize::from(*v) == view =>
+        {
             Some(*dtype)
         }
         _ => None,

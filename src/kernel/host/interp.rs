@@ -8,8 +8,8 @@
 //!
 //! Invariant: all loads of a tile precede its stores, unless they cannot overlap.
 
-use super::define::Lane;
 use super::FaultSlot;
+use super::define::Lane;
 use super::element::{self, Element, Mapped, Tile, is_held_as_in_memory};
 use super::positions::gather;
 use crate::array::{Class, Dtype, dispatch};

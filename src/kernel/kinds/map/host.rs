@@ -4,9 +4,9 @@ use super::fast_path;
 use crate::array::Dims;
 use crate::base::stop;
 use crate::base::stop::Stop;
-use crate::kernel::host::{CHUNK, FaultSlot};
 use crate::kernel::host::interp::{Interpreter, Plane};
 use crate::kernel::host::tasks::{ELEMENTS_PER_CHECK, PARALLEL, each, threads};
+use crate::kernel::host::{CHUNK, FaultSlot};
 use crate::kernel::{Launch, Map, Source};
 
 /// Tiles between two checks for an early end.
@@ -123,11 +123,7 @@ impl<'a> Cover<'a> {
     }
 
     /// Runs tiles by number. Order, fastest first: rows of a group, columns, groups, other dimensions.
-    unsafe fn run(
-        &self,
-        (map, launch, faults): (&Map, &Launch, &FaultSlot),
-        tiles: std::ops::Range<usize>,
-    ) {
+    unsafe fn run(&self, (map, launch, faults): (&Map, &Launch, &FaultSlot), tiles: std::ops::Range<usize>) {
         let &Cover { shape, plane, h, w, .. } = self;
         // SAFETY: guaranteed by the caller.
         let mut machine = unsafe { Interpreter::new(map, launch, plane, h * w, None, faults) };

@@ -431,7 +431,10 @@ impl Kind for Map {
                 _ => {}
             }
         }
-        if transposed && gathers.is_empty() && let Some(signature) = transpose::signature(self, launch) {
+        if transposed
+            && gathers.is_empty()
+            && let Some(signature) = transpose::signature(self, launch)
+        {
             return signature;
         }
         // Row strides and addresses must keep every unit aligned.

@@ -85,7 +85,9 @@ impl<'a> Plan<'a> {
         let last = (kept..shape.len()).rev().find(|&d| shape[d] > 1);
         let loads = || {
             reduce.map.sources.iter().filter_map(|source| match source {
-                Source::Load { view, .. } | Source::Gathered { view, .. } => Some(&launch.views[usize::from(*view)].strides),
+                Source::Load { view, .. } | Source::Gathered { view, .. } => {
+                    Some(&launch.views[usize::from(*view)].strides)
+                }
                 _ => None,
             })
         };

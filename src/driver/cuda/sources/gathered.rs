@@ -1,0 +1,82 @@
+//! Programs that load at indices.
+
+use super::*;
+use crate::kernel::Indexed;
+
+/// `x[index] + y`, of views 1, 0 and 2.
+fn map(dtype: Dtype) -> Map {
+    Map {
+        sources: vec![
+            Register::Load { view: 0, dtype: Dtype::I64 },
+            Register::Gathered { view: 1, index: 0, dtype },
+            Register::Load { view: 2, dtype },
+        ],
+        instrs: vec![Instr { f: &ADD, args: [1, 2].into_iter().collect(), class: dtype.class(), dtype }],
+        stores: vec![Store { reg: 3, view: 3 }],
+    }
+}
+
+/// The views of a map over a shape: the index has these strides, and the source those.
+fn views(dtype: Dtype, shape: &[usize], index: &[isize], source: &[isize]) -> Vec<View> {
+    let dense = view(dtype, &contiguous_strides(shape), 4096);
+    let indexed = Some(Box::new(Indexed { step: 64, limit: 100, tag: 1 }));
+    vec![view(Dtype::I64, index, 512), View { indexed, ..view(dtype, source, 1024) }, dense.clone(), dense]
+}
+
+#[test]
+fn loads_at_indices_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in [Dtype::Bool, Dtype::I8, Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64] {
+        for (shape, index, source) in [
+            (&[1000][..], &[1][..], &[0][..]),
+            (&[], &[], &[]),
+            (&[40, 64], &[1, 0], &[0, 1]),
+            (&[40, 63], &[1, 0], &[0, 1]),
+            (&[40, 64], &[64, 1], &[0, 1]),
+            (&[40, 64], &[0, 0], &[0, 1 << 33]),
+            (&[6, 5, 64], &[0, 1, 0], &[320, 0, 1]),
+        ] {
+            let work = launch(map(dtype), shape, &views(dtype, shape, index, source), 0);
+            if dtype == Dtype::F32 {
+                everywhere(&work)
+            } else {
+                check(&work)
+            }
+            for reduced in 1..=shape.len() {
+                for f in [&SUM, &ARGMAX] {
+                    let kept = contiguous_strides(&shape[..shape.len() - reduced]);
+                    let mut views = views(dtype, shape, index, source);
+                    views.truncate(3);
+                    views.extend([view(dtype, &kept, 8192), view(Dtype::I64, &kept, 1 << 14)]);
+                    let reduce = Reduce {
+                        map: Map { stores: Vec::new(), ..map(dtype) },
+                        value: 3,
+                        f,
+                        dtype,
+                        out: 3,
+                        out_index: f.indexed.then_some(4),
+                        store_value: true,
+                    };
+                    check(&launch(reduce, shape, &views, reduced));
+                }
+            }
+        }
+    }
+}
+
+/// Without a compiler, each view is gathered to scratch memory by kernels that ship.
+#[test]
+fn loads_at_indices_are_interpreted_in_parts() {
+    let dtype = Dtype::F32;
+    let shape = [6, 5, 64];
+    for (index, source) in [(&[0, 1, 0], &[320, 0, 1]), (&[5, 1, 0], &[0, 0, 1]), (&[0, 0, 0], &[0, 0, 0])] {
+        let views = views(dtype, &shape, index, source);
+        let work = launch(map(dtype), &shape, &views, 0);
+        let mut noted = Noted::default();
+        assert!(work.program.kind.interpret(&work, &mut noted).unwrap());
+        let names: Vec<&str> = noted.launches.iter().map(|program| program.label.as_str()).collect();
+        assert_eq!((names, noted.work.len()), (vec!["gather"], 1));
+    }
+}

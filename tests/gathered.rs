@@ -1,0 +1,278 @@
+//! Values at indices are read by the launches that use them (`plan/gather.rs`): fewer launches, the same bits, and the
+//! same errors.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+#[path = "common/draw.rs"]
+mod draw;
+
+use draw::Draw;
+use runnel::Backend;
+use runnel::device::{Config, Machine};
+use runnel::library;
+use runnel::plan::{Runtime, Settings};
+use runnel::vm::{Mode, Vm};
+
+/// A machine with one emulated device.
+fn machine() -> Vm {
+    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
+}
+
+/// The programs that `code` launches, after `before` has run.
+fn launches(before: &str, code: &str) -> Vec<String> {
+    let mut vm = machine();
+    vm.eval("<before>", before, Mode::Input).unwrap();
+    vm.rt.flush().unwrap();
+    vm.rt.start_listing(false).unwrap();
+    vm.eval("<test>", code, Mode::Input).unwrap();
+    vm.rt.flush().unwrap();
+    let listing = vm.rt.stop_listing();
+    listing.launches.iter().map(|listed| listed.launch.program.label.clone()).collect()
+}
+
+const DATA: &str = "let (t, u, x, y) = (rand(40, 32), rand(30, 32), rand(300, 32), none)\n\
+                    let (i, j) = (arange(300) * 17 % 40, arange(300) * 11 % 30)\n\
+                    let (p, q) = (i.reshape(60, 5), arange(32) * 7 % 32)";
+
+#[test]
+fn values_that_are_read_once_are_not_stored() {
+    let one = |code: &str| {
+        let all = launches(DATA, code);
+        assert!(all.len() == 1 && all[0] != "gather", "{all:?}\n{code}");
+    };
+    one("y = t[i] * 2");
+    one("y = t[i] + u[j]");
+    one("y = (t[i] * u[j]).sum(1)");
+    one("y = (t[i] * x).mean(0)");
+    one("y = t.index_select(1, q).exp()");
+    one("y = t.gather(1, p[0..40, 0..5]).sum()");
+    one("y = embedding_sum()\nfn embedding_sum() { x[i, 0..8].abs().sum(1) }");
+    // Views of the values: parts, transposed, split and broadcast.
+    one("y = t[i][.., 1..].sin()");
+    one("y = t[i].T * x.T");
+    one("y = t[p] * x.reshape(60, 5, 32)");
+    one("y = x.reshape(300, 1, 32) - t[i][none]");
+}
+
+#[test]
+fn values_that_something_else_needs_are_stored_once() {
+    let count = |code: &str| launches(DATA, code).iter().filter(|label| *label == "gather").count();
+    // A product, a second reader in a chain of rows, a view that mixes dimensions.
+    assert_eq!(count("y = t[i] @ x.T"), 1);
+    assert_eq!(count("y = (t[i] + x).softmax(1)"), 1);
+    assert_eq!(count("y = t[i].flatten() + 1"), 1);
+    // An index that the reader does not use may be out of range.
+    assert_eq!(count("y = t[i][3..200].sin()"), 1);
+    // The variable refers to it when the work must be complete.
+    assert_eq!(count("y = t[i]\nlet z = y * 2"), 1);
+    // Nothing reads it, but an index may be out of range.
+    assert_eq!(count("t[i]"), 1);
+    assert_eq!(count("let z = t[i] * 2\nz = none"), 1);
+}
+
+#[test]
+fn recorded_values_are_gathered_again() {
+    let before = "let n = 400\nlet (u, v) = (rand(40, 32).requires_grad_(), rand(30, 32).requires_grad_())\n\
+                  let (i, j) = (arange(n) * 17 % 40, arange(n) * 11 % 30)\n\
+                  fn step() { (u[i] * v[j]).sum(1).square().sum().backward() }";
+    let all = launches(before, "step()");
+    assert!(!all.contains(&"gather".to_string()), "{all:?}");
+}
+
+/// From its second iteration on, a loop launches the same programs.
+#[test]
+fn loops_repeat_their_launches() {
+    let body = "y = y + t[i] * u[j].tanh()\n    t.mul_(0.5)\n    let k = (t[i] * x).sum(1)\n    y[.., 0] = k";
+    let of = |rounds: usize| {
+        launches(DATA, &format!("y = zeros(300, 32)\nfor _ in 0..{rounds} {{\n    {body}\n}}"))
+    };
+    let (four, five, six) = (of(4), of(5), of(6));
+    assert_eq!(six.len() - five.len(), five.len() - four.len());
+    let known: std::collections::BTreeSet<&String> = of(2).leak().iter().collect();
+    assert!(six.iter().all(|label| known.contains(label)), "{six:?}");
+}
+
+/// A program that selects by indices.
+fn random_program(seed: u64) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let dtype = ["float()", "double()", "half()", "to(i64)", "to(i32)", "to(u8)"][draw(6)];
+    let ids = ["", ".to(i32)"][draw(2)];
+    let mut text = format!(
+        "let begin = |n| (arange(n).float() * 37 % 11 * 3).{dtype}\n\
+         let (t, w, x, y) = (begin(96).reshape(12, 8), begin(80).reshape(20, 4), begin(24 * 8).reshape(24, 8), \
+         begin(24))\n\
+         let (i, j) = ((arange(24) * 7 % 12 - 4){ids}, (arange(24) * 5 % 8){ids})\n\
+         let (p, n) = (i.reshape(6, 4), i[3])\n"
+    );
+    text += &format!("for k in 0..{} {{\n", [1, 3, 20][draw(3)]);
+    for _ in 0..2 + draw(9) {
+        let source = ["t", "x[12.., ..]", "t[.., none, ..].squeeze(1)", "x[0..12]", "(t + 1)"][draw(5)];
+        let index = ["i", "i", "(i + k % 3)", "j", "i.flip(0)", "(i * 3 % 7)", "i[none].squeeze(0)"][draw(7)];
+        let rows = match draw(7) {
+            0 => format!("{source}.index_select(0, {index})"),
+            1 => format!("{source}[{index}.clamp(0, 11)] * 2"),
+            2 => format!("x.gather(0, ({index} + 12)[.., none].expand(24, 8).to(i64))"),
+            3 => format!("t.T[j][.., 0..8] - {source}[{index}]"),
+            4 => format!("embedding({index} % 5 + 4, {source})"),
+            _ => format!("{source}[{index}]"),
+        };
+        let value = match draw(5) {
+            0 => "t[n]".to_string(),
+            1 => format!("t[{index}, j]"),
+            2 => format!("w[{index}.clamp(0, 11)][.., 0]"),
+            3 => "t[p][1, 2]".to_string(),
+            _ => format!("t[{index}][.., 3]"),
+        };
+        text += &match draw(16) {
+            0 => format!("    x = x + {rows}\n"),
+            1 => format!("    x = where(x > 3, {rows}, x)\n"),
+            2 => format!("    y = ({rows} * x).sum(1)\n"),
+            3 => format!("    t = (({rows}) * x).sum(0) + t\n"),
+            4 => format!("    let v = {rows}\n    t.mul_(2)\n    x = x - v\n"),
+            5 => format!("    let v = {rows}\n    v.add_(1)\n    x = v + x % 7\n"),
+            6 => format!("    let v = {rows}\n    i.copy_(i.flip(0))\n    x = x % 5 + v\n"),
+            7 => format!("    t[2..5] = ({rows})[2..5]\n"),
+            8 => format!("    x = ({rows}).roll(1, 0) + x\n"),
+            9 => format!("    let v = {rows}\n    x = v + v.T.T\n    y = v[.., 1]\n"),
+            10 => format!("    y = ({value}).amax() + y\n"),
+            11 => "    x = x % 11 + t[p].reshape(24, 8)\n".to_string(),
+            12 => "    x = t[p].amax(1)[none].expand(4, 6, 8).reshape(24, 8)\n".to_string(),
+            13 => {
+                format!("    let v = {rows}\n    if k == 1 {{ print(v.sum().item()) }}\n    x = x % 3 - v\n")
+            }
+            14 => format!("    x[.., 1..] = ({rows})[.., 1..]\n"),
+            _ => format!("    w[{index}.clamp(0, 11)] += 1\n    y = y + w[{index}][.., 1]\n"),
+        };
+        text += "    t = t % 13\n";
+    }
+    text + "}\nlet none_of = t[i[0..0]] * 2\nstr((x.tolist(), y.tolist(), t.tolist(), none_of.shape))"
+}
+
+/// The value of a script as a text.
+fn ends(code: &str, fuse: bool) -> String {
+    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
+    engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
+}
+
+#[test]
+fn the_bits_are_those_without_fusion() {
+    for seed in 0..200 {
+        let code = random_program(seed);
+        let expected = ends(&code, false);
+        assert_eq!(ends(&code, true), expected, "{code}");
+        let host = format!("with device(cpu) {{\n{code}\n}}");
+        assert_eq!(ends(&host, true), expected, "{host}");
+    }
+}
+
+#[test]
+fn gradients_are_those_without_fusion() {
+    let sizes = [(40, 16, 200), (7, 3, 50), (300, 64, 20)];
+    let losses = [
+        "(u[i] * v[j]).sum(1).square().mean()",
+        "(embedding(i % 7, u) - v[j]).abs().sum()",
+        "(u[i] + v[j]).softmax(1).log().mean()",
+        "((u[i] * 2).sum(0) * v.index_select(0, j).mean(0)).sum()",
+        "(u.gather(0, (i[.., none] % 7).expand(-1, u.shape[1])) * u[i]).sum()",
+    ];
+    for (rows, width, count) in sizes {
+        for loss in losses {
+            let code = format!(
+                "let begin = |n, m| ((arange(n * m) * 37 % 101).float() / 50 - 1).reshape(n, m)\n\
+                 let (u, v) = (begin({rows}, {width}).requires_grad_(), begin(9, {width}).requires_grad_())\n\
+                 let (i, j) = (arange({count}) * 7 % {rows} - {rows}, arange({count}) * 5 % 9)\n\
+                 for k in 0..3 {{\n    ({}).backward()\n    with no_grad() {{\n\
+                 for p in [u, v] {{\n        if p.grad != none {{ p.sub_(0.1 * p.grad) }}\n        p.grad = none\n    }}\n    }}\n}}\n\
+                 str((u.tolist(), v.tolist()))",
+                loss.replace("embedding(i % 7", "embedding((i + 700) % 7")
+            );
+            assert_eq!(ends(&code, true), ends(&code, false), "{code}");
+        }
+    }
+}
+
+/// The error of a script.
+fn fails(code: &str, fuse: bool) -> String {
+    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
+    match engine.unwrap().eval::<String>(code) {
+        Ok(value) => panic!("no error but {value}\n{code}"),
+        Err(e) => format!("{e:?}"),
+    }
+}
+
+#[test]
+fn an_index_out_of_range_is_reported_at_its_line() {
+    let data = "let (t, x) = (rand(12, 8), rand(24, 8))\nlet i = arange(24) % 12\nlet j = arange(24) % 12\n";
+    for spoil in
+        ["i[7] = 12", "i[23] = -13", "i[0] = 1000000000000", "j[5] = 99\ni[20] = 12", "i[20] = 12\nj[5] = 99"]
+    {
+        for code in [
+            "let a = t[i] * 2\nprint(a.sum().item())",
+            "let a = t[i]\nlet b = t[j]\nlet c = a + b\nprint(c.sum().item())",
+            "let a = t[j]\nlet b = t[i]\nlet c = (b * a).sum(1)\nprint(c[0].item())",
+            "let a = (t[i] * x).sum(0)\nprint(a.tolist())",
+            "let a = t[i].T * 2\nprint(a[0, 0].item())",
+            "let a = t[i]\nlet b = a[9..12] * 2\na = none\nprint(b[0, 0].item())",
+            "let a = t[i.reshape(4, 6).T]\nlet b = a.exp()\nprint(b.sum().item())",
+            "t[i] * 2\nprint(t.sum().item())",
+            "let a = t.index_select(0, i)\ni.fill_(0)\nlet b = a * 2\nprint(b.sum().item())",
+            "let a = t[i, j % 8]\nlet b = a + 1\nprint(b.sum().item())",
+        ] {
+            let spoiled = if code.contains('i') && !code.contains("t[j]") {
+                spoil.replace("j[5] = 99", "")
+            } else {
+                spoil.into()
+            };
+            let code = format!("{data}{spoiled}\n{code}\n\"\"");
+            assert_eq!(fails(&code, true), fails(&code, false), "{code}");
+            let host = format!("with device(cpu) {{\n{code}\n}}");
+            assert_eq!(fails(&host, true), fails(&host, false), "{host}");
+        }
+    }
+}
+
+/// Another stream may only write what has been read.
+#[test]
+fn races_see_the_source_and_the_index() {
+    let data = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\n\
+                let y = t[i] * 2\nwith stream(s) {\n    TOUCH\n}\n\"\"";
+    for touch in ["t.add_(1)", "i.add_(1)"] {
+        let code = data.replace("TOUCH", touch);
+        let (fused, apart) = (fails(&code, true), fails(&code, false));
+        assert_eq!(fused, apart, "{code}");
+        assert!(fused.contains("E0601"), "{fused}");
+        // With the wait, the old values are read.
+        let code = format!(
+            "let (t, i) = (arange(96).reshape(12, 8), arange(24) % 12)\nlet s = Stream()\nlet y = t[i] * 2\n\
+             let z = t[i]\ns.wait_stream(cuda.current_stream())\nwith stream(s) {{\n    {touch}\n}}\n\
+             cuda.current_stream().wait_stream(s)\nstr((y.tolist(), (z + 1).tolist()))"
+        );
+        assert_eq!(ends(&code, true), ends(&code, false), "{code}");
+    }
+}
+
+#[test]
+fn graphs_repeat_gathers() {
+    let code = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet g = cuda.graphed(|t, i| (t[i] * 2).sum(1), [t, i])\n\
+                let a = [g(t, i).clone(), g(t + 1, 11 - i).clone(), g(t, -1 - i).clone()]\n\
+                let b = [(t[i] * 2).sum(1), ((t + 1)[11 - i] * 2).sum(1), (t[-1 - i] * 2).sum(1)]\n\
+                str(all(map(|(a, b)| equal(a, b), zip(a, b))))";
+    let text = ends(code, true);
+    assert_eq!(text, "true");
+}
+
+/// What is read at indices is charged like other operations.
+#[test]
+fn fuel_does_not_depend_on_fusion() {
+    let code = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet y = (t[i] * 2).sum(1)\nstr(y.shape)";
+    let least = |fuse: bool| {
+        let runs = |fuel: u64| {
+            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).fuel(fuel);
+            engine.build().unwrap().eval::<String>(code).is_ok()
+        };
+        (0..14).map(|bits| 1u64 << bits).find(|&fuel| runs(fuel))
+    };
+    assert_eq!(least(true), least(false));
+}
