@@ -276,3 +276,29 @@ fn fuel_does_not_depend_on_fusion() {
     };
     assert_eq!(least(true), least(false));
 }
+
+/// A result that waits does not keep memory that another request needs.
+#[test]
+fn sources_are_freed_when_memory_is_short() {
+    for code in [
+        "x = x[i]\nlet y = zeros(10 * n)\nstr(x.sum().item() + y.sum().item())",
+        "x = x[i] * 2\nlet y = zeros(10 * n)\nstr(x.sum().item() + y.sum().item())",
+        "let k = x[i]\nx = none\nlet z = k + 1\nlet y = zeros(10 * n)\nstr(z.sum().item() + k.sum().item())",
+        "x[i]\nx = none\nlet y = zeros(10 * n)\nstr(y.sum().item())",
+    ] {
+        let code = format!("let n = 1 << 20\nlet (x, i) = (zeros(10 * n), arange(n))\n{code}");
+        let run = |fuse: bool| {
+            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse);
+            engine.device_memory(72 << 20).build().unwrap().eval::<String>(&code)
+        };
+        let (fused, apart) = (run(true), run(false));
+        assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
+    }
+}
+
+#[test]
+fn parts_of_complex_values_are_read() {
+    let code = "let t = complex(arange(96).float(), arange(96).float() * 3).reshape(12, 8)\nlet i = arange(24) % 12\n\
+                str((view_as_real(t[i]) * 2, (t[i] * t[-1 - i]).sum(1).abs(), t[i].real + t[i].imag))";
+    assert_eq!(ends(code, true), ends(code, false));
+}

@@ -236,7 +236,10 @@ impl Runtime {
             (None, None) => ("", Span::NONE),
         };
         let places = match self.is_traced() {
-            true => live.iter().map(|node| node.span()).chain(reduce.map(|r| r.span)).collect(),
+            true => {
+                let gathered = assembled.gathered().filter_map(|(load, _)| group.loads[load].gathered_at());
+                gathered.chain(live.iter().map(|node| node.span())).chain(reduce.map(|r| r.span)).collect()
+            }
             false => SmallVec::new(),
         };
         let (loads, shape) = (assembled.reads(), &group.shape);

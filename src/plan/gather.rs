@@ -18,10 +18,11 @@ use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Dims, Dtype, Layout, Strides, copied};
 use crate::base::{Result, Span};
 use crate::device::Device;
+use crate::driver::error::is_shortage;
 use crate::kernel::{self, Indexed, Launch, Ptr, View};
 use crate::stream::races::Access;
 use crate::stream::{Indices, Meaning, Stream, Suspect};
-use crate::tensor::{Pending, Storage, StorageRef, Tensor};
+use crate::tensor::{Memory, Pending, Storage, StorageRef, Tensor};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -226,6 +227,11 @@ impl Load {
         [view(&gathered.index, index), source]
     }
 
+    /// The source position of the operation that it gathers for.
+    pub(super) fn gathered_at(&self) -> Option<Span> {
+        self.gathered().map(|gathered| gathered.span)
+    }
+
     /// True if a load over this shape reads all indices of a result.
     fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let whole = self.storage.first_layout();
@@ -290,7 +296,9 @@ impl Runtime {
     pub fn gather_at(&mut self, work: Gathering<'_>) -> Result<Tensor> {
         let Gathering { name, source, ref strides, axis, limit, index, .. } = work;
         let out = self.fresh(index.shape(), source.dtype(), index.device())?;
-        if !self.settings.fuse || self.settings.launch_blocking || limit == 0 {
+        let is_foreign = |x: &Tensor| matches!(x.storage().memory(), Some(Memory::Foreign(_)));
+        let waits = self.settings.fuse && !self.settings.launch_blocking && limit > 0;
+        if !waits || is_foreign(source) || is_foreign(index) {
             let views = smallvec![
                 SubmittedView { tensor: source, strides: strides.clone(), write: false },
                 SubmittedView::read(index),
@@ -364,7 +372,9 @@ impl Runtime {
     pub(super) fn settle_gathered(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
         let layout = tensor.layout();
         let whole = tensor.storage_ref();
+        let dtype = self.queues[at].gathers.iter().find(|one| one.out.is(&whole)).map(|one| one.source.dtype);
         let fits = tensor.count() > 0
+            && dtype == Some(tensor.dtype())
             && Place::of(&layout.shape, &layout.strides, layout.offset, whole.first_layout()).is_some();
         match &self.queues[at].group {
             _ if !fits => self.store_gathered(tensor.storage()).map(|()| false),
@@ -450,6 +460,41 @@ impl Runtime {
             }
         }
         done
+    }
+
+    /// True when a result that waits in a queue has the last reference to its source or index.
+    pub(super) fn gathers_hold_last(&self, at: usize) -> bool {
+        let held = |storage: &StorageRef| {
+            let queued = self.queues.iter().flat_map(|queue| &queue.gathers).flat_map(|one| one.storages());
+            let groups = self.queues.iter().flat_map(Queue::groups).flat_map(|group| &group.loads);
+            let all = queued.chain(groups.map(|load| &load.storage));
+            storage.holders() <= all.filter(|held| held.is(storage)).count()
+        };
+        let waiting = self.queues[at].gathers.iter().filter(|gathered| gathered.waits());
+        waiting.flat_map(|gathered| [&gathered.source, &gathered.index]).any(|of| held(&of.storage))
+    }
+
+    /// Stores the results of a queue that no group reads, as far as there is memory, so that their operands can be freed.
+    pub(super) fn release_gathers(&mut self, at: usize) -> Result<()> {
+        for gathered in std::mem::take(&mut self.queues[at].gathers) {
+            let reads: usize = self.queues[at].groups().map(|group| group.count_of(&gathered)).sum();
+            let is_needed =
+                gathered.out.holders() > reads + 1 || !gathered.is_checked.load(Ordering::Relaxed);
+            if !gathered.waits() || reads == 0 && !is_needed {
+                continue;
+            }
+            let (device, stream) = (self.device(gathered.out.device())?, self.queues[at].stream.clone());
+            match if reads > 0 {
+                None
+            } else {
+                Some(self.bind(&gathered.out, &device, &stream, gathered.span))
+            } {
+                Some(Ok(())) => self.run_gather(&gathered)?,
+                Some(Err(e)) if !is_shortage(&e) => return Err(e),
+                _ => self.queues[at].gathers.push(gathered),
+            }
+        }
+        Ok(())
     }
 
     /// Stores a result. It is lost if that fails.

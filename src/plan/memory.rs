@@ -202,8 +202,9 @@ impl Runtime {
             prune(&mut groups);
         }
         for at in 0..self.queues.len() {
-            if self.holds_last(at) {
+            if self.holds_last(at) || self.gathers_hold_last(at) {
                 self.flush_if_room(at)?;
+                self.release_gathers(at)?;
             }
         }
         Ok(())
