@@ -147,6 +147,26 @@ fn loads_around_the_ends_of_dimensions() {
     }
 }
 
+/// Views with the same strides share one offset, whichever views come before them.
+#[test]
+fn rows_beside_a_load_that_wraps() {
+    let Some(gpu) = side() else { return };
+    let (shape, dtype) = ([64, 1024], Dtype::F32);
+    let stores = (0..3).map(|reg| Store { reg, view: 3 + reg }).collect();
+    let sources = (0..3).map(|view| Source::Load { view, dtype }).collect();
+    let work = launch(&program(Map { sources, instrs: vec![], stores }), &shape, vec![], &[]);
+    for wrapped in 0..3 {
+        let strides =
+            |number| if number == wrapped { [1024, 1] } else { [1040 + 16 * (number as isize / 3), 1] };
+        let mut pairs: Vec<Pair> =
+            (0..6).map(|number| Pair::random(&gpu, dtype, &shape, &strides(number), number as u64)).collect();
+        agree_through(&gpu, &work, &mut pairs, |v, view| match v == wrapped {
+            true => turned(view, &shape, &[5, 512], &[]),
+            false => view,
+        });
+    }
+}
+
 #[test]
 fn positions_and_numbers() {
     let Some(gpu) = side() else { return };

@@ -513,11 +513,15 @@ impl Kind for Map {
         let divisors = 2 + views + numbers;
         let mut next = divisors + Space::words(plan.rank);
         let space = Space { name: "c", rank: plan.rank, word: divisors, index };
-        let mut strides = vec![next; views];
+        let (mut strides, mut shared) = (vec![next; views], None);
         for (v, slot) in strides.iter_mut().enumerate() {
             if plan.has_strides(v) {
                 *slot = next;
                 next += plan.rank * if plan.kinds[v].wraps() { 3 } else { 1 };
+                // A view that wraps shares no strides.
+                shared = shared.or((!plan.kinds[v].wraps()).then_some(*slot));
+            } else if let (true, Some(first)) = (plan.like_first[v], shared) {
+                *slot = first;
             }
         }
         let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(self).collect();
