@@ -70,8 +70,8 @@ struct Access<'a> {
     /// For loads: a register may point into the view. For stores: an instruction may write to the view
     /// directly.
     direct: bool,
-    /// For gathered loads: the register of the index, and the dimension that it selects from.
-    indexed: Option<(u16, &'a Indexed)>,
+    /// For gathered loads: the register of the index, whether a row has one index, and the dimension that it selects from.
+    indexed: Option<(u16, bool, &'a Indexed)>,
 }
 
 #[derive(Clone, Copy)]
@@ -133,7 +133,8 @@ impl<'a> Interpreter<'a> {
             }
             if let Source::Gathered { view, index, dtype } = *source {
                 let indexed = launch.views[usize::from(view)].indexed.as_deref();
-                let indexed = indexed.map(|indexed| (index, indexed));
+                let one = accesses.iter().any(|access| access.reg == index && access.cs == 0);
+                let indexed = indexed.map(|indexed| (index, one, indexed));
                 accesses.push(Access { direct: false, indexed, ..access(view, dtype, reg) });
             }
         }
@@ -291,7 +292,7 @@ impl<'a> Interpreter<'a> {
             }
             let tile = Tile { h, w, rs: access.rs, cs: access.cs };
             let offset = access.offset(at);
-            if let Some((index, indexed)) = access.indexed {
+            if let Some((index, one, indexed)) = access.indexed {
                 let to = register.own;
                 register.now = to;
                 // SAFETY: the index is an earlier load of `h * w` elements.
@@ -308,7 +309,7 @@ impl<'a> Interpreter<'a> {
                 let from = access.base.wrapping_offset(offset * access.dtype.size() as isize);
                 // SAFETY: the tile lies in the view at each index below the limit.
                 dispatch!(access.dtype, M => unsafe {
-                    gather::<Mapped<M>>(from.cast(), tile, (indices, indexed), bad, to.cast());
+                    gather::<Mapped<M>>(from.cast(), tile, (indices, one, indexed), bad, to.cast());
                 });
                 continue;
             }

@@ -25,8 +25,8 @@ pub(in crate::kernel) fn resolve(
     (limit > 0).then_some(0)
 }
 
-/// Loads a tile whose elements each have an index along another dimension. `bad(lane, index)` reports a bad index, which
-/// becomes 0.
+/// Loads a tile whose elements each have an index along another dimension; `one` if a row has one index. `bad(lane,
+/// index)` reports a bad index, which becomes 0.
 ///
 /// # Safety
 /// `from` is the first element at index 0. The tile's elements are readable at each index below the limit, and `to`
@@ -34,7 +34,7 @@ pub(in crate::kernel) fn resolve(
 pub(in crate::kernel) unsafe fn gather<M: Element>(
     from: *const M,
     tile: Tile,
-    (indices, indexed): (&[i64], &Indexed),
+    (indices, one, indexed): (&[i64], bool, &Indexed),
     bad: impl Fn(usize, i64),
     to: *mut M::Lane,
 ) {
@@ -45,7 +45,8 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
         while column < w {
             let lane = row * w + column;
             let value = indices[lane];
-            let run = indices[lane..row * w + w].iter().take_while(|&&index| index == value).count();
+            let same = || indices[lane..row * w + w].iter().take_while(|&&index| index == value).count();
+            let run = if one { w } else { same() };
             let mut found = if value < 0 { value.wrapping_add(limit) } else { value };
             if !(0..limit).contains(&found) {
                 bad(lane, value);
@@ -55,6 +56,11 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
             // SAFETY: guaranteed by the caller: the index is below the limit.
             unsafe {
                 let from = from.wrapping_offset(offset);
+                if run == 1 {
+                    to.add(lane).write(from.read_unaligned().widen());
+                    column += 1;
+                    continue;
+                }
                 element::load(from, Tile { h: 1, w: run, rs: 0, cs }, to.add(lane));
             }
             column += run;

@@ -216,6 +216,8 @@ enum ViewKind {
     WrappedRow = 6,
     /// Addressed by coordinates and an index. A unit, if it has several elements, is adjacent in memory.
     Gathered = 7,
+    /// Gathered, and constant along the innermost dimension.
+    GatheredOne = 8,
 }
 
 impl ViewKind {
@@ -263,7 +265,8 @@ const MOST_UNROLLED: usize = 256;
 /// Maximum number of views whose kinds fit a signature; programs with more views address all of them as strided.
 const MAX_KINDS: usize = 27;
 
-/// Set in a view's kind when the view has the strides of the first view addressed by coordinates.
+/// Set in a view's kind when the view has the strides of the first view addressed by coordinates. No gathered view has
+/// it.
 const LIKE_FIRST: usize = 8;
 
 /// In programs with more views than fit a signature, the number of views that may wrap; loads come first.
@@ -278,11 +281,14 @@ impl Plan {
                 let number = (signature.0 >> (16 + 4 * v) & 15) as usize;
                 kinds[v] = ViewKind::ALL[number & 7];
                 like_first[v] = number & LIKE_FIRST != 0;
+                if number == ViewKind::GatheredOne as usize {
+                    (kinds[v], like_first[v]) = (ViewKind::GatheredOne, false);
+                }
             } else if v < MAX_WRAPS && signature.0 >> (16 + v) & 1 == 1 {
                 kinds[v] = ViewKind::Wrapped;
             }
         }
-        for gather in gathered::gathers(map) {
+        for gather in gathered::gathers(map).filter(|_| views > MAX_KINDS) {
             kinds[gather.view] = ViewKind::Gathered;
         }
         let (width, rank) = Plan::units(signature);
@@ -383,16 +389,19 @@ impl Kind for Map {
         let (mut narrowest, mut widest, mut aligned, mut flat) = (8, 1, 0u64, true);
         let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(self).collect();
         // A unit of a gathered view has one index.
-        let is_unit = |v: usize, d: usize| {
+        let is_unit = |v: usize, d: usize, step: isize| {
             let index = gathers.iter().find(|gather| gather.view == v).map(|gather| &views[gather.index]);
-            views[v].strides[d] == 1 && index.is_some_and(|index| index.strides[d] == 0)
+            views[v].strides[d] == step && index.is_some_and(|index| index.strides[d] == 0)
         };
         let first_store = self.stores.iter().map(|store| usize::from(store.view)).min().unwrap_or(usize::MAX);
         for (v, view) in views.iter().enumerate() {
             let written = v >= first_store && stored(self, v);
             let kind = if view.indexed.is_some() {
                 (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
-                ViewKind::Gathered
+                match inner {
+                    Some((d, _)) if is_unit(v, d, 0) => ViewKind::GatheredOne,
+                    _ => ViewKind::Gathered,
+                }
             } else if view.wraps.is_some() {
                 (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
                 match inner.map(|(d, _)| view.strides[d]) {
@@ -418,7 +427,7 @@ impl Kind for Map {
             let size = view.dtype.size();
             match kind {
                 kind if kind.has_units()
-                    || kind == ViewKind::Gathered && inner.is_some_and(|(d, _)| is_unit(v, d)) =>
+                    || kind == ViewKind::Gathered && inner.is_some_and(|(d, _)| is_unit(v, d, 1)) =>
                 {
                     narrowest = narrowest.min(size);
                     widest = widest.max(size);
@@ -444,7 +453,7 @@ impl Kind for Map {
                 let unit = (width * view.dtype.size()).min(16) as u64;
                 aligned |= view.ptr % unit;
             }
-            if let Some(indexed) = &view.indexed {
+            if let (Some(indexed), ViewKind::Gathered) = (&view.indexed, kinds[v]) {
                 aligned |= (indexed.step.unsigned_abs() % width) as u64;
             }
             if matches!(kinds[v], ViewKind::Row | ViewKind::WrappedRow | ViewKind::Gathered) {
@@ -482,7 +491,7 @@ impl Kind for Map {
                     let same =
                         |first: &View| squeezed(shape).all(|(d, _)| first.strides[d] == views[v].strides[d]);
                     match first {
-                        Some(first) if same(first) => number |= LIKE_FIRST,
+                        Some(first) if same(first) && views[v].indexed.is_none() => number |= LIKE_FIRST,
                         Some(_) => {}
                         None => first = Some(&views[v]),
                     }
