@@ -284,7 +284,7 @@ impl FusedGroup {
                 Source::Number { slot, dtype } => {
                     push_number(&mut into, self.numbers[usize::from(slot)], dtype)
                 }
-                Source::Position => return None,
+                Source::Position | Source::Gathered { .. } => return None,
             });
         }
         let first = into.map.instrs.len() as u16;
