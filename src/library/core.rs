@@ -1,9 +1,11 @@
 //! Types, conversion, truth, output, errors.
 
+use super::case::{decimal, is_space};
 use super::{any, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param};
 use crate::vm::{ErrorValue, NativeDef, Quick, Value, Vm, error};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// The fast paths of this file's natives.
@@ -273,9 +275,18 @@ fn int(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     }
 }
 
+/// The text with the decimal digits of all writing systems as 0 to 9.
+fn in_ascii(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| decimal(c).map_or(c, |digit| char::from(b'0' + digit))).collect())
+}
+
 /// The text of a number, without surrounding blanks and without `_`, which must be between digits.
 fn without_marks(text: &str) -> Option<String> {
-    let text = text.trim();
+    let text = in_ascii(text.trim_matches(is_space));
+    let text = text.as_ref();
     let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     let between = |at: usize| at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1));

@@ -283,8 +283,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "min",
         receiver: "",
         signature: EXTREME,
-        doc: "The smallest of several values, or of one sequence; the first one among equals. `default` is the result for \
-              an empty sequence.",
+        doc: "The smallest of several values, or of one sequence; the first one among equals. If one is nan, so is the \
+              result. `default` is the result for an empty sequence.",
         example: "assert(min(3, 1, 2) == 1)\nassert(min([3, 1]) == 1)\nassert(min([], default = 0) == 0)",
         run: |vm, args| extreme(vm, args, Ordering::Less, "min"),
     },
@@ -292,8 +292,8 @@ pub static TABLE: &[NativeDef] = &[
         name: "max",
         receiver: "",
         signature: EXTREME,
-        doc: "The largest of several values, or of one sequence; the first one among equals. `default` is the result for \
-              an empty sequence.",
+        doc: "The largest of several values, or of one sequence; the first one among equals. If one is nan, so is the \
+              result. `default` is the result for an empty sequence.",
         example: "assert(max([3, 1]) == 3)",
         run: |vm, args| extreme(vm, args, Ordering::Greater, "max"),
     },
@@ -472,6 +472,7 @@ fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Res
         [only] => vm.each(only)?,
         _ => vm.each(&args[0])?,
     };
+    let is_nan = |key: &Value| matches!(key, Value::Float(f) if f.is_nan());
     let mut best: Option<(Value, Value)> = None;
     while let Some(value) = values.next(vm)? {
         let key = match &args[1] {
@@ -480,7 +481,10 @@ fn extreme(vm: &mut Vm, args: &mut [Value], wanted: Ordering, name: &str) -> Res
         };
         let better = match &best {
             None => true,
-            Some((than, _)) => compare::sort_order(vm, &key, than)? == wanted,
+            Some((than, _)) => {
+                let order = compare::sort_order(vm, &key, than)?;
+                !is_nan(than) && (is_nan(&key) || order == wanted)
+            }
         };
         if better {
             best = Some((key, value));

@@ -1,6 +1,9 @@
 //! Methods of strings. Python's names; positions count characters.
 
-use super::case::{is_cased, push_folded, push_title};
+use super::case::{
+    decimal, is_cased, is_digit, is_letter, is_numeric, is_space, is_title, lowered, mapped, push_folded,
+    push_low, push_title, recased,
+};
 use super::{any, int_param, optional, takes, text_param};
 use crate::base::Result;
 use crate::ops::signature::{Default, Kind, Param, Signature};
@@ -38,17 +41,22 @@ pub static TABLE: &[NativeDef] = &[
         mapped(vm, s, |piece, out| out.push_str(&piece.to_uppercase()))
     }),
     simple!("lower", "The text in lower case.", "assert(\"AB\".lower() == \"ab\")", |vm, s| {
-        lowered(vm, "", s)
+        lowered(vm, s).map(Value::str)
     }),
     simple!(
         "capitalize",
         "The first character in upper case, the others in lower case.",
         "assert(\"aBC\".capitalize() == \"Abc\")",
         |vm, s| {
-            let mut chars = s.chars();
-            let mut first = String::new();
-            chars.next().into_iter().for_each(|c| push_title(&mut first, c));
-            lowered(vm, &first, chars.as_str())
+            let mut first = true;
+            recased(vm, s, |c, low, out| {
+                if first {
+                    push_title(out, c)
+                } else {
+                    push_low(out, c, low)
+                }
+                first = false;
+            })
         }
     ),
     simple!(
@@ -57,35 +65,40 @@ pub static TABLE: &[NativeDef] = &[
         "assert(\"ab cd\".title() == \"Ab Cd\")",
         |vm, s| {
             let mut start = true;
-            mapped(vm, s, |piece, out| {
-                for c in piece.chars() {
-                    if start {
-                        push_title(out, c)
-                    } else {
-                        out.extend(c.to_lowercase())
-                    }
-                    start = !is_cased(c);
+            recased(vm, s, |c, low, out| {
+                if start {
+                    push_title(out, c)
+                } else {
+                    push_low(out, c, low)
                 }
+                start = !is_cased(c);
             })
         }
     ),
     simple!(
         "isdigit",
-        "Whether all characters are digits, and there is at least one.",
-        "assert(\"12\".isdigit())",
-        |vm, s| all(vm, s, |c| c.is_ascii_digit())
+        "Whether all characters are digits of any writing system, also raised ones, and there is at least one.",
+        "assert(\"12\".isdigit())\nassert(\"7²\".isdigit())",
+        |vm, s| all(vm, s, is_digit)
+    ),
+    simple!(
+        "isdecimal",
+        "Whether all characters are decimal digits of any writing system, as `int` reads them, and there is at least \
+         one.",
+        "assert(\"12\".isdecimal())\nassert(not \"7²\".isdecimal())",
+        |vm, s| all(vm, s, |c| decimal(c).is_some())
     ),
     simple!(
         "isalpha",
         "Whether all characters are letters, and there is at least one.",
         "assert(\"ab\".isalpha())",
-        |vm, s| all(vm, s, char::is_alphabetic)
+        |vm, s| all(vm, s, is_letter)
     ),
     simple!(
         "isalnum",
-        "Whether all characters are letters or digits, and there is at least one.",
+        "Whether all characters are letters, digits or numbers, and there is at least one.",
         "assert(\"a1\".isalnum())",
-        |vm, s| all(vm, s, char::is_alphanumeric)
+        |vm, s| all(vm, s, |c| is_letter(c) || is_numeric(c))
     ),
     simple!(
         "isspace",
@@ -99,7 +112,7 @@ pub static TABLE: &[NativeDef] = &[
         "assert(\"AB1\".isupper())",
         |vm, s| {
             let letters = seen(vm, s, char::is_uppercase)?;
-            Ok(Value::Bool(letters && !seen(vm, s, char::is_lowercase)?))
+            Ok(Value::Bool(letters && !seen(vm, s, |c| c.is_lowercase() || is_title(c))?))
         }
     ),
     simple!(
@@ -108,7 +121,7 @@ pub static TABLE: &[NativeDef] = &[
         "assert(\"ab1\".islower())",
         |vm, s| {
             let letters = seen(vm, s, char::is_lowercase)?;
-            Ok(Value::Bool(letters && !seen(vm, s, char::is_uppercase)?))
+            Ok(Value::Bool(letters && !seen(vm, s, |c| c.is_uppercase() || is_title(c))?))
         }
     ),
     simple!(
@@ -120,7 +133,7 @@ pub static TABLE: &[NativeDef] = &[
             let (mut inside, mut letters, mut fits) = (false, false, true);
             vm.pieces(s, |piece| {
                 for c in piece.chars() {
-                    fits &= !(c.is_uppercase() && inside || c.is_lowercase() && !inside);
+                    fits &= !((c.is_uppercase() || is_title(c)) && inside || c.is_lowercase() && !inside);
                     inside = is_cased(c);
                     letters |= inside;
                 }
@@ -134,7 +147,7 @@ pub static TABLE: &[NativeDef] = &[
         "Whether all characters are digits, fractions or other numeric characters, and there is at least \
          one.",
         "assert(\"½7\".isnumeric())",
-        |vm, s| all(vm, s, char::is_numeric)
+        |vm, s| all(vm, s, is_numeric)
     ),
     simple!(
         "isascii",
@@ -146,9 +159,13 @@ pub static TABLE: &[NativeDef] = &[
         "swapcase",
         "Upper case for lower case and the reverse.",
         "assert(\"aBc\".swapcase() == \"AbC\")",
-        |vm, s| mapped(vm, s, |piece, out| {
-            for c in piece.chars() {
-                if c.is_uppercase() { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
+        |vm, s| recased(vm, s, |c, low, out| {
+            if c.is_uppercase() {
+                push_low(out, c, low)
+            } else if c.is_lowercase() {
+                out.extend(c.to_uppercase())
+            } else {
+                out.push(c)
             }
         })
     ),
@@ -413,11 +430,6 @@ fn part(args: &[Value]) -> &str {
     args[1].as_str().unwrap_or("")
 }
 
-/// Whether Python counts a character as a blank: Unicode's blanks, and four control characters.
-fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
-}
-
 /// The number of characters of the receiver.
 fn length(args: &[Value]) -> usize {
     if let Value::Str(text) = &args[0] { text.chars() } else { 0 }
@@ -428,43 +440,6 @@ fn copied(vm: &mut Vm, part: &str) -> Result<Value> {
     let mut copy = String::new();
     vm.push_text(&mut copy, part)?;
     Ok(Value::str(copy))
-}
-
-/// A new string made by converting another string piece by piece.
-fn mapped(vm: &mut Vm, s: &str, mut f: impl FnMut(&str, &mut String)) -> Result<Value> {
-    let mut out = String::new();
-    vm.pieces(s, |piece| {
-        charge(out.len() + piece.len())?;
-        f(piece, &mut out);
-        Ok(())
-    })?;
-    Ok(Value::str(out))
-}
-
-/// `before` followed by the string in lower case.
-fn lowered(vm: &mut Vm, before: &str, s: &str) -> Result<Value> {
-    let mut out = before.to_string();
-    // The lower case of a capital sigma depends on its neighbours: pieces must end at word boundaries.
-    let sigma = search::find(vm, s, "\u{3a3}")?.is_some();
-    let mut held = String::new();
-    vm.pieces(s, |piece| {
-        charge(out.len() + held.len() + piece.len())?;
-        if !sigma {
-            out.push_str(&piece.to_lowercase());
-            return Ok(());
-        }
-        let end = piece.rfind([' ', '\n', '\t', ',', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
-        let (whole, rest) = piece.split_at(end.map_or(0, |at| at + 1));
-        held.push_str(whole);
-        if end.is_some() {
-            out.push_str(&held.to_lowercase());
-            held.clear();
-        }
-        held.push_str(rest);
-        Ok(())
-    })?;
-    out.push_str(&held.to_lowercase());
-    Ok(Value::str(out))
 }
 
 /// Returns whether there are characters and all satisfy the predicate.

@@ -104,10 +104,14 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             note_shape(rt, op);
             rt.named(op.name, |rt| f(rt, args))
         }
-        Run::Written(write) => {
+        Run::Written(write) | Run::WrittenInOrder(write) => {
             note_shape(rt, op);
             rt.named(op.name, |rt| {
-                let out = rt.contiguous_copy(args.tensor(0)?)?;
+                let x = args.tensor(0)?;
+                let out = match op.run {
+                    Run::WrittenInOrder(_) => rt.cast_ordered(x, x.dtype())?,
+                    _ => rt.contiguous_copy(x)?,
+                };
                 write(rt, op.name, args, &out)?;
                 Ok(Out::Tensor(out))
             })
@@ -130,7 +134,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             }
         }
         Run::Both(_, write) => rt.named(name, |rt| write(rt, name, args))?,
-        Run::Written(write) => {
+        Run::Written(write) | Run::WrittenInOrder(write) => {
             note_shape(rt, op);
             if crate::plan::overlaps_itself(target.layout()) {
                 return Err(crate::plan::error::writes_overlap(name));

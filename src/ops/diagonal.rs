@@ -414,6 +414,7 @@ fn diag_embed(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let zero = if x.dtype() == Dtype::Bool { Arg::Bool(false) } else { Arg::Int(0) };
         f.select(&on, &spread, zero)
     })?;
+    let found = call(rt, "contiguous", &[t(&found)])?;
     let ends = [(rank - 2) as i64, (rank - 1) as i64].to_vec();
     let places = vec![a as i64, b as i64];
     call(rt, "movedim", &[t(&found), Arg::Ints(ends), Arg::Ints(places)]).map(Out::Tensor)

@@ -240,7 +240,7 @@ pub static OPS: &[Op] = &[
         params: &[X, DIM, INDEX, Param::new("value", Kind::TensorOrNumber)],
         form: Form::ALL,
         example: "assert(equal(zeros(3).index_fill(0, [1], 7), [0.0, 7.0, 0.0]))",
-        run: Run::Written(|rt, name, args, out| {
+        run: Run::WrittenInOrder(|rt, name, args, out| {
             let value = args.operand(3)?;
             let MapArg::Tensor(one) = value else {
                 return indexed_write(rt, name, args, out, value, None);
@@ -275,7 +275,7 @@ pub static OPS: &[Op] = &[
         form: Form::ALL,
         example: "let x = zeros(2, 2).index_put([tensor([0, 1]), tensor([1, 1])], 5)\n\
                   assert(equal(x, [[0.0, 5.0], [0.0, 5.0]]))",
-        run: Run::Written(|rt, name, args, out| {
+        run: Run::WrittenInOrder(|rt, name, args, out| {
             let indices: Vec<Index> = args.tensors(1)?.iter().cloned().map(Index::of).collect();
             set_with(rt, name, out, &indices, args.operand(2)?, args.flag(3).then_some(&SUM))
         }),
@@ -693,7 +693,9 @@ fn nonzero(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = &if lone { unsqueezed(given, 0)? } else { given.clone() };
     let flat = true_positions(rt, x)?;
     let rank = x.rank();
-    let out = rt.empty(&[flat.count(), rank], Dtype::I64, x.device())?;
+    // Each column is adjacent in memory, as in PyTorch.
+    let columns = rt.empty(&[rank, flat.count()], Dtype::I64, x.device())?;
+    let out = columns.with_layout(columns.layout().permute(&[1, 0]));
     let mut step = x.count();
     for (d, &extent) in x.shape().iter().enumerate() {
         step /= extent.max(1);

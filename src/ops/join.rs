@@ -650,7 +650,15 @@ fn flip(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             turns[dim] = Turn::flip(x.shape()[dim]);
         }
     }
-    rt.turned("flip", x, &turns).map(Out::Tensor)
+    // The result keeps the memory order, and `turned` gives row-major ones.
+    let kept = x.layout().kept();
+    let Some(order) = kept.outermost_first() else {
+        return rt.turned("flip", x, &turns).map(Out::Tensor);
+    };
+    let turns: Vec<Turn> = order.iter().map(|&dim| turns[dim]).collect();
+    let rows = x.with_layout(x.layout().permute(&order));
+    let turned = rt.turned("flip", &rows, &turns)?;
+    Ok(Out::Tensor(turned.with_layout(kept)))
 }
 
 fn roll(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -737,15 +745,21 @@ fn rot90(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if from == to {
         return Err(error::dim_twice(2, from));
     }
-    let turned = call(rt, "transpose", &[t(x), Arg::Int(from as i64), Arg::Int(to as i64)])?;
-    let flip = |rt: &mut Runtime, x: &Tensor, dims: &[usize]| {
+    let flip = |rt: &mut Runtime, dims: &[usize]| {
         call(rt, "flip", &[t(x), Arg::Ints(dims.iter().map(|&dim| dim as i64).collect())])
     };
+    let turn = |rt: &mut Runtime, dim: usize| {
+        let flipped = flip(rt, &[dim])?;
+        call(rt, "transpose", &[t(&flipped), Arg::Int(from as i64), Arg::Int(to as i64)])
+    };
     let found = match args.int(1)?.rem_euclid(4) {
-        0 => call(rt, "clone", &[t(x)])?,
-        1 => flip(rt, &turned, &[from])?,
-        2 => flip(rt, x, &[from, to])?,
-        _ => flip(rt, &turned, &[to])?,
+        0 => {
+            let rows = call(rt, "contiguous", &[t(x)])?;
+            if rows.same(x) { call(rt, "clone", &[t(x)])? } else { rows }
+        }
+        1 => turn(rt, to)?,
+        2 => flip(rt, &[from, to])?,
+        _ => turn(rt, from)?,
     };
     Ok(Out::Tensor(found))
 }

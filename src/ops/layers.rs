@@ -601,16 +601,23 @@ fn renorm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if most.is_nan() || most < 0.0 {
         return Err(error::bad_value(3, format!("a largest norm of {most}"), "write 0 or more"));
     }
+    // No norm is larger, and the gradient of the unused scale would be the product of 0 and infinity.
+    if most.is_infinite() {
+        let y = call(rt, "clone", &[t(x)])?;
+        return call(rt, "contiguous", &[t(&y)]).map(Out::Tensor);
+    }
     let others = (0..x.rank()).filter(|&other| other != dim).map(|other| other as i64).collect();
     let real = x.dtype().real();
     let out = formula(rt, |f| {
         let x = f.var(x);
         let dtype = if real.is_half() { Arg::Dtype(real.accumulator()) } else { Arg::None };
-        let norm = x.call("norm", &[Arg::Float(p), Arg::Ints(others), Arg::Bool(true), dtype]);
-        let over = norm.call("gt", &[Arg::Float(most)]);
+        let norm = [Arg::Float(p), Arg::Ints(others), Arg::Bool(true), dtype];
+        let over = x.call("norm", &norm).call("gt", &[Arg::Float(most)]);
+        // Slices that keep their elements have no part in the norms, which may have no derivative there.
+        let norm = f.select(&over, &x, 1.0).call("norm", &norm);
         // PyTorch adds the same epsilon.
-        let scale = f.select(&over, (&norm + 1e-7).unary("reciprocal") * most, 1.0);
+        let scale = f.select(&over, (norm + 1e-7).unary("reciprocal") * most, 1.0);
         x.clone() * scale.to(real)
     });
-    out.map(Out::Tensor)
+    call(rt, "contiguous", &[t(&out?)]).map(Out::Tensor)
 }

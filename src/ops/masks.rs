@@ -94,7 +94,7 @@ fn masked_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         // A position past the end raises a fault at this line.
         f.select(&mask, f.var(source).call("take", &[place.arg()]), &x)
     });
-    found.map(Out::Tensor)
+    call(rt, "contiguous", &[t(&found?)]).map(Out::Tensor)
 }
 
 /// The arguments of `index_reduce` as those of `scatter_reduce`.

@@ -176,6 +176,8 @@ pub enum Run {
     /// Rust code that writes a part of the first argument, in place or in a copy. It checks everything before it
     /// writes. `index_add`
     Written(fn(&mut Runtime, &'static str, &Args<'_>, &Tensor) -> Result<()>),
+    /// As `Written`, but a copy keeps the memory order of the argument. `index_fill`
+    WrittenInOrder(fn(&mut Runtime, &'static str, &Args<'_>, &Tensor) -> Result<()>),
     /// A view of the first argument. The in-place form changes the shape and strides of the tensor itself,
     /// and writes no elements. `t`
     View(fn(&mut Runtime, &Args<'_>) -> Result<Out>),
@@ -207,7 +209,12 @@ impl Op {
     pub fn elementwise(&self) -> Option<&MapOp> {
         match &self.run {
             Run::Map(op) | Run::MapOr(op, _) | Run::Scaled(op, _) | Run::Chosen(op, _) => Some(op),
-            Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::Written(_) | Run::View(_) => None,
+            Run::Primitive(_)
+            | Run::Composed(_)
+            | Run::Both(..)
+            | Run::Written(_)
+            | Run::WrittenInOrder(_)
+            | Run::View(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::subscript::Index;
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error};
-use crate::array::{Dims, Dtype, Layout};
+use crate::array::{Dims, Dtype};
 use crate::base::{Error, Result};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -652,24 +652,14 @@ fn unflatten(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = args.tensor(0)?;
     let dim = needs_dim("unflatten", x, 1, args.int(1)?)?;
     let sizes = args.ints(2).unwrap_or(&[]);
-    let own = x.layout();
-    let part = Layout {
-        shape: Dims::from_slice(&[x.shape()[dim]]),
-        strides: [own.strides[dim]].as_slice().into(),
-        offset: own.offset,
-    };
     let sizes = resolve_count(x.shape()[dim], sizes, || error::extents_differ(x, dim, sizes))?;
     if x.rank() - 1 + sizes.len() > MAX_RANK {
         return Err(error::too_many_dims(x.rank() - 1 + sizes.len()));
     }
-    let Some(inner) = part.view(&sizes) else { return Err(error::cannot_view(x, &sizes)) };
-    let mut layout = own.clone();
-    layout.shape.remove(dim);
-    layout.strides.remove(dim);
-    for (i, (&extent, &stride)) in sizes.iter().zip(&inner.strides).enumerate() {
-        layout.shape.insert(dim + i, extent);
-        layout.strides.insert(dim + i, stride);
-    }
+    let mut shape = x.shape().clone();
+    shape.remove(dim);
+    shape.insert_from_slice(dim, &sizes);
+    let Some(layout) = x.layout().view(&shape) else { return Err(error::cannot_view(x, &shape)) };
     Ok(Out::Tensor(x.with_layout(layout)))
 }
 

@@ -291,8 +291,9 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let count = x.shape().get(dim).copied().unwrap_or(1);
     let middle = (count - 1) / 2;
     let keepdim = args.is_given(1) && args.flag(2);
-    if let Some(pair) = nth(rt, "median", &x, (dim, keepdim), (middle, x.dtype().is_float()))? {
-        return Ok(record_or_value(args, pair.into()));
+    if let Some([values, indices]) = nth(rt, "median", &x, (dim, keepdim), (middle, x.dtype().is_float()))? {
+        let indices = first_nan(rt, args, &x, (dim, keepdim), &values, indices)?;
+        return Ok(record_or_value(args, vec![values, indices]));
     }
     let (values, indices) = sorted(rt, "median", &x, dim, false)?;
     let at = |t: &Tensor, i| one(t, dim, i, keepdim);
@@ -310,7 +311,30 @@ fn median(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let operands = [MapArg::Tensor(&spoilt), MapArg::Tensor(&top), MapArg::Tensor(&mid)];
         chosen.push(rt.map("median", &WHERE, &operands, dtype, dtype)?);
     }
+    if let [values, indices] = &mut chosen[..] {
+        *indices = first_nan(rt, args, &x, (dim, keepdim), values, indices.clone())?;
+    }
     Ok(record_or_value(args, chosen))
+}
+
+/// The positions of medians along a dimension; that of a nan is the first one.
+fn first_nan(
+    rt: &mut Runtime,
+    args: &Args<'_>,
+    x: &Tensor,
+    (dim, keepdim): (usize, bool),
+    values: &Tensor,
+    indices: Tensor,
+) -> Result<Tensor> {
+    if !args.is_given(1) || !x.dtype().is_float() {
+        return Ok(indices);
+    }
+    let (dtype, keep) = (x.dtype(), Arg::Bool(keepdim && x.rank() > 0));
+    // The position of the largest element is that of the first nan, if there is one.
+    let first = call(rt, "argmax", &[t(x), Arg::Int(dim as i64), keep])?;
+    let spoilt = rt.map("median", &IS_NO_NUMBER, &[MapArg::Tensor(values)], dtype, Dtype::Bool)?;
+    let operands = [MapArg::Tensor(&spoilt), MapArg::Tensor(&first), MapArg::Tensor(&indices)];
+    rt.map("median", &WHERE, &operands, Dtype::I64, Dtype::I64)
 }
 
 /// The median of no elements: nan over all dimensions, an error along one. (For integers, PyTorch converts

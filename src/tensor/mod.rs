@@ -13,7 +13,7 @@ pub use generator::{Generator, GeneratorState};
 pub use print::{PrintOptions, corner_shape, format_corner, format_tensor, tensor_source};
 pub use storage::{Memory, Pending, Storage};
 pub use track::Edge;
-pub(crate) use track::Mark;
+pub(crate) use track::{Mark, Origin};
 
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Piece;

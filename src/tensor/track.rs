@@ -24,10 +24,32 @@ pub struct Edge {
 pub struct Mark {
     /// The node that computed the tensor; valid while no view of the same memory has been written since.
     pub edge: Option<Edge>,
-    /// [`Family::writes`] when `edge` was set.
+    /// [`Family::writes`] when `edge` was set; [`Mark::APART`] or [`Mark::JOINED`] for some views of leaves.
     pub at: u64,
     /// The family of a detached tensor and its views. `None`: the storage's.
     pub family: Option<Arc<Mutex<Family>>>,
+    /// A detached tensor, with which its family began.
+    pub begins: bool,
+}
+
+impl Mark {
+    /// A view of a leaf that was made without a record: it requires no gradients.
+    pub const APART: u64 = u64::MAX;
+    /// `edge` is that of a view that is older than the gradients of its base; valid while the base is the same leaf.
+    pub const JOINED: u64 = u64::MAX - 1;
+}
+
+/// The node that computed memory.
+#[derive(Clone)]
+pub struct Origin {
+    /// The node, and which of its results it is.
+    pub node: Weak<dyn Any + Send + Sync>,
+    /// The number of the result.
+    pub output: u32,
+    /// The layout of the result.
+    pub layout: Layout,
+    /// The result is a leaf with which the family began, so that all tensors of the family are views of it.
+    pub is_base: bool,
 }
 
 /// The tensors that share a storage and are recorded together: a tensor and its views, except detached ones.
@@ -38,8 +60,8 @@ pub struct Mark {
 pub struct Family {
     /// The number of recorded writes.
     pub writes: u64,
-    /// The node that computed the memory before the first recorded write, and the layout of its result.
-    pub origin: Option<(Weak<dyn Any + Send + Sync>, u32, Layout)>,
+    /// The node that computed the memory before the first recorded write.
+    pub origin: Option<Origin>,
     /// The node of the last recorded write, and the layout of its result.
     pub current: Option<(Edge, Layout)>,
 }
@@ -50,8 +72,14 @@ impl Family {
         if self.current.is_some() || self.writes > 0 {
             return self.current.clone();
         }
-        let (node, output, layout) = self.origin.as_ref()?;
-        Some((Edge { node: node.upgrade()?, output: *output }, layout.clone()))
+        let origin = self.origin.as_ref()?;
+        Some((Edge { node: origin.node.upgrade()?, output: origin.output }, origin.layout.clone()))
+    }
+
+    /// The leaf with which the family began, and its layout, unless the memory has been written since with a record.
+    pub fn leaf(&self) -> Option<(Edge, Layout)> {
+        let is_leaf = self.writes == 0 && self.origin.as_ref().is_some_and(|origin| origin.is_base);
+        if is_leaf { self.base() } else { None }
     }
 }
 

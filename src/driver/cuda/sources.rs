@@ -728,7 +728,12 @@ mod operations {
         let functions: Vec<&'static MapFn> = table::all()
             .filter_map(|op| match &op.run {
                 Run::Map(map) | Run::MapOr(map, _) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
-                Run::Primitive(_) | Run::Composed(_) | Run::Both(..) | Run::Written(_) | Run::View(_) => None,
+                Run::Primitive(_)
+                | Run::Composed(_)
+                | Run::Both(..)
+                | Run::Written(_)
+                | Run::WrittenInOrder(_)
+                | Run::View(_) => None,
             })
             .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();

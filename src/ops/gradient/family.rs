@@ -60,30 +60,54 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         return mark.edge.map(Node::first);
     }
     if writes == 0 {
-        return None;
+        return joined(rt, tensor, mark);
     }
     let (edge, whole) = current?;
     let edge = Node::first(edge);
-    let own = tensor.layout().clone();
     let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
-    let edge = if whole == own && form.dtype == tensor.dtype() {
-        edge
-    } else {
-        let input = Input { param: 0, element: 0, edge, form, layout: None };
-        let outputs = SmallVec::from_iter([Varies::of(tensor)]);
-        let step = Step::Relaid(Box::new([whole, own]));
-        // The record is not part of a checkpoint that uses the tensor first: when the checkpoint runs again, the record
-        // exists.
-        let log = rt.recording.log.take();
-        let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
-        rt.recording.log = log;
-        Edge { node, output: 0 }
+    let edge = match whole == *tensor.layout() && form.dtype == tensor.dtype() {
+        true => edge,
+        false => relaid(rt, tensor, edge, whole),
     };
     if let Some(old) = &mark.edge {
         move_retained(old, &edge);
     }
-    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, family: mark.family });
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, ..mark });
     Some(edge)
+}
+
+/// The record of a view that is older than the gradients of its base: the view was made before the base became a leaf.
+fn joined(rt: &mut Runtime, tensor: &Tensor, mark: Mark) -> Option<Edge> {
+    if mark.begins || !matches!(mark.at, 0 | Mark::JOINED) {
+        return None;
+    }
+    let (leaf, whole) = tensor.family(&mark, |family| family.leaf())?;
+    let leaf_of = |edge: &Edge| Some(Node::of(edge)?.inputs.first()?.edge.node.clone());
+    if let Some(edge) =
+        mark.edge.as_ref().filter(|edge| leaf_of(edge).is_some_and(|of| Arc::ptr_eq(&of, &leaf.node)))
+    {
+        return Some(edge.clone());
+    }
+    if dtype_of(&leaf).is_none_or(|dtype| dtype.real() != tensor.dtype().real()) {
+        return None;
+    }
+    let edge = relaid(rt, tensor, leaf, whole);
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: Mark::JOINED, ..mark });
+    Some(edge)
+}
+
+/// The record of a view of memory with a record.
+fn relaid(rt: &mut Runtime, tensor: &Tensor, edge: Edge, whole: Layout) -> Edge {
+    let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
+    let input = Input { param: 0, element: 0, edge, form, layout: None };
+    let outputs = SmallVec::from_iter([Varies::of(tensor)]);
+    let step = Step::Relaid(Box::new([whole, tensor.layout().clone()]));
+    // The record is not part of a checkpoint that uses the tensor first: when the checkpoint runs again, the record
+    // exists.
+    let log = rt.recording.log.take();
+    let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
+    rt.recording.log = log;
+    Edge { node, output: 0 }
 }
 
 /// `retain_grad` survives a write: the tensor then retains the gradient of its new value.
@@ -272,17 +296,24 @@ fn remember(rt: &mut Runtime, target: &Tensor) {
 /// An alias of the tensor with a separate record.
 pub(super) fn detached(tensor: &Tensor) -> Tensor {
     let alias = tensor.with_layout(tensor.layout().clone());
-    alias.set_mark(Mark { edge: None, at: 0, family: Some(Arc::default()) });
+    alias.set_mark(Mark { family: Some(Arc::default()), begins: true, ..Mark::default() });
     alias
 }
 
-/// A view of a detached tensor belongs to the same family.
-pub(super) fn inherit(source: &Tensor, view: &Tensor) {
-    if view.same(source) || !view.storage_ref().is(source.storage()) || !source.may_be_recorded() {
+/// What a view that is not recorded has of its source: the family, and whether it requires gradients once the source
+/// does.
+pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
+    if view.same(source) || !view.storage_ref().is(source.storage()) {
         return;
     }
-    let mark = view.mark();
-    if let (Some(family), None) = (source.mark().family, &mark.family) {
-        view.set_mark(Mark { family: Some(family), ..mark });
+    let (from, mark) = (source.mark(), view.mark());
+    let is_apart = from.at == Mark::APART
+        || !rt.recording.enabled
+            && from.edge.is_some()
+            && source.family(&from, |family| family.leaf().is_some());
+    if mark.edge.is_some() || from.family.is_none() && !is_apart {
+        return;
     }
+    let at = if is_apart { Mark::APART } else { mark.at };
+    view.set_mark(Mark { family: from.family.or(mark.family.clone()), at, ..mark });
 }

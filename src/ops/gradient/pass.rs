@@ -588,7 +588,7 @@ impl Pass {
             let alias = tensor.with_layout(tensor.layout().clone());
             let edge = Edge { node: reference.clone(), output: output as u32 };
             let at = tensor.family(&Mark::default(), |family| family.writes);
-            alias.set_mark(Mark { edge: Some(edge), at, family: None });
+            alias.set_mark(Mark { edge: Some(edge), at, ..Mark::default() });
             Some(alias)
         };
         let results = saved.results.iter().enumerate().map(own).collect();

@@ -7,7 +7,7 @@ use crate::ops::subscript::{self, SET_INDEX};
 use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, composed, map, table};
 use crate::plan::{MapArg, Runtime};
 use crate::stream::Stream;
-use crate::tensor::{Edge, Mark, Tensor};
+use crate::tensor::{Edge, Mark, Origin, Tensor};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -60,8 +60,12 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
             Gradient::Constant => unrecorded(rt, |rt| apply::run(rt, op, call))?,
             _ => apply::run(rt, op, call)?,
         };
-        if let (Some(source), Out::Tensor(view)) = (args.opt_tensor(0), &out) {
-            family::inherit(source, view);
+        if let Some(source) = args.opt_tensor(0).filter(|source| source.may_be_recorded()) {
+            match &out {
+                Out::Tensor(view) => family::inherit(rt, source, view),
+                Out::Tuple(views) => views.iter().for_each(|view| family::inherit(rt, source, view)),
+                _ => {}
+            }
         }
         return Ok(out);
     }
@@ -179,14 +183,19 @@ fn note(
             true => tensor.with_layout(tensor.layout().clone()),
             false => tensor,
         };
-        let mut new = Mark { edge: Some(edge), at: 0, family: None };
+        let mut new = Mark { edge: Some(edge), ..Mark::default() };
         match shares {
             Some(source) => {
                 new.family = source.mark().family;
                 new.at = tensor.family(&new, |family| family.writes);
             }
             None => tensor.family(&Mark::default(), |family| {
-                family.origin = Some((Arc::downgrade(&node), output as u32, tensor.layout().clone()));
+                family.origin = Some(Origin {
+                    node: Arc::downgrade(&node),
+                    output: output as u32,
+                    layout: tensor.layout().clone(),
+                    is_base: false,
+                });
             }),
         }
         tensor.set_mark(new);
@@ -241,7 +250,7 @@ fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize)
     {
         let mark = tensor.mark();
         let at = tensor.family(&mark, |family| family.writes);
-        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, family: mark.family });
+        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, family: mark.family, begins: false });
     }
     kept
 }
@@ -454,7 +463,7 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
         target.note_write(rt.span);
         let mark = target.mark();
-        part.set_mark(Mark { edge: None, at: 0, family: mark.family });
+        part.set_mark(Mark { family: mark.family, ..Mark::default() });
         family::written(rt, &part, edge, false)?;
         return Ok(out);
     }
@@ -528,8 +537,10 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
                 node
             });
             let mut mark = tensor.mark();
+            let is_base = mark.begins || mark.family.is_none() && tensor.is_first();
             mark.at = tensor.family(&mark, |family| {
-                family.origin = Some((Arc::downgrade(&node), 0, tensor.layout().clone()));
+                let layout = tensor.layout().clone();
+                family.origin = Some(Origin { node: Arc::downgrade(&node), output: 0, layout, is_base });
                 family.writes
             });
             mark.edge = Some(Edge { node, output: 0 });
@@ -570,7 +581,8 @@ fn marked_apart(tensor: &Tensor, node: Arc<dyn Any + Send + Sync>, output: u32) 
     let alias = family::detached(tensor);
     let mut mark = alias.mark();
     alias.family(&mark, |family| {
-        family.origin = Some((Arc::downgrade(&node), output, alias.layout().clone()));
+        let layout = alias.layout().clone();
+        family.origin = Some(Origin { node: Arc::downgrade(&node), output, layout, is_base: false });
     });
     mark.edge = Some(Edge { node, output });
     alias.set_mark(mark);
@@ -609,7 +621,7 @@ pub fn detach_in_place(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
         family.current = None;
         family.writes
     });
-    tensor.set_mark(Mark { edge: None, at, family: mark.family });
+    tensor.set_mark(Mark { edge: None, at, ..mark });
     Ok(())
 }
 
