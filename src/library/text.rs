@@ -688,7 +688,13 @@ fn partition(vm: &mut Vm, args: &[Value], last: bool) -> Result<Value> {
 
 fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     let most = usize::try_from(args[2].as_int().unwrap_or(-1)).ok().and_then(|n| n.checked_add(1));
-    let Some(most) = most else { return split(vm, args) };
+    // A separator that begins again inside itself has other occurrences from the end.
+    let by = args[1].as_str().unwrap_or("").as_bytes();
+    let overlaps = by.split_first().is_some_and(|(first, rest)| rest.contains(first));
+    let most = match most {
+        None if !overlaps => return split(vm, args),
+        most => most.unwrap_or(usize::MAX),
+    };
     let s = text(args);
     let mut parts: Vec<&str> = Vec::new();
     match args[1].as_str() {
@@ -699,6 +705,9 @@ fn rsplit(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
                 let Some(at) = search::rfind(vm, rest, by)? else { break };
                 parts.push(&rest[at + by.len()..]);
                 rest = &rest[..at];
+                if parts.len().is_multiple_of(1024) {
+                    charge_values(parts.len())?;
+                }
             }
             parts.push(rest);
         }

@@ -90,6 +90,11 @@ fn bags(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
             ));
         }
     }
+    if let Some(factors) =
+        factors.filter(|factors| !weight.dtype().is_float() && factors.dtype() != weight.dtype())
+    {
+        return Err(error::dtypes_differ(NAME, (1, weight), (8, factors)));
+    }
     let padding = match args.opt_int(10) {
         Some(padding) => Some(shape::position(10, padding, 0, weight.shape()[0])? as i64),
         None => None,

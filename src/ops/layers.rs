@@ -243,7 +243,10 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(bilinear([[1.0, 2.0]], [[3.0]], [[[4.0], [5.0]]], [6.0]), [[48.0]]))",
         run: Run::Composed(|rt, args| {
-            let dtype = args.tensor(0)?.dtype();
+            let mut dtype = args.tensor(0)?.dtype();
+            for other in (1..4).filter_map(|i| args.opt_tensor(i)) {
+                dtype = promote(dtype, other.dtype());
+            }
             let mut operands = Vec::new();
             for i in 0..3 {
                 operands.push(to(rt, args.tensor(i)?, dtype.accumulator())?);

@@ -109,7 +109,7 @@ pub static OPS: &[Op] = &[
             let (x, other) = (args.get(0).clone(), args.get(1).clone());
             let found = formula(rt, |f| {
                 let scaled = |x: &Arg| match x {
-                    Arg::Tensor(x) => (f.var(x).wide() * LN_2).arg(),
+                    Arg::Tensor(x) => (f.var(x).to(dtype).wide() * LN_2).arg(),
                     other => f.op("mul", &[other.clone(), Arg::Float(LN_2)]).arg(),
                 };
                 (f.op("logaddexp", &[scaled(&x), scaled(&other)]) / LN_2).to(dtype)

@@ -115,7 +115,7 @@ pub struct Places {
     pub dead_from: Vec<u16>,
     /// Instructions of updates; sorted. Those that compute must not replace a tensor with a gradient: `w -=
     /// g` as an optimiser does. Those that write, `x[i] += v`, must not lose digits that the dtype of the
-    /// tensor cannot represent.
+    /// tensor cannot represent. Those that read `x[i]` for `x[i] *= v` copy what a gradient may need.
     pub updates: Vec<u32>,
 }
 

@@ -35,9 +35,9 @@ pub use node::{Input, Node, RECORD_BYTES, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
 pub use reach::{depends_outside, end_arguments};
 pub use record::{
-    argument, detach, detach_in_place, edge_of, end_session, gradient_of, is_leaf, is_parameter,
-    mark_unrecorded, recording, refuse, replaced, require, requires_gradient, retain, retains, script_node,
-    set_gradient,
+    argument, before_update, detach, detach_in_place, edge_of, end_session, gradient_of, is_leaf,
+    is_parameter, mark_unrecorded, recording, refuse, replaced, require, requires_gradient, retain, retains,
+    script_node, set_gradient,
 };
 pub use var::Var;
 

@@ -481,6 +481,16 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     Ok(out)
 }
 
+/// The elements of `whole` that an update such as `x[i] *= v` has read: a copy if they are a view and operations are
+/// recorded, because the gradient may need them after the write.
+pub fn before_update(rt: &mut Runtime, whole: &Tensor, part: &Tensor) -> Result<Tensor> {
+    let is_view = part.storage_ref().is(whole.storage());
+    if !rt.recording.used || !rt.recording.enabled || !is_view || !family::is_continuous(part) {
+        return Ok(part.clone());
+    }
+    composed::call(rt, "clone", &[Arg::Tensor(part.clone())])
+}
+
 /// The record of a tensor.
 pub fn edge_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     if rt.recording.used { family::edge(rt, tensor) } else { None }

@@ -94,8 +94,12 @@ impl<'a> Compiler<'_, '_, 'a> {
             match &target {
                 Target::Variable(name, span) => c.read(name, *span, dst)?,
                 Target::Index { container, index, spans, span, .. } => {
-                    let op = Op::Index { dst, a: *container, b: *index };
-                    c.emit_at(op, *span, spans.clone(), u16::MAX);
+                    let read = Op::Index { dst, a: *container, b: *index };
+                    let at = c.emit_at(read, *span, spans.clone(), u16::MAX);
+                    // Gradients of sums do not need the old elements.
+                    if !matches!(op, Binary::Add | Binary::Sub) {
+                        c.last().places.updates.push(at as u32);
+                    }
                 }
                 Target::Field { record, name, spans, span, .. } => {
                     let k = c.name_constant(name)?;

@@ -15,6 +15,7 @@ use super::calls::MethodCall;
 use super::registers::set;
 use super::{Flow, Left, arith, steps};
 use crate::base::Result;
+use crate::ops::gradient;
 use crate::syntax::ast::{Binary, Unary};
 
 impl Vm {
@@ -92,6 +93,18 @@ impl Vm {
                 *value = Value::None;
             }
         }
+    }
+
+    /// Copies the elements that `x[i] *= v` has read from `x`, if a gradient may need them after the write.
+    fn keep_old(&mut self, base: usize, read: u16, from: u16) -> Result<()> {
+        let [read, from] = [read, from].map(|reg| base + reg as usize);
+        if let (Value::Tensor(part), Value::Tensor(whole)) =
+            (&self.calls.stack[read], &self.calls.stack[from])
+        {
+            let part = gradient::before_update(&mut self.rt, whole, part)?;
+            self.calls.stack[read] = Value::Tensor(part);
+        }
+        Ok(())
     }
 
     fn instruction(&mut self, op: Op, base: usize, at: usize, proto: &Proto) -> Result<Flow> {
@@ -357,7 +370,14 @@ impl Vm {
                 let range = self.range_of(base, first)?;
                 self.calls.stack[register(dst)] = Value::Range(Counted::shared(range));
             }
-            Op::Index { dst, a, b } => self.index_step(base, at, dst, a, b)?,
+            Op::Index { dst, a, b } => {
+                self.index_step(base, at, dst, a, b)?;
+                if !proto.places.updates.is_empty()
+                    && proto.places.updates.binary_search(&(at as u32)).is_ok()
+                {
+                    self.keep_old(base, dst, a)?;
+                }
+            }
             Op::SetIndex { a, b, src } => self.set_index_step(base, at, a, b, src)?,
             Op::Field { dst, a, k } => self.field_step(base, at, dst, a, &proto.consts[k as usize])?,
             Op::SetField { a, k, src } => self.set_field_step(base, at, a, &proto.consts[k as usize], src)?,
