@@ -1,6 +1,6 @@
 //! The process survives failures of the machine. In scripts that together use everything that is documented,
 //! driver calls and allocations on devices, on the host and of page-locked memory fail, one in each run: each of a
-//! script's first 64 calls, and ever fewer of later ones, which are mostly the same calls in a loop
+//! script's first 5 calls (20 with `RUNNEL_LONG=1`), and ever fewer of later ones, which are mostly the same calls in a loop
 //! (`RUNNEL_FAILURES=all`: each of them). Then device memory is limited in steps.
 //!
 //! After each failure the session must be sound: the error has a code and points at the statement that ran, a
@@ -10,6 +10,10 @@
 #![cfg(feature = "files")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/long.rs"]
+mod long;
+
+use long::few_or_many;
 use runnel::base::{Error, ErrorKind, Place};
 use runnel::device::{Backend, Config, Machine};
 use runnel::driver::{DeviceId, Failure};
@@ -256,7 +260,7 @@ fn fail_each(kind: Option<&'static str>) {
         loop {
             let nth = next;
             // Each of the early calls; later ones at growing distances.
-            next += 1 + if all { 0 } else { nth / 20 };
+            next += 1 + if all { 0 } else { nth / few_or_many(5, 20) };
             let failure = Failure::new(kind, nth);
             let (mut vm, machine) = session(Some(failure.clone()), 1 << 30);
             let outcome = run(&mut vm, script);
@@ -293,7 +297,10 @@ fn memory_is_short_and_then_less_so() {
     for_each_script(|_, script| {
         let mut passed = false;
         // From less than one segment upwards; the last size is enough for all examples.
-        for memory in [1 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 22 << 20, 24 << 20, 64 << 20, 1 << 30] {
+        const SIZES: &[u64] =
+            &[1 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 22 << 20, 24 << 20, 64 << 20, 1 << 30];
+        const FEW: &[u64] = &[1 << 10, 2 << 20, 22 << 20, 64 << 20, 1 << 30];
+        for &memory in few_or_many(FEW, SIZES) {
             let (mut vm, machine) = session(None, memory);
             let outcome = vm.eval("<example>", script, Mode::Script).map(drop);
             passed = outcome.is_ok();

@@ -5,8 +5,11 @@
 
 #[path = "common/draw.rs"]
 mod draw;
+#[path = "common/long.rs"]
+mod long;
 
 use draw::Draw;
+use long::few_or_many;
 use runnel::engine::Builder;
 use runnel::library::docs::entries;
 use runnel::{Backend, Engine};
@@ -139,7 +142,7 @@ fn random_program(seed: u64, steps: usize) -> String {
 #[test]
 fn programs_need_no_more_memory_than_if_each_operation_ran_at_once() {
     let mut failures = Vec::new();
-    for seed in 0..100 {
+    for seed in 0..few_or_many(40, 100) {
         let mut engine = builder().build().unwrap();
         // Elements of 8 bytes.
         let script = format!("let UNIT = 1 << 14\n{}", random_program(seed, 40));
@@ -211,9 +214,10 @@ fn every_documented_example_runs_with_just_enough_memory() {
         let total = needed as u64;
         let count = (total / (7 << 18)) as usize * 4 + 8;
         let count = if count.is_multiple_of(7) { count + 1 } else { count };
-        // One order per example, cyclically, and both streams, because all combinations take minutes.
+        // One order per example, cyclically, and one stream (with `RUNNEL_LONG=1` both), because all combinations take
+        // minutes.
         let order = &orders(count)[number % 4];
-        for other_stream in [false, true] {
+        for other_stream in few_or_many(vec![number / 4 % 2 == 1], vec![false, true]) {
             let script = format!("{}{}", filling(total, order, other_stream), entry.example);
             if let Err(error) = engine(total).eval::<()>(&script)
                 && ["E0701", "E0704"].contains(&error.code().id)

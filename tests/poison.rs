@@ -3,7 +3,7 @@
 //!
 //! Each call runs on two machines that overwrite memory with different bytes when it is handed out; which
 //! bytes varies from call to call. Arguments are random, and an error that a call raises counts as its result.
-//! `RUNNEL_POISONED=200` sets the number of calls per operation and dtype; with `RUNNEL_BACKEND=cuda` they
+//! `RUNNEL_POISONED=200` sets the number of calls per operation and dtype (6, or 16 with `RUNNEL_LONG=1`); with `RUNNEL_BACKEND=cuda` they
 //! run on a GPU.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
@@ -18,7 +18,10 @@ use runnel::tensor::Tensor;
 
 #[path = "common/draw.rs"]
 mod draw;
+#[path = "common/long.rs"]
+mod long;
 use draw::Draw;
+use long::few_or_many;
 
 /// Operations that leave elements uninitialised on purpose.
 const UNWRITTEN: &[&str] = &["empty", "empty_like", "new_empty"];
@@ -219,7 +222,8 @@ fn default(param: &Param) -> Arg {
 }
 
 fn every_operation_writes_its_result(device: DeviceId) {
-    let draws: u64 = std::env::var("RUNNEL_POISONED").ok().and_then(|n| n.parse().ok()).unwrap_or(16);
+    let draws: u64 =
+        std::env::var("RUNNEL_POISONED").ok().and_then(|n| n.parse().ok()).unwrap_or(few_or_many(6, 16));
     let mut labs = PATTERNS.map(|byte| Lab::new(byte, device));
     let (mut wrong, mut never, mut calls) = (Vec::new(), Vec::new(), 0usize);
     for (number, op) in table::all().enumerate().filter(|(_, op)| !UNWRITTEN.contains(&op.name)) {

@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/long.rs"]
+mod long;
+
+use long::few_or_many;
 use runnel::base::ErrorKind;
 use runnel::engine::Builder;
 use runnel::{Backend, Engine};
@@ -48,7 +52,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Elements of the values; each is at least one block.
-const COUNT: usize = 200_000;
+fn elements() -> usize {
+    few_or_many(60_000, 200_000)
+}
 /// Blocks that may be freed after the request.
 const FEW: usize = 20_000;
 
@@ -144,7 +150,7 @@ fn release_rest(engine: &mut Engine, script: &str) {
 fn an_interrupt_does_not_wait_for_large_values_to_be_freed() {
     let mut late = Vec::new();
     for (first, then) in RELEASES {
-        let numbered = |text: &str| text.replace('N', &COUNT.to_string());
+        let numbered = |text: &str| text.replace('N', &elements().to_string());
         let mut engine = with_stop(builder().build().unwrap());
         engine.eval::<()>(&numbered(first)).unwrap();
         let before = FREED.get();
@@ -168,9 +174,8 @@ fn an_interrupt_does_not_wait_for_large_values_to_be_freed() {
 fn limits_do_not_wait_for_large_values_to_be_freed() {
     let mut late = Vec::new();
     for script in GROWTH {
-        for (limit, builder) in
-            [("fuel", builder().fuel(300_000)), ("memory", builder().host_memory(48 << 20))]
-        {
+        let (fuel, memory) = few_or_many((150_000, 24 << 20), (300_000, 48 << 20));
+        for (limit, builder) in [("fuel", builder().fuel(fuel)), ("memory", builder().host_memory(memory))] {
             let mut engine = builder.build().unwrap();
             // The third time, the values of the first must have made room.
             for round in 0..3 {

@@ -6,6 +6,9 @@
 mod error;
 pub mod guard;
 mod json;
+#[cfg(test)]
+#[path = "../../tests/common/long.rs"]
+pub(crate) mod long;
 mod names;
 pub mod reclaim;
 pub mod room;

@@ -51,15 +51,17 @@ template <class P> void call(void (*entry)(P)) {
 }
 template <class P> bool takes(void (*)(P), unsigned long long count) { return sizeof(P) == 8 * count; }
 
-static void begin() {
-    kernel();
-    fibers[own].waits = EVER;
-    _longjmp(scheduler, 1);
-}
 static void wait(Wait what) {
     Fiber& fiber = fibers[own];
     fiber.waits = what;
     if (!_setjmp(fiber.place)) _longjmp(scheduler, 1);
+}
+// A fiber runs the kernel again for each block: a new one takes two calls of the system.
+static void begin() {
+    for (;;) {
+        kernel();
+        wait(EVER);
+    }
 }
 static void proceed(unsigned fiber) {
     own = threadIdx.x = fiber;
@@ -87,8 +89,14 @@ static bool release(unsigned from, unsigned to, Wait what) {
     return any;
 }
 static void run_block(unsigned threads) {
-    while (stacks.size() < threads) stacks.push_back((char*)malloc(1 << 17));
-    fibers.assign(threads, Fiber());
+    while (stacks.size() < threads) {
+        stacks.push_back((char*)malloc(1 << 17));
+        fibers.emplace_back();
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        fibers[i].waits = NOTHING;
+        fibers[i].shown[0] = fibers[i].shown[1] = 0;
+    }
     for (bool more = true; more;) {
         more = false;
         for (unsigned i = 0; i < threads; i++) {
@@ -97,8 +105,8 @@ static void run_block(unsigned threads) {
         for (unsigned warp = 0; warp < threads; warp += 32) more |= release(warp, min(warp + 32, threads), WARP);
         more |= release(0, threads, BLOCK);
     }
-    for (Fiber& fiber : fibers) {
-        if (fiber.waits != EVER) abort();
+    for (unsigned i = 0; i < threads; i++) {
+        if (fibers[i].waits != EVER) abort();
     }
 }
 
@@ -124,7 +132,7 @@ template <class T> T of_lane(T value, unsigned place, unsigned width) {
     memcpy(fibers[own].shown, &value, sizeof value);
     wait(WARP);
     const unsigned other = (own & ~(width - 1)) + place;
-    if (place < width && other < fibers.size()) memcpy(&value, fibers[other].shown, sizeof value);
+    if (place < width && other < blockDim.x) memcpy(&value, fibers[other].shown, sizeof value);
     wait(WARP);
     return value;
 }
@@ -145,7 +153,7 @@ inline unsigned __ballot_sync(unsigned, bool set) {
     fibers[own].shown[0] = set;
     wait(WARP);
     unsigned votes = 0;
-    for (unsigned i = 0, from = own & ~31u; i < 32 && from + i < fibers.size(); i++) {
+    for (unsigned i = 0, from = own & ~31u; i < 32 && from + i < blockDim.x; i++) {
         votes |= (unsigned)(fibers[from + i].waits != EVER && fibers[from + i].shown[0]) << i;
     }
     wait(WARP);

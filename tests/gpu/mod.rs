@@ -208,6 +208,9 @@ impl Pair {
     /// The first real number that differs in the whole storage (a complex number is two): its index, and both
     /// bits.
     fn difference(&self, other: &Pair) -> Option<(usize, u64, u64)> {
+        if self.bytes == other.bytes {
+            return None;
+        }
         let part = self.dtype.real();
         let (a, b) = (Pair { dtype: part, ..self.clone() }, Pair { dtype: part, ..other.clone() });
         (0..8 * a.bytes.len() / part.size())

@@ -74,16 +74,22 @@ fn products_of_all_layouts() {
             let views = vec![left.on_device(), right.on_device(), out.on_device()];
             run(&gpu, &launch(&matmul, shape, views, &[]));
             let got = out.download(&gpu);
+            // The elements as numbers and as integers, read once.
+            let read = |pair: &Pair, shape: &[usize]| -> Vec<(f64, u64)> {
+                let element = |i| {
+                    let (bits, value) = (pair.bits(shape, i), pair.value(shape, i));
+                    (value, if dtype == Dtype::I64 { bits } else { value as i64 as u64 })
+                };
+                (0..count(shape)).map(element).collect()
+            };
+            let (lefts, rights) = (read(&left, &left_shape), read(&right, &right_shape));
             for b in 0..count(batch) {
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                     let (mut sum, mut whole) = (0.0, 0u64);
                     for l in 0..k {
-                        let x = left.bits(&left_shape, (b * m + i) * k + l);
-                        let y = right.bits(&right_shape, (b * k + l) * n + j);
-                        sum += number(dtype, x) * number(dtype, y);
-                        let int =
-                            |bits| if dtype == Dtype::I64 { bits } else { number(dtype, bits) as i64 as u64 };
-                        whole = whole.wrapping_add(int(x).wrapping_mul(int(y)));
+                        let (x, y) = (lefts[(b * m + i) * k + l], rights[(b * k + l) * n + j]);
+                        sum += x.0 * y.0;
+                        whole = whole.wrapping_add(x.1.wrapping_mul(y.1));
                     }
                     let at = (b * m + i) * n + j;
                     // Small whole numbers: every product and sum is exact except for the last rounding.

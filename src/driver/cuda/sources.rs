@@ -1,12 +1,14 @@
-//! The CUDA C of every kind compiles: one program of each template for every architecture ([`everywhere`]), and a
-//! matrix of programs for one architecture each ([`check`]), so that all of them see all templates. The tests need
-//! NVRTC but no device; without NVRTC they are skipped with a note.
+//! The CUDA C of every kind compiles: one program of each template for the oldest and the newest architecture
+//! ([`everywhere`]), and half of a matrix of programs for one architecture each ([`check`]). With `RUNNEL_LONG=1`, each
+//! template for every architecture, and the whole matrix, so that all of them see all templates. The tests need NVRTC
+//! but no device; without NVRTC they are skipped with a note.
 
 #![cfg(test)]
 
 use super::nvrtc;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
+use crate::base::long::few_or_many;
 use crate::kernel::cuda::interpret::Encoded;
 use crate::kernel::cuda::{Planned, Product, Queue, Signature, copy_program, fill, prelude};
 use crate::kernel::fft::OwnFft;
@@ -22,7 +24,7 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 static ARCHS: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
@@ -191,17 +193,21 @@ pub(super) fn words_are_declared(launch: &Launch, signature: Signature) {
     }
 }
 
-/// Compiles the program of a launch for all architectures.
+/// Compiles the program of a launch for the oldest architecture and the newest that this NVRTC knows, or for all.
 fn everywhere(launch: &Launch) {
-    compiles(launch, |_| &ARCHS);
+    static ENDS: OnceLock<[&str; 2]> = OnceLock::new();
+    let newest = || ARCHS.into_iter().rev().find(|arch| supports(arch)).unwrap();
+    let ends = ENDS.get_or_init(|| [ARCHS[0], newest()]);
+    compiles(launch, |_| few_or_many(&ends[..], &ARCHS[..]));
 }
 
-/// Compiles the program of a launch for one of the architectures, which its text chooses. An old compiler, which is
-/// tested besides, gets a third of these programs.
+/// Compiles the program of a launch for one of the architectures, which its text chooses, or not at all. An old compiler,
+/// which is tested besides, gets fewer of these programs.
 fn check(launch: &Launch) {
     let old = nvrtc::version().unwrap().starts_with("12.");
+    let (few, many) = if old { (20, 9) } else { (2 * ARCHS.len(), ARCHS.len()) };
     compiles(launch, |hash| {
-        let at = hash as usize % (if old { 9 } else { ARCHS.len() });
+        let at = hash as usize % few_or_many(few, many);
         ARCHS.get(at..=at).unwrap_or_default()
     });
 }

@@ -6,6 +6,7 @@ mod block;
 use super::translated;
 use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
+use crate::base::long::few_or_many;
 use crate::kernel::cuda::interpret::table;
 use crate::kernel::cuda::interpret::{Encoded, Form, Function, part_class};
 use crate::kernel::cuda::{Planned, Product, Queue};
@@ -527,15 +528,19 @@ fn check_map(seed: u64, dtypes: &[Dtype], calls: bool, large: bool) -> usize {
 
 #[test]
 fn interpreted_maps_have_the_bits_of_the_host() {
-    (0..300).map(|seed| check_map(seed, &Dtype::REAL, false, false)).for_each(|kernels| assert!(kernels > 0));
+    (0..few_or_many(80, 300))
+        .map(|seed| check_map(seed, &Dtype::REAL, false, false))
+        .for_each(|kernels| assert!(kernels > 0));
 }
 
 /// Programs near the planner's limit, with more live registers than a kernel has.
 #[test]
 fn too_large_programs_are_interpreted_in_parts() {
-    let maps = (0..8).filter(|&seed| check_map(seed, &[Dtype::C128], false, true) > 1).count();
-    let folds = (0..8).filter(|&seed| check_reduction(seed, &[Dtype::C128], true, false) > 2).count();
-    assert!(maps > 4 && folds > 4, "{maps} maps and {folds} reductions are in parts");
+    let count = few_or_many(3, 8);
+    let maps = (0..count).filter(|&seed| check_map(seed, &[Dtype::C128], false, true) > 1).count();
+    let folds = (0..count).filter(|&seed| check_reduction(seed, &[Dtype::C128], true, false) > 2).count();
+    let most = count as usize / 2;
+    assert!(maps > most && folds > most, "{maps} maps and {folds} reductions are in parts");
 }
 
 /// Real and complex numbers in one program.
@@ -543,24 +548,26 @@ const MIXED: [Dtype; 6] = [Dtype::C64, Dtype::C128, Dtype::F32, Dtype::C64, Dtyp
 
 #[test]
 fn interpreted_maps_of_complex_numbers_have_the_bits_of_the_host() {
-    (0..300)
+    (0..few_or_many(80, 300))
         .map(|seed| check_map(seed ^ 0x1234, &MIXED, seed % 2 == 1, false))
         .for_each(|kernels| assert!(kernels > 0));
 }
 
 #[test]
 fn interpreted_reductions_have_the_bits_of_the_host() {
-    (0..60)
+    let count = few_or_many(15, 60);
+    (0..count)
         .map(|seed| check_reduction(seed, &Dtype::REAL, false, false))
         .for_each(|kernels| assert!(kernels > 0));
-    (0..60)
+    (0..count)
         .map(|seed| check_reduction(seed ^ 0x77, &MIXED, false, false))
         .for_each(|kernels| assert!(kernels > 0));
 }
 
 #[test]
 fn interpreted_reductions_over_columns_have_the_bits_of_the_host() {
-    (0..40).for_each(|seed| assert!(check_reduction(seed ^ 0x5151, &MIXED, false, true) > 0));
+    (0..few_or_many(10, 40))
+        .for_each(|seed| assert!(check_reduction(seed ^ 0x5151, &MIXED, false, true) > 0));
 }
 
 /// With `turned`, adjacent results are adjacent in memory.
