@@ -1,6 +1,7 @@
 //! Flushes a queue: finds the live nodes, builds one program for them, and launches it.
 
 use super::assemble::Live;
+use super::gather::is_prepared;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
@@ -219,7 +220,7 @@ impl Runtime {
         }
         let (mut launch, pieces) = assembled.launch(computed, &places);
         if assembled.gathered().next().is_some() {
-            if self.capture_of(stream).is_none() && !device.driver().prepared(&launch) {
+            if self.capture_of(stream).is_none() && !is_prepared(device, &launch) {
                 let stored = self.store_gathers(group);
                 let prepared = self.prepare(group, device, stream, effort)?;
                 let failed = |failed: Result<()>| stored.and(failed.clone());

@@ -35,6 +35,7 @@ fn loads_at_indices_compile() {
             (&[40, 64], &[1, 0], &[0, 1]),
             (&[40, 63], &[1, 0], &[0, 1]),
             (&[40, 64], &[64, 1], &[0, 1]),
+            (&[40, 64], &[1, 0], &[0, 0]),
             (&[40, 64], &[0, 0], &[0, 1 << 33]),
             (&[6, 5, 64], &[0, 1, 0], &[320, 0, 1]),
         ] {
@@ -44,7 +45,8 @@ fn loads_at_indices_compile() {
             } else {
                 check(&work)
             }
-            for reduced in 1..=shape.len() {
+            let is_tested = [Dtype::F16, Dtype::F64].contains(&dtype);
+            for reduced in (1..=shape.len()).filter(|_| is_tested) {
                 for f in [&SUM, &ARGMAX] {
                     let kept = contiguous_strides(&shape[..shape.len() - reduced]);
                     let mut views = views(dtype, shape, index, source);
