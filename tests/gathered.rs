@@ -62,6 +62,9 @@ fn values_that_something_else_needs_are_stored_once() {
     assert_eq!(count("y = t[i] @ x.T"), 1);
     assert_eq!(count("y = (t[i] + x).softmax(1)"), 1);
     assert_eq!(count("y = t[i].flatten() + 1"), 1);
+    // Rows that are read again, and small values of a chain that is one launch.
+    assert_eq!(count("y = (t[i] + x).square()\ny = y / y.sum(1, keepdim=true)"), 1);
+    assert_eq!(launches(DATA, "y = (((t[i] * x).sum(1) + 1).sum() / 2).sin()").len(), 2);
     // An index that the reader does not use may be out of range.
     assert_eq!(count("y = t[i][3..200].sin()"), 1);
     // The variable refers to it when the work must be complete.

@@ -39,6 +39,9 @@ const MOST_WAITING: usize = 32;
 /// The bytes of a row that make a second read of the source as fast as one of a copy.
 const LEAST_ROW: usize = 64;
 
+/// The bytes that take as long to store and load as a launch.
+const LAUNCH: u64 = 4 << 20;
+
 /// A result is stored before more groups than this read it.
 const MOST_READERS: u32 = 2;
 
@@ -281,23 +284,24 @@ impl Queue {
         };
         gathered.is_checked.load(Ordering::Relaxed) || self.groups().any(reads)
     }
+}
 
-    /// True when a chain computes values for whole rows from its own results. Such a chain may be one launch, which loads
-    /// its operands from memory.
-    fn combines_rows(&self) -> bool {
-        let rows = self.rows();
-        let Some(first) = rows.first() else { return false };
-        let results = || {
-            let reduced = rows.iter().flat_map(|group| &group.reduce).flat_map(|reduce| &reduce.out);
-            let written = rows.iter().flat_map(|group| &group.nodes).filter_map(|node| node.storage.as_ref());
-            reduced.chain(written)
-        };
-        let mut later = rows.iter().skip(1).chain(self.group.as_deref());
-        later.any(|group| {
-            group.shape == first.shape
-                && group.loads.iter().any(|load| results().any(|result| result.is(&load.storage)))
-        })
-    }
+/// True if a chain of rows that can be one launch should be, after its results at indices have been stored: it reads rows
+/// again that it has computed, or it saves launches over little memory.
+fn pays_as_rows(groups: &[FusedGroup]) -> bool {
+    let results = || {
+        let reduced = groups.iter().flat_map(|group| &group.reduce).flat_map(|reduce| &reduce.out);
+        let written = groups.iter().flat_map(|group| &group.nodes).filter_map(|node| node.storage.as_ref());
+        reduced.chain(written)
+    };
+    let reads_again = groups.iter().skip(1).any(|group| {
+        let is_result = |load: &Load| results().any(|result| result.is(&load.storage));
+        group.shape == groups[0].shape && group.loads.iter().any(is_result)
+    });
+    let gathered = || groups.iter().flat_map(|group| &group.loads).filter_map(Load::gathered);
+    let saved = groups.len().saturating_sub(gathered().count() + 1) as u64;
+    let bytes = gathered().fold(0u64, |sum, gathered| sum.saturating_add(gathered.out.bytes()));
+    reads_again || bytes < saved.saturating_mul(LAUNCH)
 }
 
 impl Runtime {
@@ -435,12 +439,11 @@ impl Runtime {
                 load.gathered = gathers.iter().find(|gathered| gathered.out.is(&load.storage)).cloned();
             }
         }
-        let is_rows = queue.combines_rows();
         let mut done = Ok(());
         for gathered in &gathers {
             let reads: usize = self.queues[at].groups().map(|group| group.count_of(gathered)).sum();
             let is_wanted = gathered.out.holders() > reads + 1;
-            let stores = reads > 1 || is_rows && reads > 0 || is_wanted && (all || !gathered.may_stay(reads));
+            let stores = reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
             let stores = stores || reads > 0 && !self.queues[at].checks(gathered);
             if gathered.waits() && stores && (all || !self.requests.is_short) {
                 done = done.and(self.run_gather(gathered));
@@ -579,6 +582,19 @@ impl Runtime {
                 gathered.is_checked.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Stores the results that a chain of rows would gather, if it is then better one launch; returns whether no group
+    /// gathers any more.
+    pub(super) fn store_for_rows(&mut self, groups: &[FusedGroup]) -> Result<bool> {
+        if !groups.iter().any(|group| group.loads.iter().any(|load| load.gathered().is_some())) {
+            return Ok(true);
+        }
+        let pays = pays_as_rows(groups) && !self.requests.is_short;
+        if pays {
+            groups.iter().try_for_each(|group| self.store_gathers(group))?;
+        }
+        Ok(pays)
     }
 
     /// Stores the results that a group would gather.

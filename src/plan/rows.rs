@@ -182,6 +182,10 @@ impl Runtime {
             whole
         });
         let Some(whole) = whole else { return Ok(Outcome::Apart) };
+        // Launching group by group reports what could not be stored.
+        if !self.store_for_rows(groups).unwrap_or(false) {
+            return Ok(Outcome::Apart);
+        }
         let read = |&(part, load): &PartIndex| &groups[usize::from(part)].loads[usize::from(load)];
         let written = || whole.writes.iter().filter_map(|&place| result_at(groups, place));
         let Some((.., name, span)) = written().next_back() else { return Ok(Outcome::Whole) };
@@ -340,9 +344,6 @@ impl<'a> Chain<'a> {
 
     fn load(&mut self, part: u16, group: &'a FusedGroup, view: u16) -> Option<u16> {
         let load = &group.loads[usize::from(view)];
-        if load.gathered().is_some() {
-            return None;
-        }
         let strides = self.strides(group, &load.strides);
         let layout = &load.layout;
         if let Some(written) = self.written.iter().find(|w| w.storage.is(&load.storage)) {
