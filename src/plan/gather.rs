@@ -16,7 +16,7 @@ use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Dims, Dtype, Layout, Strides, copied};
-use crate::base::{Result, Span};
+use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
 use crate::kernel::{self, Indexed, Launch, Ptr, View};
@@ -512,7 +512,7 @@ impl Runtime {
     /// Stores a result. It is lost if that fails.
     fn run_gather(&mut self, gathered: &Gathered) -> Result<()> {
         gathered.out.set_pending(None);
-        let done = self.launch_gather(gathered);
+        let done = self.launch_gather(gathered).map_err(|e| e.locate(&Site::of(gathered.span)));
         if done.is_err() {
             gathered.out.lose();
         }
