@@ -7,11 +7,11 @@
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
-use super::Runtime;
 use super::gather::is_gathered;
 use super::memory::prune;
 use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
+use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
 use crate::base::Result;
 use crate::driver::DeviceId;
@@ -83,6 +83,33 @@ impl Queue {
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
         (before, group)
+    }
+
+    /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].
+    #[inline(always)]
+    pub(super) fn begins_with_reduction(&self) -> bool {
+        self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
+    }
+
+    /// True when a chain of rows writes another part of the memory of an operand or of the target. With this work,
+    /// the chain could not be one launch, and each of its groups would be launched separately.
+    pub(super) fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
+        let first = self.rows().first().or(self.group.as_deref());
+        // A chain over a single row is rarely one launch anyway.
+        let has_rows = |group: &FusedGroup| {
+            group.row_dims().is_some_and(|kept| group.shape[..kept].iter().product::<usize>() > 1)
+        };
+        if !first.is_some_and(has_rows) {
+            return false;
+        }
+        let elsewhere = |tensor: &Tensor| {
+            let Some(pending) = tensor.storage().pending() else { return false };
+            let (part, node) = part_and_node(pending.node);
+            let node = self.groups().nth(part).and_then(|group| group.nodes.get(node));
+            usize::from(pending.queue) == at
+                && node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
+        };
+        elsewhere(target) || operands.iter().filter_map(MapArg::tensor).any(elsewhere)
     }
 
     /// True when work over a shape may extend the chain, once all groups are closed.

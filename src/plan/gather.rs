@@ -73,6 +73,8 @@ struct Operand {
 /// A result that waits.
 pub(super) struct Gathered {
     at: usize,
+    /// Its place among the results of the queue.
+    number: u64,
     out: StorageRef,
     /// Its stride along the axis is 0.
     source: Operand,
@@ -337,8 +339,10 @@ impl Runtime {
             layout: Layout { shape: copied(index.shape()), strides, offset: tensor.layout().offset },
             dtype: tensor.dtype(),
         };
+        self.queues[at].gathered += 1;
         let gathered = Gathered {
             at,
+            number: self.queues[at].gathered,
             out: out.storage_ref(),
             source: over(own, source),
             index: over(copied(&index.layout().strides), index),
@@ -554,7 +558,7 @@ impl Runtime {
         }
     }
 
-    /// Gives the gathered views of a group's launch their tags. `loads` are the numbers of its gathered loads, each with
+    /// Gives the gathered views of a group's launch their tags, in the order of the operations. `loads` are the numbers of its gathered loads, each with
     /// the number of the view of its index, which the view of its source follows.
     pub(super) fn tag_gathers(
         &mut self,
@@ -563,6 +567,8 @@ impl Runtime {
         loads: impl Iterator<Item = (usize, usize)>,
         (device, stream): (&Arc<Device>, &Arc<Stream>),
     ) {
+        let mut loads: SmallVec<[(usize, usize); 4]> = loads.collect();
+        loads.sort_by_key(|&(load, _)| group.loads[load].gathered.as_ref().map(|gathered| gathered.number));
         for (number, view) in loads {
             let load = &group.loads[number];
             let Some(gathered) = load.gathered() else { continue };

@@ -39,6 +39,8 @@ pub(super) struct Queue {
     pub waiting: Waiting,
     /// Results that wait for a reader; see `gather`.
     pub gathers: Vec<Arc<Gathered>>,
+    /// The number of such results so far.
+    pub gathered: u64,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -183,6 +185,7 @@ impl Queue {
             chain: Vec::new(),
             waiting: Waiting::default(),
             gathers: Vec::new(),
+            gathered: 0,
             group: None,
             capture: None,
             full_from: None,
@@ -262,33 +265,6 @@ impl Queue {
             && (!target.layout().is_contiguous() || operands.iter().filter_map(MapArg::tensor).any(computes))
             && group.nodes.iter().filter(|node| writes(node, storage)).all(is_apart)
             && !group.loads.iter().any(|load| load.storage.is(storage))
-    }
-
-    /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].
-    #[inline(always)]
-    fn begins_with_reduction(&self) -> bool {
-        self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
-    }
-
-    /// True when a chain of rows writes another part of the memory of an operand or of the target. With this work,
-    /// the chain could not be one launch, and each of its groups would be launched separately.
-    fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
-        let first = self.rows().first().or(self.group.as_deref());
-        // A chain over a single row is rarely one launch anyway.
-        let has_rows = |group: &FusedGroup| {
-            group.row_dims().is_some_and(|kept| group.shape[..kept].iter().product::<usize>() > 1)
-        };
-        if !first.is_some_and(has_rows) {
-            return false;
-        }
-        let elsewhere = |tensor: &Tensor| {
-            let Some(pending) = tensor.storage().pending() else { return false };
-            let (part, node) = part_and_node(pending.node);
-            let node = self.groups().nth(part).and_then(|group| group.nodes.get(node));
-            usize::from(pending.queue) == at
-                && node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
-        };
-        elsewhere(target) || operands.iter().filter_map(MapArg::tensor).any(elsewhere)
     }
 
     /// The open group's node that computes a storage; `None` when an earlier group computes it.
