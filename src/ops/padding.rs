@@ -182,6 +182,13 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         }
         return if out.same(x) { call(rt, "clone", &[t(x)]).map(Out::Tensor) } else { Ok(Out::Tensor(out)) };
     }
+    let is_mixed = |pair: &[i64]| pair.iter().any(|&size| size < 0) && pair.iter().any(|&size| size > 0);
+    if mode == "reflect" && sizes.chunks_exact(2).any(is_mixed) {
+        // Elements that a size removes are still reflected on the other side.
+        let part = |from: fn(i64) -> i64| Arg::Ints(sizes.iter().map(|&size| from(size)).collect());
+        let grown = call(rt, "pad", &[t(x), part(|size| size.max(0)), Arg::Str(mode.into())])?;
+        return call(rt, "pad", &[t(&grown), part(|size| size.min(0))]).map(Out::Tensor);
+    }
     let mut inner = x.clone();
     let mut around: Vec<(usize, [usize; 2])> = Vec::new();
     for (i, pair) in sizes.chunks_exact(2).enumerate() {
