@@ -1,6 +1,6 @@
 //! The process survives failures of the machine. In scripts that together use everything that is documented,
 //! driver calls and allocations on devices, on the host and of page-locked memory fail, one in each run: each of a
-//! script's first 5 calls (20 with `RUNNEL_LONG=1`), and ever fewer of later ones, which are mostly the same calls in a loop
+//! script's first 2 calls (20 with `RUNNEL_LONG=1`), and ever fewer of later ones, which are mostly the same calls in a loop
 //! (`RUNNEL_FAILURES=all`: each of them). Then device memory is limited in steps.
 //!
 //! After each failure the session must be sound: the error has a code and points at the statement that ran, a
@@ -260,7 +260,7 @@ fn fail_each(kind: Option<&'static str>) {
         loop {
             let nth = next;
             // Each of the early calls; later ones at growing distances.
-            next += 1 + if all { 0 } else { nth / few_or_many(5, 20) };
+            next += 1 + if all { 0 } else { nth / few_or_many(2, 20) };
             let failure = Failure::new(kind, nth);
             let (mut vm, machine) = session(Some(failure.clone()), 1 << 30);
             let outcome = run(&mut vm, script);
