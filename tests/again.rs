@@ -72,6 +72,26 @@ fn what_is_kept_is_stored_once() {
 }
 
 #[test]
+fn large_groups_load_small_values_that_are_stored_anyway() {
+    let before = "let (z, r, s, k, y) = (ones(2100, 2100), rand(2100), rand(2100), none, none)";
+    let views = |code: &str| {
+        let mut vm = machine();
+        vm.eval("<before>", before, Mode::Input).unwrap();
+        vm.rt.flush().unwrap();
+        vm.rt.start_listing(false).unwrap();
+        vm.eval("<test>", code, Mode::Input).unwrap();
+        vm.rt.flush().unwrap();
+        let listing = vm.rt.stop_listing();
+        listing.launches.iter().map(|listed| listed.launch.views.len()).max().unwrap()
+    };
+    // `z`, `r`, `s` and the result; `z`, `k` and the result.
+    assert_eq!(views("y = z + (r + s)[.., none]"), 4);
+    assert_eq!(views("fn f(z) {\n    let k = r + s\n    z + k[.., none]\n}\ny = f(z)"), 4);
+    assert_eq!(views("k = r + s\ny = z + k[.., none]"), 3);
+    assert_eq!(views("fn f(z) {\n    let k = r + s\n    (z + k[.., none], k)\n}\ny = f(z)"), 3);
+}
+
+#[test]
 fn operands_that_change_are_read_before() {
     let mut vm = machine();
     let code = "let (x, r) = (ones(8, 4), arange(8).float())\nlet k = r * 2\nr.add_(100)\nlet y = x * k[.., none]\n\

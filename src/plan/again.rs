@@ -11,6 +11,8 @@
 //! wait in a batch ([`Queue::is_computed_again`]). A reduction of other dimensions than a chain's computes values of
 //! the chain's rows again instead of storing them ([`FusedGroup::without_rows`]).
 //!
+//! A large group loads a small value that something else refers to: that is stored anyway.
+//!
 //! The instructions may read only memory that no queued work writes from that group on, so the repeated reads give the
 //! same values.
 
@@ -18,11 +20,12 @@ use super::aside::is_less;
 use super::batch::MAX_GROUPS;
 use super::chain::part_and_node;
 use super::gather::is_gathered;
-use super::queue::{FusedGroup, Queue, RAW_INSTR, push_load, push_number};
+use super::queue::{FusedGroup, Queue, RAW_INSTR, Reading, push_load, push_number};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
 use crate::array::{Class, Dtype, Layout, Strides};
 use crate::driver::DeviceId;
 use crate::kernel::{Instr, Regs, Source};
+use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
 /// Maximum number of instructions, and of operands in memory, that are repeated for one value.
@@ -46,6 +49,10 @@ const MOST_HEAVY: usize = 2;
 
 /// Minimum ratio of the group's elements to those of the result that it computes again.
 pub(super) const LEAST_RATIO: usize = 2;
+
+/// From this many elements on, a group loads a small value that is stored anyway. Below, computing it again avoids that
+/// the group depends on another launch.
+const LARGE: usize = 1 << 22;
 
 /// Registers of a value in the order of their computation, operands first.
 #[derive(Default)]
@@ -169,13 +176,14 @@ fn last_stride(layout: &Layout) -> usize {
 
 impl FusedGroup {
     /// How a group over `shape` can compute the view `operand` of node `node` again. This group may read results of the
-    /// first `parts` groups of its queue.
+    /// first `parts` groups of its queue. A value that `is_kept` is stored in any case.
     fn again(
         &self,
         parts: usize,
         node: usize,
         (operand, dtype): (&Layout, Dtype),
         shape: &[usize],
+        is_kept: bool,
     ) -> Option<Again> {
         let node = self.nodes.get(node)?;
         let storage = node.storage.as_ref()?;
@@ -203,19 +211,52 @@ impl FusedGroup {
         // The value may be needed in memory anyway, and a small reader would gain nothing.
         let is_cheap =
             fits(most) && needed.heavy == 0 && bytes <= saved && !is_spread && !is_less(shape, &self.shape);
-        (is_cheap || fits(MOST_OF_SMALL) && is_less(&self.shape, shape)).then_some(Again { needed, layouts })
+        let is_small = fits(MOST_OF_SMALL) && is_less(&self.shape, shape);
+        (is_cheap || is_small && !is_kept).then_some(Again { needed, layouts })
+    }
+
+    /// The register of an operand that a node of an earlier group computes, if this group computes it again.
+    pub(super) fn read_again(
+        &mut self,
+        reading: Reading<'_>,
+        (part, node): (usize, usize),
+        tensor: &Tensor,
+    ) -> Option<u16> {
+        let is_kept = self.shape.iter().product::<usize>() >= LARGE && self.is_kept(reading, tensor);
+        let from = reading.before.get(part)?;
+        self.computed_again(from, part, node, (tensor.layout(), tensor.dtype()), is_kept)
+    }
+
+    /// True when more than the queue and the operands of an operation refers to an operand's storage.
+    fn is_kept(&self, reading: Reading<'_>, tensor: &Tensor) -> bool {
+        let storage = tensor.storage();
+        let in_group = |group: &FusedGroup| {
+            let loads = group.loads.iter().filter(|load| load.storage.is(storage)).count();
+            loads
+                + group
+                    .nodes
+                    .iter()
+                    .filter_map(|node| node.storage.as_ref())
+                    .filter(|own| own.is(storage))
+                    .count()
+        };
+        let queued: usize = reading.before.iter().chain([self]).map(in_group).sum();
+        let operands = reading.operands.iter().filter_map(MapArg::tensor);
+        let views = operands.filter(|view| std::ptr::eq(view.storage(), storage)).count();
+        tensor.storage_holders() > queued + views
     }
 
     /// The register of an operand that node `node` of the earlier group `from` computes, if this group computes it
     /// again. It may then read results of the first `parts` groups of its queue.
-    pub(super) fn computed_again(
+    fn computed_again(
         &mut self,
         from: &FusedGroup,
         parts: usize,
         node: usize,
         operand: (&Layout, Dtype),
+        is_kept: bool,
     ) -> Option<u16> {
-        let Again { needed, layouts } = from.again(parts, node, operand, &self.shape)?;
+        let Again { needed, layouts } = from.again(parts, node, operand, &self.shape, is_kept)?;
         let size = self.size();
         if size.instrs + needed.instrs + 8 > MAX_INSTRS || size.views + needed.loads + 4 > MAX_VIEWS {
             return None;
@@ -270,7 +311,7 @@ impl FusedGroup {
                                 && !is_gathered(&load.storage) =>
                         {
                             let (part, node) = part_and_node(pending.node);
-                            into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype))?
+                            into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype), false)?
                         }
                         _ => push_load(
                             &mut into,
@@ -311,7 +352,7 @@ impl Queue {
             let node = tensor.storage().pending().and_then(|pending| self.open_node(pending));
             let parts = self.chain.len();
             node.is_some_and(|node| {
-                open.again(parts, node, (tensor.layout(), tensor.dtype()), shape).is_some()
+                open.again(parts, node, (tensor.layout(), tensor.dtype()), shape, false).is_some()
             })
         };
         self.rows().is_empty()

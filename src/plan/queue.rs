@@ -466,7 +466,8 @@ impl Runtime {
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
         let (before, group) = self.queues[at].split(part, device, target.shape());
-        let mut reg = |i: usize| operand_register(group, before, f, i, operands[i], compute);
+        let reading = Reading { before, operands };
+        let mut reg = |i: usize| operand_register(group, reading, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
         let regs = match operands.len() {
@@ -663,19 +664,24 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
+/// What an operation reads: its operands, and the groups that run before its own.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'r> {
+    pub before: &'r [FusedGroup],
+    pub operands: &'r [MapArg<'r>],
+}
+
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
 /// or of a new load. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
-/// `before` are the groups before this one.
-pub(super) fn register(group: &mut FusedGroup, before: &[FusedGroup], tensor: &Tensor) -> u16 {
+pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
+    let before = reading.before;
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
         if of == before.len() {
             return group.nodes[node].reg;
         }
         // Groups of a chain of rows pass values in registers.
         if before.first().is_some_and(|first| first.reduce.is_none())
-            && let Some(reg) = before
-                .get(of)
-                .and_then(|from| group.computed_again(from, of, node, (tensor.layout(), tensor.dtype())))
+            && let Some(reg) = group.read_again(reading, (of, node), tensor)
         {
             return reg;
         }
@@ -727,7 +733,7 @@ pub(super) fn apply_function(
 #[inline(always)]
 pub(super) fn operand_register(
     group: &mut FusedGroup,
-    before: &[FusedGroup],
+    reading: Reading<'_>,
     f: &'static MapFn,
     i: usize,
     operand: MapArg<'_>,
@@ -736,7 +742,7 @@ pub(super) fn operand_register(
     let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
     match operand {
         MapArg::Tensor(tensor) => {
-            let reg = register(group, before, tensor);
+            let reg = register(group, reading, tensor);
             group.read_as(reg, f, i, compute)
         }
         MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
