@@ -124,7 +124,7 @@ pub(super) struct Noted {
     /// Kernels, and the number of their parameter words.
     kernels: Vec<(usize, usize)>,
     /// Other programs.
-    launches: Vec<Arc<Program>>,
+    launches: Vec<Launch>,
     /// Products by the library.
     products: usize,
     /// The work of interpreted programs.
@@ -141,7 +141,7 @@ impl Queue for Noted {
         Ok(true)
     }
     fn launch(&mut self, launch: &Launch) -> Result<()> {
-        self.launches.push(Arc::clone(&launch.program));
+        self.launches.push(launch.clone());
         Ok(())
     }
     fn multiply(&mut self, _: &Product) -> Result<()> {
@@ -605,7 +605,7 @@ fn batches_of_tiny_products_are_one_launch() {
             let kind = &work.program.kind;
             let mut noted = Noted::default();
             kind.enqueue(&work, kind.signature(&work), &mut noted).unwrap();
-            let tiny = noted.launches.iter().filter(|&program| **program == tiny).count();
+            let tiny = noted.launches.iter().filter(|launch| *launch.program == tiny).count();
             assert_eq!((tiny, noted.products), (launches, products), "{dtype} {batch}");
             // The library is not waited for.
             assert_eq!(kind.multiplies(&work), products > 0);

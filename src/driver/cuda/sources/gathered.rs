@@ -73,12 +73,21 @@ fn loads_at_indices_compile() {
 fn loads_at_indices_are_interpreted_in_parts() {
     let dtype = Dtype::F32;
     let shape = [6, 5, 64];
-    for (index, source) in [(&[0, 1, 0], &[320, 0, 1]), (&[5, 1, 0], &[0, 0, 1]), (&[0, 0, 0], &[0, 0, 0])] {
+    for (index, source) in [
+        (&[0, 1, 0], &[320, 0, 1]),
+        (&[5, 1, 0], &[0, 0, 1]),
+        (&[0, 0, 0], &[0, 0, 0]),
+        (&[5, 1, 0], &[0, 0, 0]),
+    ] {
         let views = views(dtype, &shape, index, source);
         let work = launch(map(dtype), &shape, &views, 0);
         let mut noted = Noted::default();
         assert!(work.program.kind.interpret(&work, &mut noted).unwrap());
-        let names: Vec<&str> = noted.launches.iter().map(|program| program.label.as_str()).collect();
+        let names: Vec<&str> = noted.launches.iter().map(|launch| launch.program.label.as_str()).collect();
         assert_eq!((names, noted.work.len()), (vec!["gather"], 1));
+        // An element has the same position as in the whole launch, so that a fault names the same index.
+        let copy = &noted.launches[0].shape;
+        let first = copy.iter().position(|&n| n != 1).unwrap_or(3);
+        assert!(first == 3 || copy[first..3] == shape[first..], "{copy:?}");
     }
 }

@@ -132,8 +132,10 @@ pub(crate) fn apart(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result
     for Gather { view, index } in all {
         let (from, at) = (&launch.views[view], &launch.views[index]);
         let Some(indexed) = &from.indexed else { return Ok(None) };
-        // The last dimension, of one element, is the one that the index selects from.
-        let varies = |d: usize| from.strides[d] != 0 || at.strides[d] != 0;
+        // The last dimension, of one element, is the one that the index selects from. Leading dimensions along which nothing
+        // varies are left out; without others, the positions of faults would change.
+        let kept = (0..launch.shape.len()).find(|&d| from.strides[d] != 0 || at.strides[d] != 0);
+        let varies = |d: usize| kept.is_some_and(|kept| d >= kept);
         let shape = launch.shape.iter().enumerate().map(|(d, &n)| if varies(d) { n } else { 1 });
         let shape: crate::array::Dims = shape.chain([1]).collect();
         let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * from.dtype.size() as u64;
