@@ -5,6 +5,8 @@
 
 #[path = "common/draw.rs"]
 mod draw;
+#[path = "common/long.rs"]
+mod long;
 
 use draw::Draw;
 use runnel::Backend;
@@ -125,7 +127,7 @@ fn statements(draw: &mut Draw, depth: usize, left: &mut usize, text: &mut String
 
 #[test]
 fn no_variable_is_released_while_it_is_read() {
-    for seed in 0..120 {
+    for seed in 0..long::few_or_many(120, 2000) {
         let mut draw = Draw(seed);
         let mut text = String::new();
         let mut left = 6 + draw.below(24);
