@@ -5,30 +5,16 @@
 
 #[path = "common/draw.rs"]
 mod draw;
+#[path = "common/emulated.rs"]
+mod emulated;
 
 use draw::Draw;
-use runnel::Backend;
-use runnel::device::{Config, Machine};
-use runnel::library;
-use runnel::plan::{Runtime, Settings};
-use runnel::vm::{Mode, Vm};
-
-/// A machine with one emulated device.
-fn machine() -> Vm {
-    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
-    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
-}
+use emulated::{agrees, launched, machine};
+use runnel::vm::Mode;
 
 /// The shapes of the launches of `code`, after `before` has run.
 fn launches(before: &str, code: &str) -> Vec<Vec<usize>> {
-    let mut vm = machine();
-    vm.eval("<before>", before, Mode::Input).unwrap();
-    vm.rt.flush().unwrap();
-    vm.rt.start_listing(false).unwrap();
-    vm.eval("<test>", code, Mode::Input).unwrap();
-    vm.rt.flush().unwrap();
-    let listing = vm.rt.stop_listing();
-    listing.launches.iter().map(|listed| listed.launch.shape.to_vec()).collect()
+    launched(before, code, |launch| launch.shape.to_vec())
 }
 
 const DATA: &str = "let (x, r, c, s) = (rand(64, 32), rand(64), rand(32), rand([]))\nlet y = x";
@@ -74,16 +60,7 @@ fn what_is_kept_is_stored_once() {
 #[test]
 fn large_groups_load_small_values_that_are_stored_anyway() {
     let before = "let (z, r, s, k, y) = (ones(2100, 2100), rand(2100), rand(2100), none, none)";
-    let views = |code: &str| {
-        let mut vm = machine();
-        vm.eval("<before>", before, Mode::Input).unwrap();
-        vm.rt.flush().unwrap();
-        vm.rt.start_listing(false).unwrap();
-        vm.eval("<test>", code, Mode::Input).unwrap();
-        vm.rt.flush().unwrap();
-        let listing = vm.rt.stop_listing();
-        listing.launches.iter().map(|listed| listed.launch.views.len()).max().unwrap()
-    };
+    let views = |code: &str| launched(before, code, |launch| launch.views.len()).into_iter().max().unwrap();
     // `z`, `r`, `s` and the result; `z`, `k` and the result.
     assert_eq!(views("y = z + (r + s)[.., none]"), 4);
     assert_eq!(views("fn f(z) {\n    let k = r + s\n    z + k[.., none]\n}\ny = f(z)"), 4);
@@ -132,19 +109,9 @@ fn random_program(seed: u64) -> String {
     text + "}\nx = cat([x[0..5], x[5..] * s, -x[1..3]])\nstr((x.tolist(), r.tolist(), c.tolist(), s.item()))"
 }
 
-/// The value of a script as a text.
-fn ends(code: &str, fuse: bool) -> String {
-    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
-    engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
-}
-
 #[test]
 fn the_bits_are_those_without_fusion() {
     for seed in 0..150 {
-        let code = random_program(seed);
-        let expected = ends(&code, false);
-        assert_eq!(ends(&code, true), expected, "{code}");
-        let host = format!("with device(cpu) {{\n{code}\n}}");
-        assert_eq!(ends(&host, false), expected, "{host}");
+        agrees(&random_program(seed));
     }
 }

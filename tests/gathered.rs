@@ -5,30 +5,16 @@
 
 #[path = "common/draw.rs"]
 mod draw;
+#[path = "common/emulated.rs"]
+mod emulated;
 
 use draw::Draw;
+use emulated::{agrees, ends, launched};
 use runnel::Backend;
-use runnel::device::{Config, Machine};
-use runnel::library;
-use runnel::plan::{Runtime, Settings};
-use runnel::vm::{Mode, Vm};
-
-/// A machine with one emulated device.
-fn machine() -> Vm {
-    let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
-    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
-}
 
 /// The programs that `code` launches, after `before` has run.
 fn launches(before: &str, code: &str) -> Vec<String> {
-    let mut vm = machine();
-    vm.eval("<before>", before, Mode::Input).unwrap();
-    vm.rt.flush().unwrap();
-    vm.rt.start_listing(false).unwrap();
-    vm.eval("<test>", code, Mode::Input).unwrap();
-    vm.rt.flush().unwrap();
-    let listing = vm.rt.stop_listing();
-    listing.launches.iter().map(|listed| listed.launch.program.label.clone()).collect()
+    launched(before, code, |launch| launch.program.label.clone())
 }
 
 const DATA: &str = "let (t, u, x, y) = (rand(40, 32), rand(30, 32), rand(300, 32), none)\n\
@@ -153,20 +139,10 @@ fn random_program(seed: u64) -> String {
     text + "}\nlet none_of = t[i[0..0]] * 2\nstr((x.tolist(), y.tolist(), t.tolist(), none_of.shape))"
 }
 
-/// The value of a script as a text.
-fn ends(code: &str, fuse: bool) -> String {
-    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
-    engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
-}
-
 #[test]
 fn the_bits_are_those_without_fusion() {
     for seed in 0..200 {
-        let code = random_program(seed);
-        let expected = ends(&code, false);
-        assert_eq!(ends(&code, true), expected, "{code}");
-        let host = format!("with device(cpu) {{\n{code}\n}}");
-        assert_eq!(ends(&host, true), expected, "{host}");
+        agrees(&random_program(seed));
     }
 }
 

@@ -483,15 +483,29 @@ pub enum Op {
 
 const _: () = assert!(std::mem::size_of::<Op>() == 8);
 
+/// The operand of a jump that holds its offset.
+pub enum Offset<'o> {
+    Short(&'o mut i16),
+    Long(&'o mut i32),
+}
+
 impl Op {
     /// The offset of a jump.
-    pub fn offset(&self) -> Option<i32> {
-        match *self {
+    pub fn offset(mut self) -> Option<i32> {
+        Some(match self.offset_mut()? {
+            Offset::Long(offset) => *offset,
+            Offset::Short(offset) => i32::from(*offset),
+        })
+    }
+
+    /// The operand with the offset of a jump.
+    pub fn offset_mut(&mut self) -> Option<Offset<'_>> {
+        match self {
             Op::Jump { offset }
             | Op::Loop { offset }
             | Op::JumpIf { offset, .. }
             | Op::JumpIfSet { offset, .. }
-            | Op::PushHandler { offset, .. } => Some(offset),
+            | Op::PushHandler { offset, .. } => Some(Offset::Long(offset)),
             Op::JumpEq { offset, .. }
             | Op::JumpNe { offset, .. }
             | Op::JumpLt { offset, .. }
@@ -505,7 +519,7 @@ impl Op {
             | Op::JumpGtK { offset, .. }
             | Op::JumpGeK { offset, .. }
             | Op::RangeNext { offset, .. }
-            | Op::SequenceNext { offset, .. } => Some(offset.into()),
+            | Op::SequenceNext { offset, .. } => Some(Offset::Short(offset)),
             _ => None,
         }
     }

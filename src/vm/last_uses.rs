@@ -14,7 +14,7 @@ use super::value::Value;
 /// Functions with more pairs of variables and loops than this have no table.
 const MOST_PAIRS: usize = 1 << 20;
 
-/// For each instruction, the variables that no later instruction reads or writes.
+/// For each instruction, the variables to release after it, which no later instruction reads or writes.
 #[derive(Default)]
 pub struct LastUses {
     /// Where the registers of each instruction begin; one more than there are instructions. Empty if the table is.

@@ -662,7 +662,7 @@ mod long;
 #[cfg(test)]
 mod operations {
     use super::*;
-    use crate::ops::{Run, table};
+    use crate::ops::table;
 
     #[test]
     fn scans_of_extremes_compile() {
@@ -732,15 +732,7 @@ mod operations {
             return;
         }
         let functions: Vec<&'static MapFn> = table::all()
-            .filter_map(|op| match &op.run {
-                Run::Map(map) | Run::MapOr(map, _) | Run::Scaled(map, _) | Run::Chosen(map, _) => Some(map.f),
-                Run::Primitive(_)
-                | Run::Composed(_)
-                | Run::Both(..)
-                | Run::Written(_)
-                | Run::WrittenInOrder(_)
-                | Run::View(_) => None,
-            })
+            .filter_map(|op| op.elementwise().map(|map| map.f))
             .chain([&crate::ops::arith::TRUNC_DIVIDE])
             .collect();
         for dtype in [Dtype::F32, Dtype::F64, Dtype::I64] {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::bytecode::Op;
+use super::super::bytecode::{Offset, Op};
 use super::super::error;
 use super::super::value::Value;
 use super::{Compiler, MAX_REGISTERS, Reg};
@@ -59,28 +59,10 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Makes the jump at `at` target `target`.
     pub(super) fn patch_to(&mut self, at: usize, target: usize) {
         let distance = target as i64 - at as i64 - 1;
-        let (short, long) = (i16::try_from(distance), i32::try_from(distance));
-        let reached = match &mut self.last().code[at] {
-            Op::Jump { offset }
-            | Op::Loop { offset }
-            | Op::JumpIf { offset, .. }
-            | Op::JumpIfSet { offset, .. }
-            | Op::PushHandler { offset, .. } => long.map(|d| *offset = d).is_ok(),
-            Op::JumpEq { offset, .. }
-            | Op::JumpNe { offset, .. }
-            | Op::JumpLt { offset, .. }
-            | Op::JumpLe { offset, .. }
-            | Op::JumpGt { offset, .. }
-            | Op::JumpGe { offset, .. }
-            | Op::JumpEqK { offset, .. }
-            | Op::JumpNeK { offset, .. }
-            | Op::JumpLtK { offset, .. }
-            | Op::JumpLeK { offset, .. }
-            | Op::JumpGtK { offset, .. }
-            | Op::JumpGeK { offset, .. }
-            | Op::RangeNext { offset, .. }
-            | Op::SequenceNext { offset, .. } => short.map(|d| *offset = d).is_ok(),
-            _ => true,
+        let reached = match self.last().code[at].offset_mut() {
+            Some(Offset::Short(offset)) => i16::try_from(distance).map(|d| *offset = d).is_ok(),
+            Some(Offset::Long(offset)) => i32::try_from(distance).map(|d| *offset = d).is_ok(),
+            None => true,
         };
         self.too_far |= !reached;
     }
