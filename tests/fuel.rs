@@ -277,6 +277,33 @@ fn repeated_operations_cost_what_they_would_alone() {
     }
 }
 
+/// A replay costs about as much as the operations that it repeats, whatever launches they became.
+#[test]
+fn a_replay_costs_what_its_operations_do() {
+    const BODIES: &[&str] = &[
+        "z += 1",
+        "for i in 0..12 { z = z * 2 + 1 }",
+        "z = softmax(z.reshape(64, -1), -1).sum(0)",
+        "z = (z.reshape(64, -1) - z.mean()).square().mean(1)",
+        "foreach(|i| { all[i] *= 0.5\n all[i] += 1 }, range(40))",
+        "foreach(|i| { all[i].lerp_(few[i % 4], 0.5) }, range(20))",
+        "z = z.reshape(64, -1) @ z.reshape(64, -1).T",
+        "z = z.sort().values.cumsum(0)",
+        "z = cat([z, z * 2, z[..7]])",
+    ];
+    let mut lab = Lab::new(LARGE, "cuda");
+    let setup =
+        "fn range(n) { list(0..n) }\nlet all = map(|i| x.clone(), 0..40)\nlet few = map(|i| x.clone(), 0..4)";
+    lab.vm.eval("<all>", setup, Mode::Input).unwrap();
+    for (i, body) in BODIES.iter().enumerate() {
+        let cost = lab.cost(&format!("let z = x.clone()\n {body}\n cuda.synchronize()"), "cuda").unwrap();
+        let capture = format!("let g{i} = Graph()\nlet z = x.clone()\nwith graph(g{i}) {{ {body} }}");
+        lab.vm.eval("<capture>", &capture, Mode::Input).unwrap();
+        let replay = lab.cost(&format!("g{i}.replay()"), "cuda").unwrap();
+        assert!(replay >= cost / 3 && replay <= cost * 3, "{body}: {cost} and {replay}");
+    }
+}
+
 #[test]
 fn fuel_is_charged_by_elements() {
     /// Lists are copied in pieces.

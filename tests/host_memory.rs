@@ -418,6 +418,18 @@ const BESIDE: &[(&str, &str)] = &[
         "let l = []\nfor i in 0..4_000 { l.append(try { throw \"a{i}\" * 10_000 } catch e { e }) }",
     ),
     ("functions", "let l = []\nfor i in 0..400_000 { l.append(grad(|x| x)) }"),
+    (
+        "captured launches",
+        "let g = Graph()\nlet x = zeros(4)\nlet y = zeros(4)\nwith graph(g) { for i in 0..400_000 { x.copy_(y.sort().values) } }",
+    ),
+    (
+        "captured parts",
+        "let g = Graph()\nlet x = zeros(60_000, 2)\nwith graph(g) { for i in 0..60_000 { x[i, 0] = i } }",
+    ),
+    (
+        "graphs",
+        "let l = []\nlet (x, p) = (zeros(4), MemPool())\nfor i in 0..100_000 { let g = Graph()\n with graph(g, pool=p) { x += 1 }\n l.append(g) }",
+    ),
     ("nested numbers", "let a = [1.0]\nfor i in 0..22 { a = [a, a] }\ntensor(a)"),
     ("leaves", "let a = [1]\nfor i in 0..60 { a = [a, a] }\ntree_leaves(a)"),
 ];

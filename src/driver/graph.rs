@@ -69,6 +69,18 @@ impl std::fmt::Display for Step {
     }
 }
 
+impl Step {
+    /// The host memory that it takes, without programs, which are shared.
+    pub fn host_bytes(&self) -> usize {
+        let beside = match &self.task {
+            Task::Launch(launch) => launch.host_bytes(),
+            Task::Write { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        size_of::<Step>() + beside
+    }
+}
+
 impl Task {
     /// True for steps that need work by a device.
     pub fn is_work(&self) -> bool {
@@ -79,9 +91,10 @@ impl Task {
     pub fn elements(&self) -> usize {
         match self {
             Task::Launch(launch) => {
-                let count = launch.shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
-                let moved = count.saturating_mul(launch.views.len());
-                moved.saturating_add(launch.program.kind.work(&launch.shape))
+                let kind = &launch.program.kind;
+                let computed = kind.elements(launch).saturating_mul(kind.fused() as u64);
+                let all = computed.saturating_add(kind.bytes(launch) / 4);
+                usize::try_from(all).unwrap_or(usize::MAX).saturating_add(kind.work(&launch.shape))
             }
             Task::Copy { bytes, .. } => usize::try_from(*bytes / 4).unwrap_or(usize::MAX),
             Task::Write { bytes, .. } => bytes.len() / 4,

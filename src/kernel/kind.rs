@@ -60,6 +60,10 @@ pub trait Kind: Identity + Debug + Send + Sync {
         let _ = shape;
         0
     }
+    /// Operations per element that are fused into a launch, for charging a replay as its operations were charged.
+    fn fused(&self) -> usize {
+        1
+    }
     /// False when the value holds a resource of one device. Such programs stay out of program tables and have
     /// no CUDA source.
     fn is_plain(&self) -> bool {

@@ -38,6 +38,13 @@ pub struct Indexed {
 }
 
 impl View {
+    /// The host memory that it takes beside itself.
+    fn host_bytes(&self) -> usize {
+        let strides = if self.strides.spilled() { size_of_val(&self.strides[..]) } else { 0 };
+        let wraps = self.wraps.as_ref().map_or(0, |wraps| size_of_val(&wraps[..]));
+        strides + wraps + if self.indexed.is_some() { size_of::<Indexed>() } else { 0 }
+    }
+
     /// A view that wraps nowhere and has no indices.
     #[inline]
     pub fn new(ptr: Ptr, dtype: Dtype, strides: Strides) -> View {
@@ -71,6 +78,15 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// The host memory that it takes in a box, without its program.
+    pub(crate) fn host_bytes(&self) -> usize {
+        let views = if self.views.spilled() { size_of_val(&self.views[..]) } else { 0 };
+        let numbers = if self.numbers.spilled() { size_of_val(&self.numbers[..]) } else { 0 };
+        let shape = if self.shape.spilled() { size_of_val(&self.shape[..]) } else { 0 };
+        let beside: usize = self.views.iter().map(View::host_bytes).sum();
+        size_of::<Launch>() + views + numbers + shape + beside
+    }
+
     /// A launch without numbers, reduced dimensions, an axis, a limit and a tag.
     #[inline]
     pub fn new(program: Arc<Program>, shape: Dims, views: SmallVec<[View; 4]>) -> Launch {

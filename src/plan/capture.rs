@@ -17,10 +17,10 @@ use crate::device::{Block, Device, PoolScope};
 use crate::driver::DeviceId;
 use crate::driver::graph::{Step, Task};
 use crate::kernel::{Launch, Ptr};
-use crate::stream::races::{Access, Checker, Region, Site, Touch, Watched};
+use crate::stream::races::{Access, Checker, Counted, Region, Site, Touch, Watched};
 use crate::stream::{CapturedRecord, Event, Stream, Ticket};
 use crate::tensor::{Generator, GeneratorState, StorageRef, Tensor, WeakStorage};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +59,8 @@ pub(super) struct Capture {
     steps: Vec<Step>,
     marks: u32,
     checker: Checker,
+    /// The host memory of the steps and of `touched`.
+    counted: Counted,
     touched: Vec<Touched>,
     /// Indices into `touched` by the storage's address. The weak references keep the addresses from being
     /// reused.
@@ -77,7 +79,30 @@ struct Touched {
     /// Set for storages from before the capture: the graph keeps them.
     kept: Option<StorageRef>,
     history: Arc<Watched>,
+    /// Different ones, in order.
     accesses: SmallVec<[(Region, Access); 2]>,
+    /// The same once there are many, for looking them up.
+    known: HashSet<(Region, Access)>,
+}
+
+impl Touched {
+    /// Records an access, and returns the additional host memory.
+    fn note(&mut self, access: (Region, Access)) -> usize {
+        /// Lists up to this length are searched.
+        const FEW: usize = 8;
+        let many = self.accesses.len() > FEW;
+        if if many { self.known.contains(&access) } else { self.accesses.contains(&access) } {
+            return 0;
+        }
+        self.accesses.push(access);
+        if many {
+            self.known.insert(access);
+        } else if self.accesses.len() > FEW {
+            self.known.extend(&self.accesses);
+        }
+        let copies = if many { 2 } else { usize::from(self.accesses.spilled()) };
+        copies * size_of_val(&access)
+    }
 }
 
 impl Capture {
@@ -86,8 +111,9 @@ impl Capture {
     }
 
     fn push(&mut self, stream: &Stream, task: Task) {
-        let lane = self.lane(stream);
-        self.steps.push(Step { lane, task });
+        let step = Step { lane: self.lane(stream), task };
+        self.counted.add(step.host_bytes());
+        self.steps.push(step);
     }
 
     /// A new mark after all work on a stream.
@@ -102,11 +128,19 @@ impl Capture {
         let address = std::ptr::from_ref(tensor.storage()).addr();
         let at = *self.places.entry(address).or_insert_with(|| {
             let storage = tensor.storage_ref();
+            // The weak reference keeps the storage's allocation.
+            self.counted.add(
+                size_of::<Touched>()
+                    + size_of::<(usize, usize)>()
+                    + size_of::<Watched>()
+                    + crate::tensor::TENSOR_BYTES,
+            );
             self.touched.push(Touched {
                 storage: storage.downgrade(),
                 kept: (!fresh).then_some(storage),
                 history: Arc::default(),
                 accesses: SmallVec::new(),
+                known: HashSet::default(),
             });
             self.touched.len() - 1
         });
@@ -151,7 +185,8 @@ impl Runtime {
             lanes,
             steps: Vec::new(),
             marks: 0,
-            checker: Checker::new(),
+            checker: self.races.checker.beside(),
+            counted: self.races.checker.counted(),
             touched: Vec::new(),
             places: HashMap::default(),
             draws: Vec::new(),
@@ -262,7 +297,7 @@ impl Runtime {
 
     /// Creates the driver's graph of a capture.
     fn record(&mut self, capture: Capture) -> Result<Recorded> {
-        let Capture { device, begun, steps, touched, draws, pool, scope, .. } = capture;
+        let Capture { device, begun, steps, counted, touched, draws, pool, scope, .. } = capture;
         // From here on, blocks freed during the capture can be reused.
         drop(scope);
         let driver = device.driver().clone();
@@ -280,7 +315,18 @@ impl Runtime {
         });
         let (uses, replayed_on) = (uses.collect(), SmallVec::new());
         let elements = steps.iter().map(|step| step.task.elements()).fold(0, usize::saturating_add);
-        Ok(Recorded { driver, handle, device, steps, elements, uses, draws, pool, replayed_on })
+        Ok(Recorded {
+            driver,
+            handle,
+            device,
+            steps,
+            elements,
+            uses,
+            draws,
+            pool,
+            replayed_on,
+            _counted: counted,
+        })
     }
 
     /// Rejects an operation that cannot be captured, and invalidates the capture that `stream` belongs to.
@@ -370,11 +416,9 @@ impl Runtime {
             error.of_memory(of)
         })?;
         for (tensor, _, access) in &parts {
-            let noted = &mut self.graphs.captures[capture].touched(tensor, false).accesses;
-            let now = (tensor.region(), *access);
-            if !noted.contains(&now) {
-                noted.push(now);
-            }
+            let capture = &mut self.graphs.captures[capture];
+            let more = capture.touched(tensor, false).note((tensor.region(), *access));
+            capture.counted.add(more);
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::driver::graph::{GraphHandle, Step};
 use crate::driver::{Driver, Work};
 use crate::memory::PoolId;
 use crate::stream::Stream;
-use crate::stream::races::{Access, Region, Site, Touch, Watched};
+use crate::stream::races::{Access, Counted, Region, Site, Touch, Watched};
 use crate::tensor::{Generator, Memory, StorageRef, Tensor, WeakStorage};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -75,6 +75,8 @@ pub(super) struct Recorded {
     pub draws: Vec<Draws>,
     pub pool: GraphPool,
     pub replayed_on: SmallVec<[Arc<Stream>; 1]>,
+    /// The host memory of the steps and the uses.
+    pub _counted: Counted,
 }
 
 /// A graph's use of a storage.

@@ -236,7 +236,7 @@ impl Default for Room {
 }
 
 /// Approximate bytes of host memory per tensor, excluding its elements.
-const TENSOR_BYTES: usize = size_of::<Content>() + 64;
+pub(crate) const TENSOR_BYTES: usize = size_of::<Content>() + 64;
 
 /// Approximate bytes of the state that few tensors have.
 const EXTRA_BYTES: usize = size_of::<Extra>() + 16;

@@ -81,6 +81,10 @@ impl Maps {
 }
 
 impl Kind for Maps {
+    fn fused(&self) -> usize {
+        self.map.fused()
+    }
+
     fn label(&self) -> String {
         self.map.label()
     }

@@ -33,6 +33,7 @@ mod history;
 mod region;
 
 pub use clock::EventClock;
+pub use counted::Counted;
 pub use history::History;
 pub use region::Region;
 
@@ -53,7 +54,7 @@ const MANY: usize = 16;
 pub const NOW: u64 = u64::MAX;
 
 /// The kind of an access. An operation that changes memory in place writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// Reads the bytes.
     Read,
@@ -161,6 +162,18 @@ impl Checker {
     /// A checker without history.
     pub fn new() -> Checker {
         Checker::default()
+    }
+
+    /// A checker without history whose histories count towards the memory of this one's: for a capture.
+    pub fn beside(&self) -> Checker {
+        let mut checker = Checker::default();
+        checker.agents.total = self.agents.total.clone();
+        checker
+    }
+
+    /// A count of more bytes of host memory that belong to the session's histories.
+    pub fn counted(&self) -> Counted {
+        Counted::new(&self.agents.total, 0)
     }
 
     /// A function that returns the bytes of host memory that histories take, in addition to their storages.

@@ -14,7 +14,7 @@ use std::ops::Range;
 ///
 /// Sample: columns 2 to 4 of an f32 matrix of 10 columns and 3 rows are `lo: 0, hi: 120, step: 40, phase: 8,
 /// width: 8`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Region {
     lo: u64,
     hi: u64,

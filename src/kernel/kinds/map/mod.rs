@@ -334,6 +334,10 @@ fn squeezed(shape: &[usize]) -> impl DoubleEndedIterator<Item = (usize, usize)> 
 }
 
 impl Kind for Map {
+    fn fused(&self) -> usize {
+        self.instrs.len()
+    }
+
     fn label(&self) -> String {
         let mut label = String::new();
         for (i, instr) in self.instrs.iter().enumerate() {

@@ -243,6 +243,10 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
 }
 
 impl Kind for Reduce {
+    fn fused(&self) -> usize {
+        self.map.fused() + 1
+    }
+
     fn label(&self) -> String {
         match self.map.label() {
             map if map.is_empty() => self.f.name.to_string(),

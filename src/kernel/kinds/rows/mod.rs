@@ -239,6 +239,10 @@ fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
 }
 
 impl Kind for Rows {
+    fn fused(&self) -> usize {
+        self.steps.iter().map(|step| step.map.fused() + usize::from(step.fold.is_some())).sum()
+    }
+
     fn label(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for step in &self.steps {
