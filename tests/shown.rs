@@ -7,8 +7,10 @@
 
 #[path = "common/command.rs"]
 mod command;
+#[path = "common/skipped.rs"]
+mod skipped;
 
-use std::io::Write;
+use skipped::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,17 +86,10 @@ fn embedding_examples_run() {
         assert!(done.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&done.stderr));
     }
     if !missing.is_empty() {
-        skip("built examples", &format!("{} examples are not built: cargo build --examples", missing.len()));
-    }
-}
-
-/// Reports what is missing, even if the output of tests is captured, and adds a line to the file named by
-/// `RUNNEL_SKIPPED`.
-fn skip(need: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-    let file = std::env::var_os("RUNNEL_SKIPPED")
-        .and_then(|path| std::fs::OpenOptions::new().create(true).append(true).open(path).ok());
-    if let Some(mut file) = file {
-        let _ = writeln!(file, "{need}\tembedding_examples_run");
+        skip(
+            "embedding_examples_run",
+            "built examples",
+            &format!("{} examples are not built: cargo build --examples", missing.len()),
+        );
     }
 }

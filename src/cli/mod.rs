@@ -55,6 +55,9 @@ enum Outcome {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
+    if crate::engine::compile_in_processes() {
+        return ExitCode::SUCCESS;
+    }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
         let text = panic.payload().downcast_ref::<String>().map(String::as_str);

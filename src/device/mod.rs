@@ -17,7 +17,9 @@ pub use machine::{Config, Machine};
 pub use plans::PlanCache;
 pub use pool::{MemoryPool, PoolScope};
 
-pub use crate::driver::backend::{Backend, expect_products, expect_transforms, prepare_exit};
+pub use crate::driver::backend::{
+    Backend, compile_in_processes, expect_products, expect_transforms, prepare_exit,
+};
 
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,14 @@ pub fn prepare_exit() {
     cuda::prepare_exit();
 }
 
+/// Compiles kernels in processes of this program from now on. In such a process, the call compiles, then returns true.
+pub fn compile_in_processes() -> bool {
+    #[cfg(feature = "cuda")]
+    return cuda::use_processes();
+    #[cfg(not(feature = "cuda"))]
+    false
+}
+
 /// Announces that programs of this process multiply matrices, of halves too if `halves` is set. Devices, including
 /// ones opened later, load the library and kernels for this in the background.
 pub fn expect_products(halves: bool) {

@@ -3,8 +3,9 @@
 //! The program with the most interpreted work is compiled, or translated, first: each interpreted launch adds its
 //! elements, or elements times instructions, to the count of its job. No job is dropped.
 
-use super::nvrtc;
-use parking_lot::{Condvar, Mutex};
+use super::{compilers, nvrtc};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -32,8 +33,13 @@ impl<T> Jobs<T> {
     /// Takes the job with the highest count, the oldest among equals. Waits for one.
     fn take(&self) -> T {
         let mut waiting = self.waiting.lock();
+        let mut has_idle = true;
         while waiting.is_empty() {
-            self.added.wait(&mut waiting);
+            if !has_idle {
+                self.added.wait(&mut waiting);
+            } else if self.added.wait_for(&mut waiting, compilers::IDLE).timed_out() {
+                has_idle = MutexGuard::unlocked(&mut waiting, compilers::end_idle);
+            }
         }
         let (mut best, mut most) = (0, 0);
         for (at, (used, _)) in waiting.iter().enumerate() {
@@ -78,21 +84,31 @@ impl Running {
 
     /// Runs a job; false, without running it, if the process is about to exit.
     fn run(&self, job: impl FnOnce()) -> bool {
-        let number = {
-            let mut jobs = self.jobs.lock();
-            if !jobs.open {
-                return false;
-            }
-            let number = jobs.next;
-            jobs.next += 1;
-            jobs.numbers.push((number, false));
-            number
-        };
+        let Some(number) = self.begin() else { return false };
+        JOB.set(Some(number));
         // A job that panics ends its own waits; the thread continues with the next one.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+        if let Some(number) = JOB.take() {
+            self.end(number);
+        }
+        true
+    }
+
+    /// The number of a job that begins; `None` if the process is about to exit.
+    fn begin(&self) -> Option<u64> {
+        let mut jobs = self.jobs.lock();
+        if !jobs.open {
+            return None;
+        }
+        let number = jobs.next;
+        jobs.next += 1;
+        jobs.numbers.push((number, false));
+        Some(number)
+    }
+
+    fn end(&self, number: u64) {
         self.jobs.lock().numbers.retain(|(running, _)| *running != number);
         self.ended.notify_all();
-        true
     }
 
     /// Starts no more jobs.
@@ -116,6 +132,32 @@ impl Running {
                 }
             }
         }
+    }
+}
+
+thread_local! {
+    /// The job that this thread runs.
+    static JOB: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Runs a part of a job that uses neither NVRTC nor a device, and for which nothing waits. Does not return to a job if
+/// the process is about to exit.
+pub(super) fn outside<T>(part: impl FnOnce() -> T) -> T {
+    let Some(number) = JOB.take() else { return part() };
+    RUNNING.end(number);
+    let result = part();
+    match RUNNING.begin() {
+        Some(number) => JOB.set(Some(number)),
+        None => park(),
+    }
+    result
+}
+
+/// Keeps the thread until the process exits. The end of a thread destroys NVRTC's data of that thread, which must not
+/// happen during the exit.
+fn park() -> ! {
+    loop {
+        std::thread::park();
     }
 }
 
@@ -234,10 +276,7 @@ fn work(jobs: &Jobs<Job>) {
     loop {
         let job = jobs.take();
         if !RUNNING.run(job) {
-            // The end of a thread destroys NVRTC's data of that thread, which must not happen during the exit.
-            loop {
-                std::thread::park();
-            }
+            park();
         }
     }
 }
@@ -354,6 +393,27 @@ mod tests {
             assert_eq!(ended.status.code(), Some(7), "{way}: {written}{ended:?}");
             assert!(written.ends_with("written 1"), "{way}: {written}");
         }
+    }
+
+    #[test]
+    fn nothing_waits_for_a_job_that_is_outside() {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (done, ended) = std::sync::mpsc::channel();
+        let job = move || {
+            let number = JOB.get();
+            outside(|| {
+                begun.send(number).unwrap();
+                ends.recv().unwrap();
+            });
+            done.send(JOB.get()).unwrap();
+        };
+        assert!(COMPILERS.run(Use::default(), Box::new(job)));
+        let number = begins.recv().unwrap().unwrap();
+        assert!(RUNNING.jobs.lock().numbers.iter().all(|(running, _)| *running != number));
+        end.send(()).unwrap();
+        assert!(ended.recv().unwrap().is_some_and(|now| now > number), "it runs again");
+        assert_eq!(outside(|| 3), 3, "other threads");
     }
 
     #[test]

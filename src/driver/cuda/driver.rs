@@ -2,6 +2,7 @@
 
 use super::background;
 use super::blas::{self, Blas};
+use super::compilers;
 use super::context::{Context, check};
 use super::fault::FaultSlot;
 use super::fft;
@@ -124,9 +125,12 @@ impl CudaDriver {
     fn new(index: u32) -> Result<CudaDriver> {
         let device = device_handle(index)?;
         let context = std::thread::scope(|scope| {
-            let warm_up = std::thread::Builder::new().spawn_scoped(scope, background::warm_up);
-            if warm_up.is_err() {
-                background::warm_up();
+            // Compilations in other processes prepare nothing here.
+            if !compilers::are_used() {
+                let warm_up = std::thread::Builder::new().spawn_scoped(scope, background::warm_up);
+                if warm_up.is_err() {
+                    background::warm_up();
+                }
             }
             if MULTIPLIES.load(Relaxed) > 0 {
                 // Only opens the file.

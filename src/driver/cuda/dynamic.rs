@@ -107,6 +107,12 @@ impl Toolkit {
         self.found.get_or_init(|| self.search(&places())).as_ref().map_err(Error::clone)
     }
 
+    /// Opens this file, unless the library is open.
+    pub fn open_file(&self, path: &Path) {
+        let missing = || error::no_library(self.name, &[], self.install);
+        self.found.get_or_init(|| self.open(path.to_path_buf()).ok_or_else(missing));
+    }
+
     fn search(&self, places: &[PathBuf]) -> Result<Found> {
         // Kernels can be compiled without a driver.
         let newest = probe::driver().map_or(u32::MAX, |(_, version)| probe::pair(version).0);
@@ -128,6 +134,11 @@ impl Toolkit {
 }
 
 impl Found {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Looks up a function.
     ///
     /// # Safety

@@ -11,6 +11,7 @@
 
 mod background;
 mod blas;
+mod compilers;
 mod context;
 mod driver;
 mod dynamic;
@@ -84,6 +85,7 @@ fn skip(need: &str, why: impl std::fmt::Display) {
     file.write_all(format!("{need}\t{test}\n").as_bytes()).unwrap();
 }
 
+pub use compilers::use_processes;
 pub use driver::open;
 pub use dynamic::{LibraryInfo, libraries};
 pub use find::find;

@@ -1,11 +1,12 @@
 //! CUDA C to machine code: NVRTC, behind the cache on disk.
 
 use super::dynamic::{self, NVRTC};
-use super::error;
+use super::{background, compilers, error};
 use crate::base::{Error, Result};
 use crate::driver::error::driver_failed;
 use crate::driver::kernel_cache::Cache;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// `nvrtcProgram`
@@ -110,20 +111,46 @@ pub(super) fn cached(source: &str, arch: Arch) -> Option<Vec<u8>> {
 
 /// Compiles a source, or takes it from the cache; the flag is true for a cached image. The image is a cubin
 /// for this exact architecture, or PTX for the nearest older one if NVRTC does not support it. `label` names
-/// the program in errors.
+/// the program in errors. Runs in another process if possible ([`compilers`]); a job of the background threads may then
+/// not return ([`background::outside`]).
 pub(super) fn compile(source: &str, arch: Arch, label: &str) -> Result<(Vec<u8>, bool)> {
-    let compiler = compiler()?;
-    let target = target(compiler, arch);
-    let key = key(source, &target)?;
+    // An error if there is no compiler.
+    compiler()?;
+    match background::outside(|| compilers::compile(source, arch, label)) {
+        Some(compiled) => compiled,
+        None => {
+            background::warm_up();
+            compile_here(source, arch).map_err(|log| error::kernel_rejected(label, &log))
+        }
+    }
+}
+
+/// [`compile`] in this process; the error is NVRTC's log.
+pub(super) fn compile_here(source: &str, arch: Arch) -> std::result::Result<(Vec<u8>, bool), String> {
+    let found = compiler().and_then(|compiler| {
+        let target = target(compiler, arch);
+        Ok((key(source, &target)?, target))
+    });
+    let (key, target) = found.map_err(|error| error.to_string())?;
     let cache = Cache::of_user();
     if let Some(image) = cache.as_ref().and_then(|cache| cache.get(&key)) {
         return Ok((image, true));
     }
-    let image = compile_now(source, &target, label)?;
+    let image = translate(source, &target, &[])?;
     if let Some(cache) = cache {
         cache.put(&key, &image);
     }
     Ok((image, false))
+}
+
+/// The library's file.
+pub(super) fn path() -> Result<&'static Path> {
+    Ok(NVRTC.find()?.path())
+}
+
+/// Opens this file as NVRTC, unless NVRTC is open.
+pub(super) fn open(path: &Path) {
+    NVRTC.open_file(path);
 }
 
 /// Compiles a small source if NVRTC is installed, because its first use registers exit handlers.
@@ -158,10 +185,15 @@ pub(super) fn compile_now(source: &str, target: &str, label: &str) -> Result<Vec
 
 /// [`compile_now`] with more options.
 pub(super) fn compile_with(source: &str, target: &str, label: &str, more: &[&str]) -> Result<Vec<u8>> {
-    let api = compiler()?.api;
-    let rejected = |problem: String| error::kernel_rejected(label, &problem);
-    let check = |result| api.problem(result).map_or(Ok(()), |problem| Err(rejected(problem)));
-    let text = CString::new(source).map_err(|_| rejected("it contains a zero byte".into()))?;
+    compiler()?;
+    translate(source, target, more).map_err(|log| error::kernel_rejected(label, &log))
+}
+
+/// The image of a source, or NVRTC's log.
+fn translate(source: &str, target: &str, more: &[&str]) -> std::result::Result<Vec<u8>, String> {
+    let api = compiler().map_err(|error| error.to_string())?.api;
+    let check = |result| api.problem(result).map_or(Ok(()), Err);
+    let text = CString::new(source).map_err(|_| "it contains a zero byte")?;
     let mut program = Program { api, handle: std::ptr::null_mut() };
     // SAFETY: both texts end with a zero byte and outlive the call; there are no headers. The call writes one
     // handle.
@@ -180,14 +212,14 @@ pub(super) fn compile_with(source: &str, target: &str, label: &str, more: &[&str
     // SAFETY: the program is live, and so are the options, each of which ends with a zero byte.
     let result = unsafe { (api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
     if let Some(problem) = api.problem(result) {
-        return Err(rejected(program.log().unwrap_or(problem)));
+        return Err(program.log().unwrap_or(problem));
     }
     let machine_code = target.contains("=sm_");
     let image = match machine_code {
         true => program.output(api.get_cubin_size, api.get_cubin),
         false => program.output(api.get_ptx_size, api.get_ptx),
     };
-    let mut image = image.map_err(|result| rejected(api.problem(result).unwrap_or_default()))?;
+    let mut image = image.map_err(|result| api.problem(result).unwrap_or_default())?;
     if !machine_code {
         image.push(0);
     }

@@ -19,6 +19,7 @@ pub(super) mod order;
 pub(super) mod radix;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA drivers use the kernel's source"))]
 pub(crate) mod translate;
+mod used;
 
 use crate::array::{Class, Dtype};
 use crate::base::Result;
@@ -245,7 +246,7 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The beginning of every source.
+/// The beginning of a source that may name anything: the basics and all definitions.
 pub(crate) fn prelude() -> &'static str {
     static PRELUDE: LazyLock<String> = LazyLock::new(|| {
         let rest = [
@@ -282,9 +283,11 @@ pub(crate) fn basics() -> String {
     fill(include_str!("../../../kernels/prelude.cuh"), &values)
 }
 
-/// The prelude, then a filled template.
+/// The basics, the definitions that the text uses, and the text: a filled template.
 pub(super) fn assemble(template: &str, values: &[(&str, &str)]) -> String {
-    format!("{}\n{}", prelude(), fill(template, values))
+    static BASICS: LazyLock<String> = LazyLock::new(basics);
+    let text = fill(template, values);
+    format!("{}\n{}\n{text}", *BASICS, used::definitions(&text))
 }
 
 /// The unsigned type of a dtype's bits in memory.

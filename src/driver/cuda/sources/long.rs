@@ -1,6 +1,7 @@
 //! Long programs: repeated instructions are compiled once, and copies of costly functions are limited.
 
 use super::*;
+use crate::kernel::cuda::basics;
 
 static SIN: MapFn = MapFn::of_text("sin", 1, CudaText { f32: "sinf(a)", f64: "sin(a)", i64: "" });
 
@@ -35,7 +36,7 @@ fn costly_functions_are_not_copied_without_bound() {
                 let kind = &launch.program.kind;
                 let text = kind.source(kind.signature(&launch)).text;
                 // Only the function's definition contains its name.
-                let own = &text[prelude().len()..];
+                let own = &text[basics().len()..];
                 assert_eq!(own.matches("sinf(").count() + own.matches("sin(").count(), 1, "{own}");
                 assert_eq!(own.matches("__noinline__").count(), 1);
             }
