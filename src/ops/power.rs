@@ -1,7 +1,7 @@
 //! Powers: the choice of the function, and the gradient.
 
 use super::arith::{RECIPROCAL, RSQRT, SQRT, SQUARE};
-use super::gradient::{Back, Keeps};
+use super::gradient::{Back, Keeps, Var};
 use super::{Arg, Args, MapOp, Out, Rule, complex, error, map};
 use crate::array::{Dtype, Operand, result_type};
 use crate::base::Result;
@@ -98,6 +98,14 @@ fn rank_of(x: &crate::tensor::Tensor) -> Operand {
 pub(super) const KEPT: Keeps =
     Keeps::XY.and_result().when(|_, kept, param| kept != Keeps::RESULTS || param == 1);
 
+/// `x ** (exponent - 1)`, by the function for that number.
+fn less_by_one<'b>(x: Var<'b>, exponent: f64) -> Var<'b> {
+    match exponent - 1.0 {
+        1.0 => x,
+        less => x.call("pow", &[Arg::Float(less)]),
+    }
+}
+
 /// The gradient of `pow`.
 pub(super) fn back(b: &Back<'_>) {
     // 0 ** 0 is 1 for every base, and x ** (e - 1) would be infinite there.
@@ -105,7 +113,11 @@ pub(super) fn back(b: &Back<'_>) {
         match b.arg(1) {
             Arg::Int(0) => return b.g().zeros_like(),
             Arg::Float(0.0) => return b.g().zeros_like(),
+            Arg::Int(1) => return b.g(),
+            Arg::Float(1.0) => return b.g(),
             Arg::Tensor(_) => {}
+            Arg::Int(n) => return b.g() * (b.x(1) * less_by_one(b.x(0), n as f64)).conj(),
+            Arg::Float(e) => return b.g() * (b.x(1) * less_by_one(b.x(0), e)).conj(),
             _ => return b.g() * (b.x(1) * b.x(0).pow(b.x(1) - 1.0)).conj(),
         }
         let less = b.select(&b.x(1).eq(0.0), 0.0, b.x(1) - 1.0);
