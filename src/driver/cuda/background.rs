@@ -256,11 +256,16 @@ impl Pool {
         Pool { jobs: Jobs::new(), started: OnceLock::new(), most }
     }
 
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (cores / 2).clamp(1, self.most)
+    }
+
     /// Passes a job to the threads; false if there are none.
     pub fn run(&'static self, used: Use, job: Job) -> bool {
         let started = self.started.get_or_init(|| {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let workers = (0..(cores / 2).clamp(1, self.most)).filter(|_| {
+            let workers = (0..self.threads()).filter(|_| {
                 std::thread::Builder::new().name("runnel-nvrtc".into()).spawn(|| work(&self.jobs)).is_ok()
             });
             workers.count() > 0

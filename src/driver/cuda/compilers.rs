@@ -8,7 +8,7 @@
 //! if the process that asked has ended meanwhile. If no process can be started, or the program does not have the
 //! argument, as in an embedding program, NVRTC runs in this process.
 //!
-//! A request is the compute capability (major, minor) and the source; a reply is a kind ([`FRESH`],
+//! A request is the compute capability (major, minor; 0 to initialise NVRTC) and the source; a reply is a kind ([`FRESH`],
 //! [`CACHED`], [`REJECTED`]), then the image or NVRTC's log. Numbers are 32 bits, little-endian; texts and images begin
 //! with their length.
 
@@ -20,6 +20,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The first argument of a process that compiles; NVRTC's path is the second.
@@ -31,6 +32,9 @@ const FRESH: u32 = 0;
 const CACHED: u32 = 1;
 /// NVRTC rejected the source.
 const REJECTED: u32 = 2;
+
+/// The compute capability of a request to initialise NVRTC.
+const PREPARE: Arch = Arch { major: 0, minor: 0 };
 
 /// A process without work ends after this time.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
@@ -44,12 +48,39 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 /// Processes without work, and since when.
 static IDLING: Mutex<Vec<(Compiler, Instant)>> = Mutex::new(Vec::new());
 
+/// The largest number of processes that start with the first device.
+const EARLY: usize = 4;
+
+/// Starts processes that will be needed if a kernel is not in the disk cache. Opening NVRTC and compiling for the first time
+/// takes a process longer than most kernels. Takes no time of the caller.
+pub(super) fn start_early(most: usize) {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    let Some(program) = PROGRAM.get() else { return };
+    if STARTED.swap(true, Relaxed) {
+        return;
+    }
+    let start = move || {
+        for _ in 0..most.min(EARLY) {
+            let Some(mut compiler) = Compiler::start(program) else { return };
+            if compiler.prepare().is_ok() {
+                IDLING.lock().push((compiler, Instant::now()));
+            }
+        }
+        while end_idle() {
+            std::thread::sleep(IDLE);
+        }
+    };
+    // Without a thread, processes start when they are needed.
+    let _ = std::thread::Builder::new().name("runnel-compilers".into()).spawn(start);
+}
+
 /// Compiles in processes of this program from now on. In such a process, the call answers requests until there are no more,
 /// then returns true: the process should end.
 pub fn use_processes() -> bool {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
         if let Some(library) = arguments.next() {
+            keep_memory();
             nvrtc::open(Path::new(&library));
             // The end of either is the end of the process that asks.
             let _ = answer(io::stdin().lock(), io::stdout().lock());
@@ -109,6 +140,8 @@ struct Compiler {
     /// `None` once its input has ended.
     input: Option<BufWriter<ChildStdin>>,
     output: ChildStdout,
+    /// It has not answered its first request, whose reply nobody needs.
+    is_preparing: bool,
 }
 
 impl Compiler {
@@ -121,16 +154,34 @@ impl Compiler {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().ok()?;
         let (input, output) = (child.stdin.take()?, child.stdout.take()?);
-        Some(Compiler { child, input: Some(BufWriter::new(input)), output })
+        Some(Compiler { child, input: Some(BufWriter::new(input)), output, is_preparing: false })
+    }
+
+    /// Lets the process initialise NVRTC.
+    fn prepare(&mut self) -> io::Result<()> {
+        self.send("", PREPARE)?;
+        self.is_preparing = true;
+        Ok(())
     }
 
     fn ask(&mut self, source: &str, arch: Arch) -> io::Result<(u32, Vec<u8>)> {
+        self.send(source, arch)?;
+        if std::mem::take(&mut self.is_preparing) {
+            self.reply()?;
+        }
+        self.reply()
+    }
+
+    fn send(&mut self, source: &str, arch: Arch) -> io::Result<()> {
         let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         for number in [arch.major, arch.minor] {
             input.write_all(&number.to_le_bytes())?;
         }
         write_part(input, source.as_bytes())?;
-        input.flush()?;
+        input.flush()
+    }
+
+    fn reply(&mut self) -> io::Result<(u32, Vec<u8>)> {
         let kind = read_number(&mut self.output)?;
         Ok((kind, read_part(&mut self.output)?))
     }
@@ -151,15 +202,31 @@ fn answer(mut input: impl Read, mut output: impl Write) -> io::Result<()> {
         let arch = Arch { major: read_number(&mut input)?, minor: read_number(&mut input)? };
         let source = String::from_utf8_lossy(&read_part(&mut input)?).into_owned();
         alarm(MOST_SECONDS);
-        let (kind, part) = match nvrtc::compile_here(&source, arch) {
-            Ok((image, false)) => (FRESH, image),
-            Ok((image, true)) => (CACHED, image),
-            Err(log) => (REJECTED, log.into_bytes()),
+        let (kind, part) = if arch == PREPARE {
+            nvrtc::warm_up();
+            (FRESH, Vec::new())
+        } else {
+            match nvrtc::compile_here(&source, arch) {
+                Ok((image, false)) => (FRESH, image),
+                Ok((image, true)) => (CACHED, image),
+                Err(log) => (REJECTED, log.into_bytes()),
+            }
         };
         alarm(0);
         output.write_all(&kind.to_le_bytes())?;
         write_part(&mut output, &part)?;
         output.flush()?;
+    }
+}
+
+/// Lets the C library keep freed memory for the next compilation: much of a compilation's time is spent on fresh pages.
+fn keep_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the calls set parameters of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TOP_PAD, 16 << 20);
     }
 }
 

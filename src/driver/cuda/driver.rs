@@ -125,8 +125,9 @@ impl CudaDriver {
     fn new(index: u32) -> Result<CudaDriver> {
         let device = device_handle(index)?;
         let context = std::thread::scope(|scope| {
-            // Compilations in other processes prepare nothing here.
-            if !compilers::are_used() {
+            if compilers::are_used() {
+                compilers::start_early(background::COMPILERS.threads());
+            } else {
                 let warm_up = std::thread::Builder::new().spawn_scoped(scope, background::warm_up);
                 if warm_up.is_err() {
                     background::warm_up();

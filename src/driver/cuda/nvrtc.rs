@@ -153,7 +153,7 @@ pub(super) fn open(path: &Path) {
     NVRTC.open_file(path);
 }
 
-/// Compiles a small source if NVRTC is installed, because its first use registers exit handlers.
+/// Compiles a small source if NVRTC is installed, which initialises it, and registers its exit handlers.
 pub(super) fn warm_up() {
     const TEXT: &str = r#"extern "C" __global__ void warm(float* x) { x[threadIdx.x] = sinf(x[0]) / x[1]; }"#;
     if let Ok(compiler) = compiler()
