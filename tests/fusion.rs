@@ -22,7 +22,7 @@ fn open() -> Arc<Machine> {
 /// A runtime on the machine that the tests share; counts per device include work of other tests.
 fn runtime(fuse: bool) -> Runtime {
     static MACHINE: OnceLock<Arc<Machine>> = OnceLock::new();
-    Runtime::new(MACHINE.get_or_init(open).clone(), Settings { fuse, ..Settings::default() })
+    Runtime::new(MACHINE.get_or_init(open).clone(), Settings { fuse, kept_from: 0, ..Settings::default() })
 }
 
 fn op(name: &str) -> &'static Op {

@@ -20,7 +20,8 @@ use super::aside::is_less;
 use super::batch::MAX_GROUPS;
 use super::chain::part_and_node;
 use super::gather::is_gathered;
-use super::queue::{FusedGroup, Queue, RAW_INSTR, Reading, push_load, push_number};
+use super::queue::{FusedGroup, Queue, RAW_INSTR};
+use super::registers::{Reading, push_load, push_number};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
 use crate::array::{Class, Dtype, Layout, Strides};
 use crate::driver::DeviceId;
@@ -56,17 +57,17 @@ const LARGE: usize = 1 << 22;
 
 /// Registers of a value in the order of their computation, operands first.
 #[derive(Default)]
-struct Registers {
-    all: SmallVec<[u16; 24]>,
-    instrs: usize,
-    loads: usize,
-    heavy: usize,
+pub(super) struct Registers {
+    pub all: SmallVec<[u16; 24]>,
+    pub instrs: usize,
+    pub loads: usize,
+    pub heavy: usize,
 }
 
 impl Registers {
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     /// Operands may be the results of the first `parts` groups of the queue.
-    fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
+    pub(super) fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
         if self.all.contains(&reg) {
             return Some(());
         }
@@ -155,6 +156,21 @@ impl Place {
     }
 }
 
+/// The layouts under which operands of a value with this layout, each an offset and strides over the value, are read for
+/// a view. `None` if the view does not take a range of each dimension.
+pub(super) fn parts<'o>(
+    view: &Layout,
+    whole: &Layout,
+    mut operands: impl Iterator<Item = (usize, &'o Strides)>,
+) -> Option<SmallVec<[Layout; 4]>> {
+    let place = Place::of(view, whole)?;
+    let mut all = SmallVec::new();
+    operands.try_for_each(|(offset, strides)| {
+        place.layout(view, offset, strides).map(|layout| all.push(layout))
+    })?;
+    Some(all)
+}
+
 /// A value that a group computes again.
 struct Again {
     needed: Registers,
@@ -163,13 +179,13 @@ struct Again {
 }
 
 /// The number of different elements that a layout addresses; a broadcast dimension counts once.
-fn distinct(layout: &Layout) -> usize {
+pub(super) fn distinct(layout: &Layout) -> usize {
     let extents = layout.shape.iter().zip(&layout.strides);
     extents.map(|(&extent, &stride)| if stride == 0 { 1 } else { extent }).product()
 }
 
 /// The stride of the last dimension that has one.
-fn last_stride(layout: &Layout) -> usize {
+pub(super) fn last_stride(layout: &Layout) -> usize {
     let mut dims = layout.shape.iter().zip(&layout.strides).rev();
     dims.find(|&(&extent, &stride)| extent > 1 && stride != 0).map_or(0, |(_, stride)| stride.unsigned_abs())
 }
@@ -261,34 +277,7 @@ impl FusedGroup {
         if size.instrs + needed.instrs + 8 > MAX_INSTRS || size.views + needed.loads + 4 > MAX_VIEWS {
             return None;
         }
-        let mut layouts = layouts.into_iter();
-        let mut made: SmallVec<[u16; 24]> = SmallVec::new();
-        for &reg in &needed.all {
-            let new = match reg.checked_sub(RAW_INSTR) {
-                Some(number) => {
-                    let Instr { f, args, class, dtype } = &from.map.instrs[usize::from(number)];
-                    let of = |&arg: &u16| made[needed.all.iter().position(|&old| old == arg).unwrap_or(0)];
-                    let args: Regs = args.iter().map(of).collect();
-                    self.push(f, args, *class, *dtype)
-                }
-                None => match from.map.sources[usize::from(reg)] {
-                    Source::Load { view, dtype } => {
-                        let load = &from.loads[usize::from(view)];
-                        let layout = layouts.next()?;
-                        match self.load_of(&load.storage, &layout, dtype, None) {
-                            Some(load) => load.reg,
-                            None => push_load(self, load.storage.clone(), &layout, dtype, None),
-                        }
-                    }
-                    Source::Number { slot, dtype } => {
-                        push_number(self, from.numbers[usize::from(slot)], dtype)
-                    }
-                    Source::Position | Source::Gathered { .. } => return None,
-                },
-            };
-            made.push(new);
-        }
-        made.last().copied()
+        copy_registers(self, from, &needed, layouts)
     }
 
     /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`
@@ -340,6 +329,41 @@ impl FusedGroup {
         into.rounds = self.rounds.clone();
         (into.map.instrs.len() <= MAX_INSTRS && into.loads.len() <= MAX_VIEWS).then_some(into)
     }
+}
+
+/// Adds the instructions of a value of `from` to another group. Loads read these layouts. Returns the register.
+pub(super) fn copy_registers(
+    into: &mut FusedGroup,
+    from: &FusedGroup,
+    needed: &Registers,
+    layouts: SmallVec<[Layout; 4]>,
+) -> Option<u16> {
+    let mut layouts = layouts.into_iter();
+    let mut made: SmallVec<[u16; 24]> = SmallVec::new();
+    for &reg in &needed.all {
+        let new = match reg.checked_sub(RAW_INSTR) {
+            Some(number) => {
+                let Instr { f, args, class, dtype } = &from.map.instrs[usize::from(number)];
+                let of = |&arg: &u16| made[needed.all.iter().position(|&old| old == arg).unwrap_or(0)];
+                let args: Regs = args.iter().map(of).collect();
+                into.push(f, args, *class, *dtype)
+            }
+            None => match from.map.sources[usize::from(reg)] {
+                Source::Load { view, dtype } => {
+                    let load = &from.loads[usize::from(view)];
+                    let layout = layouts.next()?;
+                    match into.load_of(&load.storage, &layout, dtype, None) {
+                        Some(load) => load.reg,
+                        None => push_load(into, load.storage.clone(), &layout, dtype, None),
+                    }
+                }
+                Source::Number { slot, dtype } => push_number(into, from.numbers[usize::from(slot)], dtype),
+                Source::Position | Source::Gathered { .. } => return None,
+            },
+        };
+        made.push(new);
+    }
+    made.last().copied()
 }
 
 impl Queue {

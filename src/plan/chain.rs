@@ -7,7 +7,7 @@
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
-use super::gather::is_gathered;
+use super::gather::{Gathered, is_gathered};
 use super::memory::prune;
 use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
@@ -18,6 +18,7 @@ use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
 use crate::tensor::{StorageRef, Tensor};
+use std::sync::Arc;
 
 /// The largest number of groups in a chain.
 pub(super) const MAX_GROUPS: usize = 16;
@@ -65,14 +66,14 @@ impl Queue {
         self.group.insert(group)
     }
 
-    /// Group number `part`, which is in the chain or the open group, and the groups before it.
+    /// Group number `part`, which is in the chain or the open group, the groups before it, and the results that wait.
     #[inline(always)]
     pub(super) fn split(
         &mut self,
         part: usize,
         device: DeviceId,
         shape: &Dims,
-    ) -> (&[FusedGroup], &mut FusedGroup) {
+    ) -> (&[FusedGroup], &mut FusedGroup, &[Arc<Gathered>]) {
         if part == self.chain.len() {
             self.open(device, shape);
         }
@@ -82,7 +83,7 @@ impl Queue {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
-        (before, group)
+        (before, group, &self.gathers)
     }
 
     /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].
@@ -224,15 +225,15 @@ impl Runtime {
         }
         // The open group may read their results, so it must not be flushed before they are computed.
         let open = queue.group.take();
-        let done = self.run_chain(at, chain);
+        let done = self.run_chain(at, chain, true);
         let queue = &mut self.queues[at];
         queue.group = open;
         queue.renumber(at);
         begun.and(done)
     }
 
-    /// Flushes all groups of a queue.
-    pub(super) fn flush_chain(&mut self, at: usize) -> Result<()> {
+    /// Flushes all groups of a queue. Values may wait if `keep` is set; see Note [Kept values].
+    pub(super) fn flush_chain(&mut self, at: usize, keep: bool) -> Result<()> {
         let queue = &mut self.queues[at];
         queue.generation = queue.generation.wrapping_add(1).max(1);
         let mut chain = std::mem::take(&mut queue.chain);
@@ -240,14 +241,17 @@ impl Runtime {
         for group in &chain {
             group.release();
         }
-        self.run_chain(at, chain)
+        self.run_chain(at, chain, keep)
     }
 
-    fn run_chain(&mut self, at: usize, mut chain: Vec<FusedGroup>) -> Result<()> {
+    fn run_chain(&mut self, at: usize, mut chain: Vec<FusedGroup>, keep: bool) -> Result<()> {
         let Some(first) = chain.first() else { return Ok(()) };
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
         let mut given = Ok(());
+        if keep {
+            self.keep_values(at, &mut chain);
+        }
         for part in 0..chain.len() {
             chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
         }

@@ -85,6 +85,8 @@ pub struct Settings {
     pub sync_debug: SyncDebug,
     /// Broadcasts and sums over several devices up to this many bytes use one device. Tests set it low.
     pub unshared: u64,
+    /// Values of at least this many bytes may be computed again instead of stored. Tests set it low.
+    pub kept_from: u64,
 }
 
 impl Default for Settings {
@@ -97,6 +99,7 @@ impl Default for Settings {
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
             unshared: super::collective::shares::FEW_BYTES,
+            kept_from: super::kept::LEAST_BYTES,
         }
     }
 }

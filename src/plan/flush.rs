@@ -76,18 +76,18 @@ impl Runtime {
 
     fn flush_gathering(&mut self, at: usize, all: bool) -> Result<()> {
         if self.queues[at].gathers.is_empty() {
-            return self.flush_groups(at);
+            return self.flush_groups(at, !all);
         }
         let begun = self.begin_gathers(at, all);
-        let done = self.flush_groups(at);
+        let done = self.flush_groups(at, !all);
         begun.and(done).and(self.end_gathers(at, all))
     }
 
-    fn flush_groups(&mut self, at: usize) -> Result<()> {
+    fn flush_groups(&mut self, at: usize, keep: bool) -> Result<()> {
         self.queues[at].full_from = None;
         self.queues[at].rows_from = None;
         if !self.queues[at].chain.is_empty() {
-            return self.flush_chain(at);
+            return self.flush_chain(at, keep);
         }
         let queue = &mut self.queues[at];
         let Some(mut group) = queue.group.take() else { return Ok(()) };
@@ -95,6 +95,9 @@ impl Runtime {
         let stream = queue.stream.clone();
         group.release();
         let device = self.device(group.device)?;
+        if keep {
+            self.keep_values(at, std::slice::from_mut(&mut group));
+        }
         let done = self.run_group(&mut group, &device, &stream);
         self.queues[at].reuse(*group);
         done

@@ -12,6 +12,7 @@
 //! may be out of range.
 
 use super::flush::{Noted, address, address_to_read};
+use super::kept::Kept;
 use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
@@ -70,27 +71,47 @@ struct Operand {
     dtype: Dtype,
 }
 
-/// A result that waits.
-pub(super) struct Gathered {
-    at: usize,
-    /// Its place among the results of the queue.
-    number: u64,
-    out: StorageRef,
+/// How a result that waits is computed.
+enum Origin {
+    /// By gathering elements.
+    Elements(Box<Elements>),
+    /// By a program over operands in memory.
+    Program(Kept),
+}
+
+/// `source[.., index[i], ..]`
+pub(super) struct Elements {
     /// Its stride along the axis is 0.
     source: Operand,
     index: Operand,
     axis: usize,
     step: isize,
     limit: usize,
+    meaning: Meaning,
+}
+
+/// A result that waits.
+pub(super) struct Gathered {
+    at: usize,
+    /// Its place among the results of the queue.
+    number: u64,
+    pub(super) out: StorageRef,
+    origin: Origin,
     name: &'static str,
     span: Span,
-    meaning: Meaning,
     /// A launch has read all indices.
     is_checked: AtomicBool,
     /// Its source or index is about to be written.
     is_last: AtomicBool,
     /// The number of launches that have read it.
     readers: AtomicU32,
+}
+
+/// A result whose elements a load gathers.
+#[derive(Clone, Copy)]
+pub(super) struct GatheredLoad<'l> {
+    result: &'l Gathered,
+    of: &'l Elements,
 }
 
 /// How a view of a result reads its elements: for each dimension of the view, one of the result's and the coordinates
@@ -156,57 +177,105 @@ impl Gathered {
         self.out.memory().is_none() && !self.out.is_lost()
     }
 
+    /// A result that is computed by a program; see `kept`.
+    pub(super) fn by_program(
+        at: usize,
+        out: StorageRef,
+        program: Kept,
+        name: &'static str,
+        span: Span,
+    ) -> Gathered {
+        let origin = Origin::Program(program);
+        let (is_checked, is_last, readers) =
+            (AtomicBool::new(true), AtomicBool::new(false), AtomicU32::new(0));
+        Gathered { at, number: 0, out, origin, name, span, is_checked, is_last, readers }
+    }
+
     fn reads(&self, storage: &Storage) -> bool {
-        self.source.storage.is(storage) || self.index.storage.is(storage)
+        self.operands().any(|operand| operand.is(storage))
+    }
+
+    fn operands(&self) -> impl Iterator<Item = &StorageRef> {
+        let (elements, program) = match &self.origin {
+            Origin::Elements(of) => (Some([&of.source.storage, &of.index.storage]), None),
+            Origin::Program(program) => (None, Some(program.operands())),
+        };
+        elements.into_iter().flatten().chain(program.into_iter().flatten())
     }
 
     /// The storages that it refers to.
     pub(super) fn storages(&self) -> impl Iterator<Item = &StorageRef> {
-        [&self.out, &self.source.storage, &self.index.storage].into_iter()
+        std::iter::once(&self.out).chain(self.operands())
+    }
+
+    fn elements(&self) -> Option<&Elements> {
+        match &self.origin {
+            Origin::Elements(elements) => Some(elements),
+            Origin::Program(_) => None,
+        }
+    }
+
+    /// The program that computes it, if it is not gathered.
+    pub(super) fn program(&self) -> Option<&Kept> {
+        match &self.origin {
+            Origin::Program(program) => Some(program),
+            Origin::Elements(_) => None,
+        }
+    }
+
+    /// A group will compute it again.
+    pub(super) fn note_reader(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// True if it may wait although something refers to it. `reads` are the loads of queued groups.
     fn may_stay(&self, reads: usize) -> bool {
         let readers = self.readers.load(Ordering::Relaxed);
-        if self.is_last.load(Ordering::Relaxed) || readers >= MOST_READERS {
+        let of = match &self.origin {
+            _ if self.is_last.load(Ordering::Relaxed) => return false,
+            Origin::Program(program) => return !program.reads_much || readers < MOST_READERS,
+            Origin::Elements(of) => of,
+        };
+        if readers >= MOST_READERS {
             return false;
         }
         if readers == 0 && reads == 0 {
             // The operation that will read it may have caused the flush.
             return true;
         }
-        let held = self.source.storage.bytes().saturating_add(self.index.storage.bytes());
+        let held = of.source.storage.bytes().saturating_add(of.index.storage.bytes());
         let mut row = 1;
-        for (d, &extent) in self.index.layout.shape.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
-            if self.index.layout.strides[d] != 0 || self.source.layout.strides[d] != row as isize {
+        for (d, &extent) in of.index.layout.shape.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
+            if of.index.layout.strides[d] != 0 || of.source.layout.strides[d] != row as isize {
                 break;
             }
             row *= extent;
         }
-        held <= self.out.bytes() && row * self.source.dtype.size() >= LEAST_ROW
+        held <= self.out.bytes() && row * of.source.dtype.size() >= LEAST_ROW
     }
 
     fn is_lost(&self) -> bool {
-        [&self.source, &self.index].iter().any(|of| of.storage.is_lost() || of.storage.memory().is_none())
+        self.operands().any(|operand| operand.is_lost() || operand.memory().is_none())
     }
 
-    fn suspect(&self, indices: Indices) -> Suspect {
-        let Gathered { name, span, limit, ref meaning, .. } = *self;
-        Suspect { name, span, extent: limit, indices, meaning: meaning.clone() }
+    fn suspect(&self, of: &Elements, indices: Indices) -> Suspect {
+        let Gathered { name, span, .. } = *self;
+        Suspect { name, span, extent: of.limit, indices, meaning: of.meaning.clone() }
     }
 }
 
 impl Load {
     /// The result that the load gathers, unless it has been stored.
     #[inline]
-    pub(super) fn gathered(&self) -> Option<&Arc<Gathered>> {
-        self.gathered.as_ref().filter(|gathered| gathered.waits())
+    pub(super) fn gathered(&self) -> Option<GatheredLoad<'_>> {
+        let result = self.gathered.as_deref().filter(|gathered| gathered.waits())?;
+        Some(GatheredLoad { result, of: result.elements()? })
     }
 
     /// True if it reads a value that was lost.
     pub(super) fn is_lost(&self) -> bool {
         match self.gathered() {
-            Some(gathered) => gathered.is_lost(),
+            Some(gathered) => gathered.result.is_lost(),
             None => self.storage.is_lost() || self.storage.memory().is_none(),
         }
     }
@@ -214,43 +283,50 @@ impl Load {
     /// The storages of the index and of the source of a gathered load, with their addresses.
     pub(super) fn operands<'l>(
         &self,
-        gathered: &'l Gathered,
+        gathered: GatheredLoad<'l>,
         stream: &Arc<Stream>,
     ) -> Result<[(&'l StorageRef, Ptr); 2]> {
         let place = |of: &'l Operand| -> Result<(&'l StorageRef, Ptr)> {
             let start = Layout { offset: 0, ..Layout::contiguous(&[]) };
             Ok((&of.storage, address_to_read(&of.storage, &start, of.dtype.size(), stream)?))
         };
-        Ok([place(&gathered.index)?, place(&gathered.source)?])
+        Ok([place(&gathered.of.index)?, place(&gathered.of.source)?])
     }
 
     /// The views of a gathered load over the shape of its group: the index, and the source.
-    pub(super) fn views(&self, gathered: &Gathered, shape: &[usize], [index, source]: [Ptr; 2]) -> [View; 2] {
+    pub(super) fn views(
+        &self,
+        gathered: GatheredLoad<'_>,
+        shape: &[usize],
+        [index, source]: [Ptr; 2],
+    ) -> [View; 2] {
+        let of = gathered.of;
         let whole = self.storage.first_layout();
         // `fits` has checked it.
         let place = Place::of(shape, &self.strides, self.layout.offset, whole).unwrap_or_else(|| Place {
             dims: SmallVec::from_elem(None, shape.len()),
             first: SmallVec::from_elem(0, whole.shape.len()),
         });
-        let view = |of: &Operand, ptr: Ptr| {
-            let (strides, offset) = place.of_operand(&of.layout);
-            View::new(ptr + (offset * of.dtype.size()) as u64, of.dtype, strides)
+        let view = |operand: &Operand, ptr: Ptr| {
+            let (strides, offset) = place.of_operand(&operand.layout);
+            View::new(ptr + (offset * operand.dtype.size()) as u64, operand.dtype, strides)
         };
-        let indexed = Indexed { step: gathered.step, limit: gathered.limit, tag: 0 };
-        let source = View { indexed: Some(Box::new(indexed)), ..view(&gathered.source, source) };
-        [view(&gathered.index, index), source]
+        let indexed = Indexed { step: of.step, limit: of.limit, tag: 0 };
+        let source = View { indexed: Some(Box::new(indexed)), ..view(&of.source, source) };
+        [view(&of.index, index), source]
     }
 
     /// The source position of the operation that it gathers for.
     pub(super) fn gathered_at(&self) -> Option<Span> {
-        self.gathered().map(|gathered| gathered.span)
+        self.gathered().map(|gathered| gathered.result.span)
     }
 
     /// True if a load over this shape reads all indices of a result.
     fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
+        let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
         let Some(place) = Place::of(shape, &self.strides, self.layout.offset, whole) else { return false };
-        let differs = |d: usize| gathered.index.layout.strides[d] != 0;
+        let differs = |d: usize| of.index.layout.strides[d] != 0;
         let read = shape.iter().zip(&place.dims).filter(|(_, dim)| dim.is_some_and(|(d, _)| differs(d)));
         let read: usize = read.map(|(&extent, _)| extent).product();
         let all: usize = (0..whole.rank()).filter(|&d| differs(d)).map(|d| whole.shape[d]).product();
@@ -302,7 +378,7 @@ fn pays_as_rows(groups: &[FusedGroup]) -> bool {
     });
     let gathered = || groups.iter().flat_map(|group| &group.loads).filter_map(Load::gathered);
     let saved = groups.len().saturating_sub(gathered().count() + 1) as u64;
-    let bytes = gathered().fold(0u64, |sum, gathered| sum.saturating_add(gathered.out.bytes()));
+    let bytes = gathered().fold(0u64, |sum, gathered| sum.saturating_add(gathered.result.out.bytes()));
     reads_again || bytes < saved.saturating_mul(LAUNCH)
 }
 
@@ -340,18 +416,21 @@ impl Runtime {
             dtype: tensor.dtype(),
         };
         self.queues[at].gathered += 1;
-        let gathered = Gathered {
-            at,
-            number: self.queues[at].gathered,
-            out: out.storage_ref(),
+        let elements = Elements {
             source: over(own, source),
             index: over(copied(&index.layout().strides), index),
             axis,
             step,
             limit,
+            meaning: work.meaning,
+        };
+        let gathered = Gathered {
+            at,
+            number: self.queues[at].gathered,
+            out: out.storage_ref(),
+            origin: Origin::Elements(Box::new(elements)),
             name,
             span: self.span,
-            meaning: work.meaning,
             is_checked: AtomicBool::new(false),
             is_last: AtomicBool::new(false),
             readers: AtomicU32::new(0),
@@ -367,7 +446,11 @@ impl Runtime {
     pub(super) fn settle_value(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         match tensor.storage().pending() {
             Some(pending) if pending.node == GATHERED => self.store_gathered(tensor.storage()),
-            Some(pending) if usize::from(pending.queue) == at => self.flush_work(at),
+            Some(pending) if usize::from(pending.queue) == at => {
+                self.flush_work(at)?;
+                // It may wait now; see Note [Kept values].
+                if is_gathered(tensor.storage()) { self.store_gathered(tensor.storage()) } else { Ok(()) }
+            }
             Some(pending) => self.flush_queue(usize::from(pending.queue)),
             None => Ok(()),
         }
@@ -389,7 +472,14 @@ impl Runtime {
     pub(super) fn settle_gathered(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
         let layout = tensor.layout();
         let whole = tensor.storage_ref();
-        let dtype = self.queues[at].gathers.iter().find(|one| one.out.is(&whole)).map(|one| one.source.dtype);
+        let waiting = self.queues[at].gathers.iter().find(|one| one.out.is(&whole));
+        if let Some(program) = waiting.and_then(|one| one.program()) {
+            return match program.reads(tensor) {
+                false => self.store_gathered(tensor.storage()).map(|()| false),
+                true => Ok(self.queues[at].group.as_ref().is_some_and(|group| !group.has_room_for_kept())),
+            };
+        }
+        let dtype = waiting.and_then(|one| one.elements()).map(|of| of.source.dtype);
         let fits = tensor.count() > 0
             && dtype == Some(tensor.dtype())
             && Place::of(&layout.shape, &layout.strides, layout.offset, whole.first_layout()).is_some();
@@ -418,16 +508,23 @@ impl Runtime {
                 let is_checked = gathered.is_checked.load(Ordering::Relaxed);
                 reads > 0 || !is_checked || gathered.out.holders() > 1
             });
-            let mut found = false;
-            for gathered in gathers.iter().filter(|gathered| gathered.reads(storage)) {
-                gathered.is_last.store(true, Ordering::Relaxed);
-                found = true;
-            }
-            if found {
-                self.flush_work(at)?;
+            // Values that the first flush keeps may read the tensor, too.
+            for _ in 0..2 {
+                if self.mark_last(at, storage) {
+                    self.flush_work(at)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Marks the results of a queue that read a storage, which is about to be written; false if there are none.
+    fn mark_last(&self, at: usize, storage: &Storage) -> bool {
+        let reading = self.queues[at].gathers.iter().filter(|gathered| gathered.reads(storage));
+        reading.fold(false, |_, gathered| {
+            gathered.is_last.store(true, Ordering::Relaxed);
+            true
+        })
     }
 
     /// Called before a queue is flushed, completely if `all` is set: lets its groups know what they gather, and stores
@@ -447,7 +544,9 @@ impl Runtime {
         for gathered in &gathers {
             let reads: usize = self.queues[at].groups().map(|group| group.count_of(gathered)).sum();
             let is_wanted = gathered.out.holders() > reads + 1;
-            let stores = reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
+            // Groups contain the instructions of a program, unless that was impossible.
+            let is_read = reads > 0 && gathered.program().is_some();
+            let stores = is_read || reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
             let stores = stores || reads > 0 && !self.queues[at].checks(gathered);
             if gathered.waits() && stores && (all || !self.requests.is_short) {
                 done = done.and(self.run_gather(gathered));
@@ -487,7 +586,7 @@ impl Runtime {
             storage.holders() <= all.filter(|held| held.is(storage)).count()
         };
         let waiting = self.queues[at].gathers.iter().filter(|gathered| gathered.waits());
-        waiting.flat_map(|gathered| [&gathered.source, &gathered.index]).any(|of| held(&of.storage))
+        waiting.flat_map(|gathered| gathered.operands()).any(held)
     }
 
     /// Stores the results of a queue that no group reads, as far as there is memory, so that their operands can be freed.
@@ -524,7 +623,12 @@ impl Runtime {
     }
 
     fn launch_gather(&mut self, gathered: &Gathered) -> Result<()> {
-        let Gathered { ref out, ref source, ref index, axis, limit, name, span, .. } = *gathered;
+        let Gathered { ref out, ref origin, name, span, .. } = *gathered;
+        let of = match origin {
+            Origin::Elements(of) => &**of,
+            Origin::Program(program) => return self.launch_kept(gathered.at, program, out),
+        };
+        let Elements { ref source, ref index, axis, limit, .. } = *of;
         let device = self.device(out.device())?;
         let stream = self.queues[gathered.at].stream.clone();
         let place = |of: &Operand| address_to_read(&of.storage, &of.layout, of.dtype.size(), &stream);
@@ -532,7 +636,7 @@ impl Runtime {
         self.bind(out, &device, &stream, span)?;
         let shape = copied(&index.layout.shape);
         let mut strides = copied(&source.layout.strides);
-        strides[axis] = gathered.step;
+        strides[axis] = of.step;
         let whole = out.first_layout();
         let to = address(out, whole, source.dtype.size(), &stream)?;
         let views: SmallVec<[View; 4]> = smallvec![
@@ -541,7 +645,8 @@ impl Runtime {
             View::new(to, source.dtype, copied(&whole.strides)),
         ];
         let program = self.programs.get(&kernel::Gather { dtype: source.dtype });
-        let tag = self.tag(gathered.suspect(Indices::of(&shape, &index.layout.strides)), &device, &stream);
+        let tag =
+            self.tag(gathered.suspect(of, Indices::of(&shape, &index.layout.strides)), &device, &stream);
         let launch = Launch { axis, limit, tag, ..Launch::new(program, shape, views) };
         let ticket = self.note_launch(&device, &stream, name, span);
         out.set_ticket(ticket);
@@ -571,15 +676,15 @@ impl Runtime {
         loads.sort_by_key(|&(load, _)| group.loads[load].gathered.as_ref().map(|gathered| gathered.number));
         for (number, view) in loads {
             let load = &group.loads[number];
-            let Some(gathered) = load.gathered() else { continue };
-            let own = &gathered.index;
+            let Some(GatheredLoad { result: gathered, of }) = load.gathered() else { continue };
+            let own = &of.index;
             let index = &launch.views[view];
             let start = own.storage.memory().map_or(0, |memory| memory.ptr());
             let first = (index.ptr.wrapping_sub(start) / own.dtype.size() as u64) as i64;
             let own_dims = own.layout.shape.iter().copied().zip(own.layout.strides.iter().copied());
             let first = first - own.layout.offset as i64;
             let indices = Indices::through(&launch.shape, &index.strides, first, own_dims);
-            let tag = self.tag(gathered.suspect(indices), device, stream);
+            let tag = self.tag(gathered.suspect(of, indices), device, stream);
             if let Some(indexed) = &mut launch.views[view + 1].indexed {
                 indexed.tag = tag;
             }
@@ -608,7 +713,7 @@ impl Runtime {
         let mut done = Ok(());
         for load in &group.loads {
             if let Some(gathered) = load.gathered() {
-                done = done.and(self.run_gather(gathered));
+                done = done.and(self.run_gather(gathered.result));
             }
         }
         done
@@ -616,80 +721,5 @@ impl Runtime {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::{Backend, Config, Machine};
-    use crate::driver::DeviceId;
-    use crate::ops::arith::MUL;
-    use crate::ops::folds::SUM;
-    use crate::ops::testing::bytes_of;
-    use crate::plan::{MapArg, Reduction, Settings};
-    use std::cell::Cell;
-
-    thread_local! {
-        /// Kernels are not compiled yet.
-        pub(super) static IS_LATE: Cell<bool> = const { Cell::new(false) };
-    }
-
-    #[test]
-    fn results_are_stored_until_their_readers_are_compiled() {
-        let machine =
-            Machine::open(&Config { backend: Backend::Emu, devices: Some(1), ..Config::default() }).unwrap();
-        let numbers = |count: usize| (0..count).map(|i| (i * 37 % 101) as f64 / 8.0).collect::<Vec<f64>>();
-        let ids: Vec<f64> = (0..50).map(|i| (i * 7 % 24) as f64 - 12.0).collect();
-        let run = |fuse: bool, late: bool| {
-            IS_LATE.set(late);
-            let mut rt = Runtime::new(machine.clone(), Settings { fuse, ..Settings::default() });
-            let device = DeviceId::Cuda(0);
-            let mut tensor = |values: &[f64], shape: &[usize], dtype| {
-                rt.from_host(&bytes_of(values, dtype), shape, dtype, device).unwrap()
-            };
-            let table = tensor(&numbers(12 * 20), &[12, 20], Dtype::F32);
-            let other = tensor(&numbers(50 * 20), &[50, 20], Dtype::F32);
-            let index = tensor(&ids, &[50], Dtype::I64);
-            let index = index.with_layout(index.layout().broadcast_to(&[20, 50]).unwrap().permute(&[1, 0]));
-            rt.start_listing(false).unwrap();
-            let sums = {
-                let name = "gather";
-                let (strides, meaning) = (table.layout().strides.clone(), Meaning::Index);
-                let work =
-                    Gathering { name, source: &table, strides, axis: 0, limit: 12, index: &index, meaning };
-                let rows = rt.gather_at(work).unwrap();
-                let args = [MapArg::Tensor(&rows), MapArg::Tensor(&other)];
-                let product = rt.map("mul", &MUL, &args, Dtype::F32, Dtype::F32).unwrap();
-                let sum = Reduction::new("sum", &SUM, &[1], Dtype::F32, Dtype::F32);
-                rt.reduce(&product, sum).unwrap()
-            };
-            rt.flush().unwrap();
-            let launches = rt.stop_listing().launches.len();
-            IS_LATE.set(false);
-            (rt.read(&sums).unwrap(), launches)
-        };
-        let (expected, all) = run(false, false);
-        assert_eq!(all, 3);
-        assert_eq!(run(true, false), (expected.clone(), 1));
-        assert_eq!(run(true, true), (expected, 2));
-    }
-
-    #[test]
-    fn views_of_a_result_read_its_operands_at_the_same_elements() {
-        let whole = Layout::contiguous(&[4, 6, 5]);
-        // An operand of shape [6, 1], broadcast.
-        let operand = Layout { shape: copied(&whole.shape), strides: smallvec![0, 3, 0], offset: 7 };
-        let read = |shape: &[usize], strides: &[isize], offset: usize| {
-            let place = Place::of(shape, strides, offset, &whole)?;
-            let (strides, offset) = place.of_operand(&operand);
-            Some((strides.to_vec(), offset))
-        };
-        assert_eq!(read(&[4, 6, 5], &[30, 5, 1], 0), Some((vec![0, 3, 0], 7)));
-        assert_eq!(read(&[5, 4, 6], &[1, 30, 5], 0), Some((vec![0, 0, 3], 7)));
-        assert_eq!(read(&[2, 3, 1], &[60, 10, 0], 5), Some((vec![0, 6, 0], 7 + 3)));
-        // A dimension split in two, and a dimension of the view that is broadcast.
-        assert_eq!(read(&[4, 2, 3, 5], &[30, 15, 5, 1], 0), Some((vec![0, 9, 3, 0], 7)));
-        assert_eq!(read(&[9, 5], &[0, 1], 30 + 10), Some((vec![0, 0], 7 + 6)));
-        // Rows that continue into the next, and a diagonal.
-        assert_eq!(read(&[10], &[1], 0), None);
-        assert_eq!(read(&[4], &[31], 0), None);
-        assert_eq!(read(&[4, 30], &[30, 1], 0), None);
-    }
-}
+#[path = "gather_tests.rs"]
+mod tests;

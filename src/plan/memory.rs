@@ -429,7 +429,7 @@ impl Runtime {
 
 impl FusedGroup {
     /// Every storage that the group refers to.
-    fn storages(&self) -> impl Iterator<Item = &StorageRef> {
+    pub(super) fn storages(&self) -> impl Iterator<Item = &StorageRef> {
         self.loads.iter().map(|load| &load.storage).chain(self.results())
     }
 

@@ -16,13 +16,14 @@ use super::chain::{part_and_node, place_of};
 use super::gather::{GATHERED, Gathered};
 use super::infer::{check_operands, is_host_scalar};
 use super::reduce::REDUCED;
+use super::registers::{Reading, apply_function, operand_register};
 use super::rounds::{Called, FEW, Room, Rounds};
 use super::turn::Turn;
 use super::{Elementwise, MapArg, Runtime};
-use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
+use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
-use crate::kernel::{CAST, COMPLEX, Instr, Map, MapFn, ReduceFn, Regs, Source};
+use crate::kernel::{CAST, Instr, Map, MapFn, ReduceFn, Regs, Source};
 use crate::stream::Stream;
 use crate::stream::races::Access;
 use crate::tensor::{Pending, Storage, StorageRef, Tensor};
@@ -161,6 +162,11 @@ impl Node {
     pub(super) fn in_register(&self, reg: u16) -> Node {
         let Node { ref storage, ref view, dtype, name, called, .. } = *self;
         Node { reg, storage: storage.clone(), view: view.clone(), dtype, name, called }
+    }
+
+    /// The same result, stored to `out`.
+    pub(super) fn stored_to(&self, out: &StorageRef) -> Node {
+        Node { storage: Some(out.clone()), ..self.in_register(self.reg) }
     }
 
     /// True when the tensor is what the node writes: it has the same layout and dtype.
@@ -324,7 +330,7 @@ impl FusedGroup {
     }
 
     /// The register converted to exactly this dtype.
-    fn cast(&mut self, reg: u16, dtype: Dtype) -> u16 {
+    pub(super) fn cast(&mut self, reg: u16, dtype: Dtype) -> u16 {
         match self.dtype(reg) {
             from if from == dtype => reg,
             from => self.push(&CAST, [reg].into_iter().collect(), from.class(), dtype),
@@ -465,8 +471,8 @@ impl Runtime {
         }
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
-        let (before, group) = self.queues[at].split(part, device, target.shape());
-        let reading = Reading { before, operands };
+        let (before, group, waiting) = self.queues[at].split(part, device, target.shape());
+        let reading = Reading { before, waiting, operands };
         let mut reg = |i: usize| operand_register(group, reading, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
@@ -571,6 +577,10 @@ impl Runtime {
                 true => self.queues[at].close(),
                 false => self.close_group(at, target.shape(), room.views, None)?,
             }
+            // What was flushed may wait now, and read the target's old value; see Note [Kept values].
+            if !self.queues[at].gathers.is_empty() && !is_fresh(target) {
+                self.settle_gathers_of(target)?;
+            }
         }
         Ok(self.queues[at].chain.len())
     }
@@ -603,7 +613,7 @@ impl Runtime {
                 return Err(super::error::lost_value(storage));
             }
         }
-        if target.storage_holders() == 1 && storage.memory().is_none() {
+        if is_fresh(target) {
             return Ok(false);
         }
         self.settle_gathers_of(target)?;
@@ -642,6 +652,12 @@ impl Runtime {
     }
 }
 
+/// True for the new result of an operation.
+#[inline]
+fn is_fresh(target: &Tensor) -> bool {
+    target.storage_holders() == 1 && target.storage().memory().is_none()
+}
+
 /// The operands that an operation reads on a device, excluding a host scalar among operands of another
 /// device.
 fn read_near<'a>(args: &'a [MapArg<'a>], device: DeviceId) -> impl Iterator<Item = &'a Tensor> + Clone {
@@ -664,104 +680,6 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// What an operation reads: its operands, and the groups that run before its own.
-#[derive(Clone, Copy)]
-pub(super) struct Reading<'r> {
-    pub before: &'r [FusedGroup],
-    pub operands: &'r [MapArg<'r>],
-}
-
-/// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
-/// or of a new load. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
-pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
-    let before = reading.before;
-    if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
-        if of == before.len() {
-            return group.nodes[node].reg;
-        }
-        // Groups of a chain of rows pass values in registers.
-        if before.first().is_some_and(|first| first.reduce.is_none())
-            && let Some(reg) = group.read_again(reading, (of, node), tensor)
-        {
-            return reg;
-        }
-    }
-    let (layout, dtype) = (tensor.layout(), tensor.dtype());
-    match group.load_of(tensor.storage(), layout, dtype, None) {
-        Some(load) => load.reg,
-        None => push_load(group, tensor.storage_ref(), layout, dtype, None),
-    }
-}
-
-/// The register of a new load.
-pub(super) fn push_load(
-    group: &mut FusedGroup,
-    storage: StorageRef,
-    layout: &Layout,
-    dtype: Dtype,
-    turns: Option<Box<[Turn]>>,
-) -> u16 {
-    let strides = match same(&layout.shape, &group.shape) {
-        true => copied(&layout.strides),
-        false => match layout.broadcast_to(&group.shape) {
-            Some(layout) => layout.strides,
-            None => SmallVec::from_elem(0, group.shape.len()),
-        },
-    };
-    let view = group.loads.len() as u16;
-    let reg = push_source(group, Source::Load { view, dtype });
-    group.loads.push(Load { storage, layout: layout.clone(), strides, turns, gathered: None, dtype, reg });
-    reg
-}
-
-/// The register of `f(regs)`.
-#[inline]
-pub(super) fn apply_function(
-    group: &mut FusedGroup,
-    f: &'static MapFn,
-    regs: Regs,
-    compute: Dtype,
-    dtype: Dtype,
-) -> u16 {
-    match std::ptr::eq(f, &CAST) {
-        true => group.cast(regs[0], dtype),
-        false => group.push(f, regs, compute.class(), dtype),
-    }
-}
-
-/// The register of operand `i` of `f`, in the dtype to compute in.
-#[inline(always)]
-pub(super) fn operand_register(
-    group: &mut FusedGroup,
-    reading: Reading<'_>,
-    f: &'static MapFn,
-    i: usize,
-    operand: MapArg<'_>,
-    compute: Dtype,
-) -> u16 {
-    let wanted = if f.select && i == 0 { Dtype::Bool } else { compute };
-    match operand {
-        MapArg::Tensor(tensor) => {
-            let reg = register(group, reading, tensor);
-            group.read_as(reg, f, i, compute)
-        }
-        MapArg::Number(Scalar::Complex(re, im)) if wanted.is_complex() => {
-            let parts = [re, im]
-                .map(|part| push_number(group, Scalar::Float(part).bits_as(wanted.real()), wanted.real()));
-            group.push(&COMPLEX, parts.into_iter().collect(), wanted.real().class(), wanted)
-        }
-        MapArg::Number(number) => {
-            let dtype = if wanted.class() == Class::F32 { Dtype::F32 } else { wanted };
-            // Instructions round their results; a number that is stored unchanged passes through none.
-            let stored = std::ptr::eq(f, &CAST) && wanted.class() == Class::I64;
-            let number = if stored { number.rounded(wanted) } else { number };
-            push_number(group, number.bits_as(dtype), dtype)
-        }
-        MapArg::Raw(bits, dtype) => push_number(group, bits, dtype),
-        MapArg::Position => push_source(group, Source::Position),
-    }
-}
-
 /// Pushes a value constructed in place. Copying a value that was just constructed would cause store-to-load
 /// stalls.
 #[inline(always)]
@@ -773,15 +691,4 @@ fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
         list.as_mut_ptr().add(length).write(make());
         list.set_len(length + 1);
     }
-}
-
-fn push_source(group: &mut FusedGroup, source: Source) -> u16 {
-    group.map.sources.push(source);
-    (group.map.sources.len() - 1) as u16
-}
-
-pub(super) fn push_number(group: &mut FusedGroup, bits: u64, dtype: Dtype) -> u16 {
-    let slot = group.numbers.len() as u16;
-    group.numbers.push(bits);
-    push_source(group, Source::Number { slot, dtype })
 }

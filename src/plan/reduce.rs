@@ -1,6 +1,7 @@
 //! Reductions: they close the group that computes their operand.
 
-use super::queue::{PendingReduce, Reading, register};
+use super::queue::PendingReduce;
+use super::registers::{Reading, register};
 use super::{MapArg, Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
@@ -127,8 +128,8 @@ impl Runtime {
         }
         let queue = &mut self.queues[at];
         let part = queue.chain.len();
-        let (before, group) = queue.split(part, x.device(), x.shape());
-        let reading = Reading { before, operands: &[MapArg::Tensor(x)] };
+        let (before, group, waiting) = queue.split(part, x.device(), x.shape());
+        let reading = Reading { before, waiting, operands: &[MapArg::Tensor(x)] };
         let reg = register(group, reading, x);
         let reg = group.converted(reg, compute);
         let pending = queue.pending(at, REDUCED);

@@ -92,6 +92,10 @@ impl Runtime {
             }
         }
         self.flush_work(at)?;
+        // What was flushed may wait now, and read old values; see Note [Kept values].
+        for view in work.views.iter().filter(|view| view.write) {
+            self.settle_gathers_of(view.tensor)?;
+        }
         let is_lost = |view: &SubmittedView<'_>| view.write && view.tensor.storage().is_lost();
         if work.kind.updates()
             && let Some(view) = work.views.iter().find(|view| is_lost(view))

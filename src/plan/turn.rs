@@ -8,7 +8,8 @@
 //! the group first.
 
 use super::Runtime;
-use super::queue::{FusedGroup, Load, push_load};
+use super::queue::{FusedGroup, Load};
+use super::registers::push_load;
 use crate::array::{Layout, copied};
 use crate::base::Result;
 use crate::kernel::{Ptr, View};

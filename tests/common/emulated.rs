@@ -11,13 +11,28 @@ use runnel::vm::{Mode, Vm};
 
 /// A machine with one emulated device.
 pub fn machine() -> Vm {
+    machine_with(Settings::default())
+}
+
+/// [`machine`] with settings.
+pub fn machine_with(settings: Settings) -> Vm {
     let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
-    library::machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
+    library::machine(Runtime::new(Machine::open(&config).unwrap(), settings))
+}
+
+/// Settings in which also small values are computed again instead of stored.
+pub fn keeping() -> Settings {
+    Settings { kept_from: 0, ..Settings::default() }
 }
 
 /// What `of` returns for each launch of `code`, after `before` has run.
 pub fn launched<T>(before: &str, code: &str, of: impl Fn(&Launch) -> T) -> Vec<T> {
-    let mut vm = machine();
+    launched_with(Settings::default(), before, code, of)
+}
+
+/// [`launched`] with settings.
+pub fn launched_with<T>(settings: Settings, before: &str, code: &str, of: impl Fn(&Launch) -> T) -> Vec<T> {
+    let mut vm = machine_with(settings);
     vm.eval("<before>", before, Mode::Input).unwrap();
     vm.rt.flush().unwrap();
     vm.rt.start_listing(false).unwrap();
@@ -33,10 +48,14 @@ pub fn ends(code: &str, fuse: bool) -> String {
     engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
 }
 
-/// Asserts that a script returns the same on the device with and without fusion, and on the host.
+/// Asserts that a script returns the same on the device with and without fusion, also if small values are computed again,
+/// and on the host.
 pub fn agrees(code: &str) {
     let expected = ends(code, false);
     assert_eq!(ends(code, true), expected, "{code}");
+    let again = format!("let result = (|| {{\n{code}\n}})()\nassert(result == {expected:?}, result)");
+    let done = machine_with(keeping()).eval("<kept>", &again, Mode::Input).map(drop);
+    assert!(done.is_ok(), "{code}\n{expected}\n{}", done.unwrap_err());
     let host = format!("with device(cpu) {{\n{code}\n}}");
     assert_eq!(ends(&host, true), expected, "{host}");
 }

@@ -1,0 +1,130 @@
+//! Large values that something still refers to are computed again by their readers (`plan/kept.rs`): no stores, the same
+//! bits. In these tests small values count as large.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+#[path = "common/emulated.rs"]
+mod emulated;
+
+use emulated::{agrees, keeping, launched_with};
+use runnel::plan::Settings;
+
+/// `d` in the scripts is `x - y`: 40 rows and 12 columns.
+const DATA: &str = "let begin = |n| (arange(n).float() * 37 % 11) / 4 - 1\n\
+                    let (x, y, c, w) = (begin(40).reshape(40, 1), begin(12), begin(12) + 2, begin(36).reshape(12, 3))\n\
+                    let big = begin(480).reshape(40, 12)\n";
+
+/// The bytes that the launches of `code` read and write.
+fn moved(settings: Settings, code: &str) -> u64 {
+    launched_with(settings, DATA, code, |launch| launch.program.kind.bytes(launch)).iter().sum()
+}
+
+fn never() -> Settings {
+    Settings { kept_from: u64::MAX, ..Settings::default() }
+}
+
+#[test]
+fn readers_see_the_value_of_its_line() {
+    let writes = [
+        "x.add_(1)",
+        "x[3..9] = 7",
+        "x.T.zero_()",
+        "x.copy_(begin(40).reshape(40, 1) * 3)",
+        "x.index_fill_(0, tensor([2]), 5.0)",
+        "x.index_add_(0, tensor([1]), ones(1, 1))",
+        "x.fill_(2).mul_(3)",
+        "x.cumsum_(0)",
+        "y.add_(x[3])",
+    ];
+    for write in writes {
+        agrees(&format!(
+            "{DATA}let d = x - y\nlet p = exp(d) @ w\n{write}\nlet q = (d * 2).sum(0)\n\
+             str((d.tolist(), d[5..9].tolist(), p.tolist(), q.tolist(), x.tolist()))"
+        ));
+        // The value is still queued at the write.
+        agrees(&format!(
+            "{DATA}let d = x - y\n{write}\nlet p = exp(d) @ w\nstr((d.tolist(), p.tolist(), x.tolist()))"
+        ));
+    }
+}
+
+#[test]
+fn the_value_itself_may_be_written() {
+    let writes = [
+        "d.add_(1)",
+        "d[3..9] = 7",
+        "d.T[4] = 1",
+        "d.fill_diagonal_(3)",
+        "d[.., 2].mul_(2)",
+        "d.masked_fill_(d > 0.5, 0)",
+        "d.index_add_(0, tensor([1]), ones(1, 12))",
+        "d.copy_(big)",
+        "d.zero_()",
+    ];
+    for write in writes {
+        agrees(&format!("{DATA}let d = x - y\nlet p = exp(d) @ w\n{write}\nstr((d.tolist(), p.tolist()))"));
+        agrees(&format!("{DATA}let d = x - y\n{write}\nlet p = d @ w\nstr((d.tolist(), p.tolist()))"));
+    }
+}
+
+#[test]
+fn views_of_the_value_are_read() {
+    let views = [
+        "d.T",
+        "d[3]",
+        "d[.., 4..9]",
+        "d[5..30, 1..3]",
+        "d.reshape(2, 20, 12)",
+        "d.flatten()",
+        "d[none]",
+        "d.diagonal()",
+        "d[.. by 2]",
+        "d.expand(3, 40, 12)",
+        "d.unfold(0, 4, 2)",
+        "d.flip(0)",
+        "d.roll(3, 1)",
+        "d[tensor([3, 1, 3])]",
+        "d.sort(1).values",
+        "cat([d, d], 1)",
+    ];
+    for view in views {
+        agrees(&format!(
+            "{DATA}let d = x - y\nlet p = exp(d) @ w\nlet a = {view} * 2\nlet b = ({view}).sum()\n\
+             let q = (d * p.sum()).sum(1)\nstr((a.tolist(), b.item(), q.tolist()))"
+        ));
+    }
+}
+
+#[test]
+fn values_are_complete_where_streams_meet() {
+    let head = format!("{DATA}let d = x - y\nlet p = exp(d) @ w\n");
+    agrees(&format!("{head}cuda.synchronize()\nstr((d.cpu().tolist(), p.tolist()))"));
+    let code = "let s = Stream()\nlet q = with stream(s) {\n    s.wait_stream(cuda.default_stream())\n    (d * 3).sum(1)\n}\n\
+                cuda.current_stream().wait_stream(s)\nx.add_(1)\nassert(equal(q, ((x - 1 - y) * 3).sum(1)))";
+    launched_with(keeping(), &head, code, |_| ());
+    let code = "let (g, q) = (Graph(), zeros(40))\nwith graph(g) { q.copy_((d * 2).sum(1)) }\nx.add_(1)\ng.replay()\n\
+                assert(equal(q, ((x - 1 - y) * 2).sum(1)))\nassert(equal(d, x - 1 - y))";
+    launched_with(keeping(), &head, code, |_| ());
+}
+
+#[test]
+fn differences_of_all_pairs_are_not_stored_for_gradients() {
+    let code = "fn f(x) {\n    let d = (x - y) * c\n    (exp(-d * d) @ w).sum()\n}\nlet g = grad(f)(x)";
+    let value = 40 * 12 * 4;
+    // Neither differences nor their products are written, nor read.
+    assert!(moved(keeping(), code) + 3 * value <= moved(never(), code));
+    agrees(&format!("{DATA}{code}\nstr(g.tolist())"));
+}
+
+#[test]
+fn an_operand_that_only_the_value_needs_takes_no_more_memory() {
+    // Two operands of the size of the value, which nothing else keeps.
+    let two =
+        "let d = big.exp() @ ones(12, 12) + big.sin() @ ones(12, 12)\nlet p = d @ w\nlet q = (d * 2).sum(0)";
+    assert_eq!(moved(keeping(), two), moved(never(), two));
+    // One, of the same size: the value is read by the product only.
+    let one = "fn f() {\n    let d = (big.exp() @ ones(12, 12) + y) * 0.5\n    let p = exp(d) @ w\n    (p, (d * 2).sum(0))\n}\n\
+               let (p, q) = f()";
+    assert!(moved(keeping(), one) < moved(never(), one));
+    agrees(&format!("{DATA}{one}\nstr((p.tolist(), q.tolist()))"));
+}
