@@ -97,17 +97,17 @@ extern "C" __global__ void __launch_bounds__(512, 3) move_to_buckets(const __gri
     __syncthreads();
     u32 target[HELD], rank[HELD];
     float value[HELD];
-    #pragma unroll
+@NOTES@    #pragma unroll
     for (u32 n = 0; n < HELD; n++) {
         const u64 i = (u64)blockIdx.x * (512 * HELD) + 512 * n + threadIdx.x;
         u64 at;
         target[n] = ~0u;
         if (i < p.w[0] && target_of(p, (Index)i, false, at)) {
             target[n] = (u32)at;
-            value[n] = value_of(p, source_of(p, (Index)i));
+            value[n] = value_of(p, source_of(p, (Index)i@NOTED@));
         }
     }
-    #pragma unroll
+@NOTED_HELD@    #pragma unroll
     for (u32 n = 0; n < HELD; n++) {
         if (target[n] != ~0u) rank[n] = atomicAdd(own + target[n] / TARGETS, 1u);
     }

@@ -62,9 +62,16 @@ pub(super) struct Registers {
     pub instrs: usize,
     pub loads: usize,
     pub heavy: usize,
+    /// The value is computed at once, before later work changes its operands: the launch may also gather.
+    pub is_now: bool,
 }
 
 impl Registers {
+    /// Registers of a value that is computed at once.
+    fn now() -> Registers {
+        Registers { is_now: true, ..Registers::default() }
+    }
+
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     /// Operands may be the results of the first `parts` groups of the queue.
     pub(super) fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
@@ -88,12 +95,13 @@ impl Registers {
                     self.loads += 1;
                     let storage = &load.storage;
                     let is_settled = match storage.pending() {
+                        Some(_) if is_gathered(storage) => self.is_now,
                         Some(pending) => part_and_node(pending.node).0 < parts,
                         None => storage.memory().is_some(),
                     };
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
-                    let is_changing = storage.is_written_in_parts() && is_part;
+                    let is_changing = storage.is_written_in_parts() && is_part && !self.is_now;
                     if self.loads > MOST.loads || load.turns.is_some() || !is_settled || is_changing {
                         return None;
                     }
@@ -278,6 +286,33 @@ impl FusedGroup {
             return None;
         }
         copy_registers(self, from, &needed, layouts)
+    }
+
+    /// The register of a view of node `node` of the group `from`, which this new group over the view's shape computes at
+    /// once. The results of the first `parts` groups of the queue will be in memory.
+    pub(super) fn compute_now(
+        &mut self,
+        from: &FusedGroup,
+        parts: usize,
+        node: usize,
+        (view, dtype): (&Layout, Dtype),
+    ) -> Option<u16> {
+        let node = from.nodes.get(node)?;
+        let storage = node.storage.as_ref()?;
+        let whole = node.layout(storage);
+        if node.dtype != dtype || whole.shape != from.shape || !whole.is_contiguous() {
+            return None;
+        }
+        let mut needed = Registers::now();
+        needed.add(from, parts, node.reg)?;
+        let place = Place::of(view, whole)?;
+        let loads = needed.all.iter().filter_map(|&reg| match from.map.sources.get(usize::from(reg)) {
+            Some(&Source::Load { view, .. }) => Some(&from.loads[usize::from(view)]),
+            _ => None,
+        });
+        let layouts: Option<SmallVec<[Layout; 4]>> =
+            loads.map(|load| place.layout(view, load.layout.offset, &load.strides)).collect();
+        copy_registers(self, from, &needed, layouts?)
     }
 
     /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`

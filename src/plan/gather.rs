@@ -191,7 +191,7 @@ impl Gathered {
         Gathered { at, number: 0, out, origin, name, span, is_checked, is_last, readers }
     }
 
-    fn reads(&self, storage: &Storage) -> bool {
+    pub(super) fn reads(&self, storage: &Storage) -> bool {
         self.operands().any(|operand| operand.is(storage))
     }
 
@@ -322,7 +322,7 @@ impl Load {
     }
 
     /// True if a load over this shape reads all indices of a result.
-    fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
+    pub(super) fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
         let Some(place) = Place::of(shape, &self.strides, self.layout.offset, whole) else { return false };
@@ -354,6 +354,13 @@ impl FusedGroup {
 }
 
 impl Queue {
+    /// Lets a group know which of its loads are results that wait.
+    pub(super) fn name_gathers(&self, group: &mut FusedGroup) {
+        for load in group.loads.iter_mut().filter(|load| is_gathered(&load.storage)) {
+            load.gathered = self.gathers.iter().find(|gathered| gathered.out.is(&load.storage)).cloned();
+        }
+    }
+
     /// True when all indices of a result have been checked, or a group of the queue reads them all.
     fn checks(&self, gathered: &Gathered) -> bool {
         let reads = |group: &FusedGroup| {
@@ -457,7 +464,7 @@ impl Runtime {
     }
 
     /// Stores a result that waits.
-    fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
+    pub(super) fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
         let Some(pending) = storage.pending() else { return Ok(()) };
         let gathers = &mut self.queues[usize::from(pending.queue)].gathers;
         let Some(number) = gathers.iter().position(|gathered| gathered.out.is(storage)) else {
@@ -656,7 +663,7 @@ impl Runtime {
     }
 
     /// A tag for work on a stream.
-    fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
+    pub(super) fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
         match self.capture_of(stream) {
             Some(_) => device.kept_tag_for(suspect),
             None => device.tag_for(suspect),

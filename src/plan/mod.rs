@@ -48,6 +48,7 @@ mod registers;
 mod repeat;
 mod rounds;
 mod rows;
+mod scatter;
 mod shared_tests;
 mod steps;
 mod streams;
@@ -72,6 +73,7 @@ pub use listing::{Listed, Listing};
 pub use quota::{Limits, Quota};
 pub use reduce::Reduction;
 pub use repeat::{Begun, Template};
+pub use scatter::Scattering;
 #[cfg(test)]
 pub(crate) use steps::queued;
 pub use steps::{MAX_STEPS, MOST_STEPS, Step, StepArg, ordered_over};

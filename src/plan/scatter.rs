@@ -1,0 +1,235 @@
+//! Scatters, and values that they read without a copy.
+//!
+//! Note [Scattered values]. The value of a scatter may be pending: a result of the open group, or one that waits to be
+//! gathered (Note [Gathered values]). A combining scatter then contains the instructions that compute it (Note [Mapped
+//! scatters] in `kernel/kinds/scatter/mapped.rs`), if few instructions and operands compute it (`MappedScatter::pays`).
+//!
+//! Such a scatter is launched at once, and the open group stays as it is. If nothing else needs the value, the group drops
+//! it when it is flushed, as any result without a reference; otherwise the group stores it. No references need to be
+//! counted here, while the caller still holds the value. The scatter runs before the open group, so it reads the operands
+//! as the group would: whatever writes them later flushes the group first. The group must not access the target or compute
+//! the index. The closed groups of the queue run before the scatter.
+//!
+//! While the kernel is not compiled, the value is stored, and general kernels read it. Host tensors are stored: the host
+//! has no launches to save.
+
+use super::assemble::{Assembled, computing};
+use super::flush::{Noted, address, address_to_read};
+use super::gather::{GATHERED, is_gathered, is_prepared};
+use super::queue::{FusedGroup, push_load};
+use super::trace::Traced;
+use super::{Runtime, Submission, SubmittedView};
+use crate::array::{Layout, Strides, copied};
+use crate::base::Result;
+use crate::driver::DeviceId;
+use crate::kernel::{Launch, MappedScatter, Ptr, ReduceFn, Scatter, View};
+use crate::stream::{Indices, Meaning, Suspect};
+use crate::tensor::{Storage, Tensor};
+use smallvec::{SmallVec, smallvec};
+
+/// `target[.., index[i], ..] = value[i]` over the shape of the index. A view is a tensor with its strides over that shape.
+pub struct Scattering<'a> {
+    /// The operation, for errors.
+    pub name: &'static str,
+    /// Combines values with those of the target; without it, the last value stays.
+    pub f: Option<&'static ReduceFn>,
+    /// The values.
+    pub value: (&'a Tensor, Strides),
+    /// The positions (`i64`).
+    pub index: &'a Tensor,
+    /// The target.
+    pub target: (&'a Tensor, Strides),
+    /// The dimension along which the index selects.
+    pub axis: usize,
+    /// The extent that indices must stay below.
+    pub limit: usize,
+    /// The meaning of an index out of range.
+    pub meaning: Meaning,
+}
+
+/// A scatter that computes its values.
+struct Computing {
+    /// Its loads.
+    group: FusedGroup,
+    assembled: Assembled,
+    /// Its launch, without addresses and tags.
+    launch: Launch,
+}
+
+impl Computing {
+    /// True if its gathered loads still wait.
+    fn still_gathers(&self) -> bool {
+        self.assembled.gathered().all(|(load, _)| self.group.loads[load].gathered().is_some())
+    }
+}
+
+impl Runtime {
+    /// Submits a scatter; see Note [Scattered values].
+    pub fn scatter_at(&mut self, work: Scattering<'_>) -> Result<()> {
+        let Scattering { name, f, axis, limit, .. } = work;
+        let kind = &Scatter { dtype: work.target.0.dtype(), f };
+        let [(value, strides), (target, own)] = [&work.value, &work.target];
+        let views = smallvec![
+            SubmittedView { tensor: value, strides: copied(strides), write: false },
+            SubmittedView::read(work.index),
+            SubmittedView { tensor: target, strides: copied(own), write: true },
+        ];
+        let submission = Submission { name, kind, shape: copied(work.index.shape()), views, axis, limit };
+        let at = self.admit(&submission)?;
+        let mut computing = self.computing(&work, at);
+        if computing.is_some() && self.settle_all_but_open(&work, at)? {
+            // A result that waited to be gathered may have been stored.
+            if computing.as_ref().is_some_and(|computing| !computing.still_gathers()) {
+                computing = self.computing(&work, at);
+            }
+            if let Some(computing) = computing {
+                return self.launch_computing(work, at, computing);
+            }
+        }
+        self.submit_admitted(at, submission, work.meaning)
+    }
+
+    /// The scatter that computes its values, if that is possible and pays.
+    fn computing(&mut self, work: &Scattering<'_>, at: usize) -> Option<Computing> {
+        let ((value, strides), (target, own)) = (&work.value, &work.target);
+        let pending = self.pending_value(value, at)?;
+        let queue = &mut self.queues[at];
+        let is_open = |tensor: &Tensor| {
+            let pending = tensor.storage().pending();
+            pending.is_some_and(|pending| usize::from(pending.queue) == at && queue.open_node(pending).is_some())
+        };
+        let touches = |group: &FusedGroup, storage: &Storage| {
+            let results = group.nodes.iter().filter_map(|node| node.storage.as_ref());
+            results.chain(group.loads.iter().map(|load| &load.storage)).any(|own| own.is(storage))
+        };
+        let open_touches = queue.group.as_deref().is_some_and(|open| touches(open, target.storage()));
+        if target.storage().is_lost() || is_open(work.index) || open_touches {
+            return None;
+        }
+        let shape = copied(work.index.shape());
+        let layout =
+            Layout { shape: copied(&shape), strides: copied(strides), offset: value.layout().offset };
+        let mut group = queue.fresh(value.device(), copied(&shape));
+        let parts = queue.chain.len();
+        let reg = match pending {
+            GATHERED => Some(push_load(&mut group, value.storage_ref(), &layout, value.dtype(), None)),
+            node => queue.group.as_deref().and_then(|open| {
+                group.compute_now(open, parts, usize::from(node & 0xff), (&layout, value.dtype()))
+            }),
+        };
+        queue.name_gathers(&mut group);
+        let reads_target = |group: &FusedGroup| {
+            group.loads.iter().any(|load| match load.gathered() {
+                Some(gathered) => gathered.reads(target.storage()),
+                None => load.storage.is(target.storage()),
+            })
+        };
+        let is_checked = |group: &FusedGroup| {
+            group.loads.iter().all(|load| match load.gathered() {
+                Some(gathered) => load.checks(gathered, &group.shape),
+                None => !is_gathered(&load.storage) && !load.storage.is_lost(),
+            })
+        };
+        let Some(reg) = reg.filter(|_| is_checked(&group) && !reads_target(&group)) else {
+            queue.reuse(group);
+            return None;
+        };
+        let (map, loads) = computing(&group, reg);
+        let kind = MappedScatter { map, scatter: Scatter { dtype: target.dtype(), f: work.f } };
+        let places: SmallVec<[Ptr; 8]> = SmallVec::from_elem(0, loads.len());
+        let assembled = Assembled::new(self.programs.get(&kind), loads);
+        let mut views = assembled.views_read(&group, &places);
+        views.push(View::new(0, work.index.dtype(), copied(&work.index.layout().strides)));
+        views.push(View::new(0, target.dtype(), copied(own)));
+        let launch = Launch {
+            numbers: SmallVec::from_slice(&group.numbers),
+            axis: work.axis,
+            limit: work.limit,
+            ..Launch::new(assembled.program().clone(), shape, views)
+        };
+        // The signature does not depend on addresses.
+        let mut is_ready = || {
+            let device = self.device(value.device());
+            self.capture_at(at).is_some() || device.is_ok_and(|device| is_prepared(&device, &launch))
+        };
+        match kind.pays(&launch) && is_ready() {
+            true => Some(Computing { group, assembled, launch }),
+            false => {
+                self.queues[at].reuse(group);
+                None
+            }
+        }
+    }
+
+    /// The place of a pending value that a scatter may compute.
+    fn pending_value(&self, value: &Tensor, at: usize) -> Option<u16> {
+        let storage = value.storage();
+        let pending = storage.pending().filter(|pending| usize::from(pending.queue) == at)?;
+        let queue = &self.queues[at];
+        let is_known = pending.node == GATHERED || queue.open_node(pending).is_some();
+        let waits = storage.memory().is_none() && !storage.is_lost();
+        let fuses = self.settings.fuse && !self.settings.launch_blocking;
+        (fuses && is_known && waits && queue.rows().is_empty() && value.device() != DeviceId::Cpu)
+            .then_some(pending.node)
+    }
+
+    /// Ensures that the index and the target of a scatter are in memory and that the closed groups of the queue have run.
+    /// Returns whether the value still waits.
+    fn settle_all_but_open(&mut self, work: &Scattering<'_>, at: usize) -> Result<bool> {
+        let (value, index, target) = (work.value.0, work.index, work.target.0);
+        match index.storage().pending() {
+            Some(pending) if pending.node == GATHERED => self.store_gathered(index.storage())?,
+            Some(pending) if usize::from(pending.queue) != at => self.flush_queue(usize::from(pending.queue))?,
+            _ => {}
+        }
+        if self.settle_write(at, target)? {
+            return Ok(false);
+        }
+        if !self.queues[at].chain.is_empty() {
+            self.flush_closed(at)?;
+        }
+        let (stream, device) = (self.queues[at].stream.clone(), self.device(value.device())?);
+        if target.storage().is_lost() {
+            return Ok(false);
+        }
+        // This may flush the queue if memory is short.
+        self.bind(target.storage(), &device, &stream, self.span)?;
+        Ok(self.pending_value(value, at).is_some())
+    }
+
+    fn launch_computing(&mut self, work: Scattering<'_>, at: usize, computing: Computing) -> Result<()> {
+        let Scattering { name, index, target: (target, _), limit, meaning, .. } = work;
+        let Computing { group, assembled, mut launch } = computing;
+        let stream = self.queues[at].stream.clone();
+        let device = self.device(stream.device())?;
+        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
+        assembled.each_load(|load| {
+            let load = &group.loads[load];
+            let Some(gathered) = load.gathered() else {
+                places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), &stream)?);
+                return Ok(());
+            };
+            places.extend(load.operands(gathered, &stream)?.map(|(_, place)| place));
+            Ok(())
+        })?;
+        let mut views = assembled.views_read(&group, &places);
+        views.extend(launch.views.drain(views.len()..));
+        if let [.., positions, out] = &mut views[..] {
+            positions.ptr = address_to_read(index.storage(), index.layout(), index.dtype().size(), &stream)?;
+            out.ptr = address(target.storage(), target.layout(), target.dtype().size(), &stream)?;
+        }
+        launch.views = views;
+        self.tag_gathers(&group, &mut launch, assembled.gathered(), (&device, &stream));
+        let indices = Indices::of(&launch.shape, &index.layout().strides);
+        launch.tag = self.tag(Suspect { name, span: self.span, extent: limit, indices, meaning }, &device, &stream);
+        let ticket = self.note_launch(&device, &stream, name, self.span);
+        target.storage().set_ticket(ticket);
+        let traced = self.is_traced().then(|| {
+            let gathered = assembled.gathered().filter_map(|(load, _)| group.loads[load].gathered_at());
+            Traced::of(gathered.chain([self.span]), &launch.shape)
+        });
+        let done = self.launch(&device, &stream, &launch, Noted { name, ticket, traced });
+        self.queues[at].reuse(group);
+        done
+    }
+}
