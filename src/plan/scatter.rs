@@ -14,9 +14,9 @@
 //! has no launches to save.
 
 use super::assemble::{Assembled, computing};
-use super::flush::{Noted, address, address_to_read};
+use super::flush::{Noted, address, address_to_read, is_wanted};
 use super::gather::{GATHERED, is_gathered, is_prepared};
-use super::queue::{FusedGroup, push_load};
+use super::queue::{FusedGroup, Queue, push_load};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};
@@ -24,7 +24,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::{Launch, MappedScatter, Ptr, ReduceFn, Scatter, View};
 use crate::stream::{Indices, Meaning, Suspect};
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::{Storage, StorageRef, Tensor};
 use smallvec::{SmallVec, smallvec};
 
 /// `target[.., index[i], ..] = value[i]` over the shape of the index. A view is a tensor with its strides over that shape.
@@ -77,7 +77,7 @@ impl Runtime {
         let submission = Submission { name, kind, shape: copied(work.index.shape()), views, axis, limit };
         let at = self.admit(&submission)?;
         let mut computing = self.computing(&work, at);
-        if computing.is_some() && self.settle_all_but_open(&work, at)? {
+        if computing.is_some() && self.settle_others(&work, at)? {
             // A result that waited to be gathered may have been stored.
             if computing.as_ref().is_some_and(|computing| !computing.still_gathers()) {
                 computing = self.computing(&work, at);
@@ -94,6 +94,8 @@ impl Runtime {
         let ((value, strides), (target, own)) = (&work.value, &work.target);
         let pending = self.pending_value(value, at)?;
         let queue = &mut self.queues[at];
+        // For a value that waits to be gathered, the open group may run before the scatter.
+        let stays = pending != GATHERED;
         let is_open = |tensor: &Tensor| {
             let pending = tensor.storage().pending();
             pending.is_some_and(|pending| usize::from(pending.queue) == at && queue.open_node(pending).is_some())
@@ -103,7 +105,7 @@ impl Runtime {
             results.chain(group.loads.iter().map(|load| &load.storage)).any(|own| own.is(storage))
         };
         let open_touches = queue.group.as_deref().is_some_and(|open| touches(open, target.storage()));
-        if target.storage().is_lost() || is_open(work.index) || open_touches {
+        if target.storage().is_lost() || stays && (is_open(work.index) || open_touches) {
             return None;
         }
         let shape = copied(work.index.shape());
@@ -173,19 +175,21 @@ impl Runtime {
             .then_some(pending.node)
     }
 
-    /// Ensures that the index and the target of a scatter are in memory and that the closed groups of the queue have run.
-    /// Returns whether the value still waits.
-    fn settle_all_but_open(&mut self, work: &Scattering<'_>, at: usize) -> Result<bool> {
+    /// Ensures that the index and the target of a scatter are in memory, and that all groups of the queue have run, except
+    /// the open one if it computes the value. Returns whether the value still waits.
+    fn settle_others(&mut self, work: &Scattering<'_>, at: usize) -> Result<bool> {
         let (value, index, target) = (work.value.0, work.index, work.target.0);
         match index.storage().pending() {
             Some(pending) if pending.node == GATHERED => self.store_gathered(index.storage())?,
             Some(pending) if usize::from(pending.queue) != at => self.flush_queue(usize::from(pending.queue))?,
             _ => {}
         }
-        if self.settle_write(at, target)? {
+        let closes = self.settle_write(at, target)?;
+        if is_gathered(value.storage()) {
+            self.flush_work(at)?;
+        } else if closes {
             return Ok(false);
-        }
-        if !self.queues[at].chain.is_empty() {
+        } else if !self.queues[at].chain.is_empty() {
             self.flush_closed(at)?;
         }
         let (stream, device) = (self.queues[at].stream.clone(), self.device(value.device())?);
@@ -229,7 +233,41 @@ impl Runtime {
             Traced::of(gathered.chain([self.span]), &launch.shape)
         });
         let done = self.launch(&device, &stream, &launch, Noted { name, ticket, traced });
-        self.queues[at].reuse(group);
+        let queue = &mut self.queues[at];
+        queue.reuse(group);
+        if let Some(open) = &mut queue.group {
+            open.is_scattered = true;
+        }
         done
+    }
+}
+
+impl Queue {
+    /// Drops the open group if scatters have computed its values and nothing else needs them. The newest group aside is
+    /// then the open one again.
+    #[inline]
+    pub(super) fn forget_scattered(&mut self, at: usize) {
+        if self.group.as_deref().is_some_and(|open| open.is_scattered) {
+            self.forget_open(at);
+        }
+    }
+
+    #[cold]
+    fn forget_open(&mut self, at: usize) {
+        let Some(open) = &self.group else { return };
+        let wanted = |storage: &StorageRef| is_wanted(std::iter::once(&**open), storage);
+        if open.reduce.is_some() || open.nodes.iter().filter_map(|node| node.storage.as_ref()).any(wanted) {
+            return;
+        }
+        open.release();
+        let open = self.group.take();
+        if let Some(open) = open {
+            self.reuse(*open);
+        }
+        if let Some(mut aside) = self.chain.pop_if(|group| group.is_aside) {
+            aside.is_aside = false;
+            self.group = Some(Box::new(aside));
+        }
+        self.renumber(at);
     }
 }
