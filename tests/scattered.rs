@@ -154,16 +154,26 @@ fn random_program(seed: u64) -> String {
             5 => format!("    rows.index_add_(0, {index}, {many})\n"),
             6 => format!("    rows = zeros_like(rows).index_add_(0, {index}, {many})\n"),
             7 => format!("    y = y.scatter_reduce(0, {index}.to(i64) % 12 + 12, {one}, \"{f}\")\n"),
-            8 => format!("    t = t.scatter_reduce(0, ({index} % 12 + 12).to(i64)[.., none].expand(40, 8) - 12, {row}, \"{f}\")\n"),
+            8 => format!(
+                "    t = t.scatter_reduce(0, ({index} % 12 + 12).to(i64)[.., none].expand(40, 8) - 12, {row}, \"{f}\")\n"
+            ),
             9 => format!("    let v = {row}\n    t.index_add_(0, {index}, v)\n    x = x % 7 + v\n"),
-            10 => format!("    let v = {row}\n    t = t.index_add(0, {index}, v)\n    x.add_(1)\n    y = y + v[.., 2]\n"),
-            11 => format!("    let v = {one}\n    w.add_(1)\n    y.index_add_(0, {index}, v)\n    y[3] = v[5]\n"),
-            12 => format!("    let v = {many}\n    rows.index_add_(0, {index}, v)\n    w = v.sum(1).{dtype} % 7\n"),
+            10 => format!(
+                "    let v = {row}\n    t = t.index_add(0, {index}, v)\n    x.add_(1)\n    y = y + v[.., 2]\n"
+            ),
+            11 => format!(
+                "    let v = {one}\n    w.add_(1)\n    y.index_add_(0, {index}, v)\n    y[3] = v[5]\n"
+            ),
+            12 => format!(
+                "    let v = {many}\n    rows.index_add_(0, {index}, v)\n    w = v.sum(1).{dtype} % 7\n"
+            ),
             13 => format!("    let v = {row}\n    t[2..5] = v[2..5]\n    t.index_add_(0, {index}, v)\n"),
             14 => format!("    t[{index}] += 1\n    y[{index}.clamp(0, 11)] += {one}\n"),
             15 => format!("    t.index_put_([{index}], {row}, accumulate=true)\n"),
             16 => format!("    t.T.index_add_(1, {index}, ({row}).T)\n"),
-            17 => format!("    let v = {row}\n    t.index_add_(0, {index}, v)\n    t.index_add_(0, j, v * 2)\n    v = none\n    x = x % 5 + 1\n"),
+            17 => format!(
+                "    let v = {row}\n    t.index_add_(0, {index}, v)\n    t.index_add_(0, j, v * 2)\n    v = none\n    x = x % 5 + 1\n"
+            ),
             18 => format!("    t = t.index_add(0, {index}[5..30], ({row})[5..30])\n"),
             _ => format!("    y = y + bincount(j.to(i64), {one}, minlength=40).{dtype}\n"),
         };
@@ -252,7 +262,8 @@ fn an_index_out_of_range_is_reported_at_its_line() {
     let data = "let (t, x, acc, one) = (rand(12, 16), rand(24, 16), zeros(12, 16), zeros(12))\n\
                 let (i, j, k) = (arange(24) % 12, arange(24) % 12, arange(24) % 12)\n";
     let spoils = ["i[7] = 12", "j[23] = -13", "k[5] = 99", "j[5] = 99\ni[20] = 12", "i[20] = 12\nk[5] = 99"];
-    let both = ["i[5] = 12\nj[5] = 12\nk[5] = 12", "k[3] = 12\ni[3] = 12\ni[2] = 12", "j[1] = 12\nk[0] = -90"];
+    let both =
+        ["i[5] = 12\nj[5] = 12\nk[5] = 12", "k[3] = 12\ni[3] = 12\ni[2] = 12", "j[1] = 12\nk[0] = -90"];
     for spoil in spoils.iter().chain(&both) {
         for code in [
             "let a = t[j]\nlet b = t[k]\nlet c = a * b\nacc.index_add_(0, i, c)\nprint(acc.sum().item())",
@@ -337,7 +348,9 @@ fn values_take_no_memory() {
         "acc.index_add_(0, i, x * 2)\nx = none\nlet y = zeros(10 * n)\nstr(acc.sum().item() + y.sum().item())",
         "let v = x * 2\nacc.index_add_(0, i, v)\nx = none\nlet y = zeros(10 * n)\nstr(v.sum().item() + acc.sum().item())",
     ] {
-        let code = format!("let n = 1 << 20\nlet (x, i, acc) = (ones(10 * n), arange(10 * n) % 9, zeros(9))\n{code}");
+        let code = format!(
+            "let n = 1 << 20\nlet (x, i, acc) = (ones(10 * n), arange(10 * n) % 9, zeros(9))\n{code}"
+        );
         let (fused, apart) = (run(&code, 210 << 20, true), run(&code, 210 << 20, false));
         assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
     }

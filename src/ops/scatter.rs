@@ -41,7 +41,16 @@ pub(super) fn scatter_into(
         return add_complex(rt, name, into, &ids, (value, strides));
     }
     let Along { strides: own, axis, limit, meaning, .. } = into;
-    rt.scatter_at(Scattering { name, f, value: (value, strides), index: &ids, target: (target, own), axis, limit, meaning })
+    rt.scatter_at(Scattering {
+        name,
+        f,
+        value: (value, strides),
+        index: &ids,
+        target: (target, own),
+        axis,
+        limit,
+        meaning,
+    })
 }
 
 /// As [`scatter_into`], for sums of complex numbers, which are sums of their parts.

@@ -98,7 +98,8 @@ impl Runtime {
         let stays = pending != GATHERED;
         let is_open = |tensor: &Tensor| {
             let pending = tensor.storage().pending();
-            pending.is_some_and(|pending| usize::from(pending.queue) == at && queue.open_node(pending).is_some())
+            pending
+                .is_some_and(|pending| usize::from(pending.queue) == at && queue.open_node(pending).is_some())
         };
         let touches = |group: &FusedGroup, storage: &Storage| {
             let results = group.nodes.iter().filter_map(|node| node.storage.as_ref());
@@ -181,7 +182,9 @@ impl Runtime {
         let (value, index, target) = (work.value.0, work.index, work.target.0);
         match index.storage().pending() {
             Some(pending) if pending.node == GATHERED => self.store_gathered(index.storage())?,
-            Some(pending) if usize::from(pending.queue) != at => self.flush_queue(usize::from(pending.queue))?,
+            Some(pending) if usize::from(pending.queue) != at => {
+                self.flush_queue(usize::from(pending.queue))?
+            }
             _ => {}
         }
         let closes = self.settle_write(at, target)?;
@@ -225,7 +228,8 @@ impl Runtime {
         launch.views = views;
         self.tag_gathers(&group, &mut launch, assembled.gathered(), (&device, &stream));
         let indices = Indices::of(&launch.shape, &index.layout().strides);
-        launch.tag = self.tag(Suspect { name, span: self.span, extent: limit, indices, meaning }, &device, &stream);
+        launch.tag =
+            self.tag(Suspect { name, span: self.span, extent: limit, indices, meaning }, &device, &stream);
         let ticket = self.note_launch(&device, &stream, name, self.span);
         target.storage().set_ticket(ticket);
         let traced = self.is_traced().then(|| {

@@ -262,6 +262,14 @@ impl Queue for OnCpuQueue<'_> {
             return Ok(());
         }
         let general = self.cpu.general.then(|| kind.general(work)).flatten();
+        // Kinds without general kernels may be queued as other programs.
+        if self.cpu.general
+            && general.is_none()
+            && kind
+                .interpret(work, &mut OnCpuQueue { cpu: self.cpu, translated: None, scratch: Vec::new() })?
+        {
+            return Ok(());
+        }
         let signature = general.unwrap_or_else(|| kind.signature(work));
         let source = kind.source(signature);
         let translated = (!source.entries.is_empty()).then(|| Translated::of(&source));

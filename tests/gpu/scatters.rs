@@ -66,7 +66,7 @@ fn agree_over(gpu: &dyn Side, dtype: Dtype, f: Option<&'static ReduceFn>, cases:
 }
 
 /// The device, or both kinds of kernels on the CPU.
-fn sides() -> Vec<Arc<dyn Side>> {
+pub(super) fn sides() -> Vec<Arc<dyn Side>> {
     let mut sides: Vec<_> = side().into_iter().collect();
     if super::super::probe().problem.is_some() {
         sides.extend(on_cpu::find().map(|mut cpu| {

@@ -118,7 +118,8 @@ impl MappedScatter {
             dims.fold(one, |bytes, (&extent, _)| bytes.saturating_mul(extent))
         };
         let read = launch.views[..loads].iter().map(bytes).fold(0, usize::saturating_add);
-        let spread = launch.views[..loads].iter().filter(|view| view.strides.iter().any(|&stride| stride != 0));
+        let spread =
+            launch.views[..loads].iter().filter(|view| view.strides.iter().any(|&stride| stride != 0));
         let is_fixed = |view: usize, dims: &[usize]| dims.iter().all(|&d| launch.views[view].strides[d] == 0);
         let fits = |gather: &Gather| {
             let from = &launch.views[gather.view];
@@ -154,8 +155,10 @@ impl MappedScatter {
         let (mut fields, mut shuffles) = (String::from("Index none;"), String::new());
         let (mut indices, mut places, mut checks) = (String::new(), String::new(), String::new());
         for (n, &Gather { view, index }) in gathers.iter().enumerate() {
-            let [extent, step, record, stamp, tags] = [0, 1, 2, 3, 4].map(|i| first_gather + n * gathered::WORDS + i);
-            let _ = writeln!(indices, "i64 i{view} = memory<const i64>(p.w[{}])[{}];", pointer(index), at(index));
+            let [extent, step, record, stamp, tags] =
+                [0, 1, 2, 3, 4].map(|i| first_gather + n * gathered::WORDS + i);
+            let _ =
+                writeln!(indices, "i64 i{view} = memory<const i64>(p.w[{}])[{}];", pointer(index), at(index));
             let _ = writeln!(
                 places,
                 "if (i{view} < -(i64)p.w[{extent}] || i{view} >= (i64)p.w[{extent}]) {{ bad = true; i{view} = 0; }}\n\
@@ -172,7 +175,8 @@ impl MappedScatter {
         for v in (0..loads).filter(|v| !is_index(*v)) {
             let Some(dtype) = loaded(map, v) else { continue };
             let (bits, size) = (bits_type(dtype), dtype.size());
-            let ahead = if gathers.iter().any(|gather| gather.view == v) { format!(" + a{v}") } else { "".into() };
+            let ahead =
+                if gathers.iter().any(|gather| gather.view == v) { format!(" + a{v}") } else { "".into() };
             let offset = format!("(Index)({}{ahead})", at(v));
             let element = format!("memory<const {bits}>(p.w[{}])[{offset}]", pointer(v));
             let (kind, value) = if is_fixed(v) { (bits, element) } else { ("Index", offset) };
@@ -197,7 +201,11 @@ impl MappedScatter {
                 load: &|view, dtype| match usize::from(view) {
                     v if is_index(v) => "0".into(),
                     v if is_fixed(v) => format!("row.x{v}"),
-                    v => format!("memory<const {}>(p.w[{}])[row.x{v} + column.o{v}]", bits_type(dtype), pointer(v)),
+                    v => format!(
+                        "memory<const {}>(p.w[{}])[row.x{v} + column.o{v}]",
+                        bits_type(dtype),
+                        pointer(v)
+                    ),
                 },
                 number: &number,
                 store: &|_, bits| format!("result = {bits};"),
@@ -311,7 +319,8 @@ impl Kind for MappedScatter {
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         let elements = Buffer::<u64>::new(self.bytes_of_elements(launch).div_ceil(8));
-        let (stored, scatter) = (self.stored(launch, elements.address()), self.in_memory(launch, elements.address()));
+        let (stored, scatter) =
+            (self.stored(launch, elements.address()), self.in_memory(launch, elements.address()));
         gathered::reporting(faults, |faults| {
             // SAFETY: guaranteed by the caller; the elements have memory.
             unsafe { self.map.run(&stored, faults) };

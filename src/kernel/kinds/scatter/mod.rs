@@ -26,9 +26,7 @@ use crate::kernel::cuda::{
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, Ptr, ReduceFn, Sort, View};
-use layout::{
-    Split, copies, extent, few_blocks, in_units, innermost, joined, targets, targets_differ,
-};
+use layout::{Split, copies, extent, few_blocks, in_units, innermost, joined, targets, targets_differ};
 pub use mapped::MappedScatter;
 use smallvec::smallvec;
 use std::sync::Arc;
