@@ -36,7 +36,7 @@ fn values_that_only_a_scatter_reads_are_not_stored() {
     };
     one("sums.index_add_(0, i, w * 2)");
     one("sums.index_add_(0, i, w * v + 1)");
-    one("sums.index_add_(0, i, sums_of(x[j, 0]))\nfn sums_of(a) { a * 3 }");
+    one("sums.index_add_(0, i, x[j, 0] * 3)");
     one("sums.scatter_add_(0, i, w.exp() - v)");
     one("sums.scatter_reduce_(0, i, w - v, \"amax\")");
     one("sums.index_put_([i], w * v, accumulate=true)");
@@ -52,6 +52,10 @@ fn values_that_only_a_scatter_reads_are_not_stored() {
     let two = |code: &str| assert_eq!(launches(DATA, code).len(), 2, "{:?}\n{code}", launches(DATA, code));
     two("acc = zeros(n, d).index_add_(0, i, x[j] * w[.., none])");
     two("acc = acc.index_add(0, i, x[j] * w[.., none])");
+    // An index is stored, whether the group of the values computes it or another does.
+    two("sums.index_add_(0, (w * 20).to(i64), w * 2)");
+    two("acc.index_add_(0, (w * 20).to(i64), y * w[.., none])");
+    two("sums.index_add_(0, i.to(i32), w * 2)");
 }
 
 #[test]
@@ -61,11 +65,10 @@ fn other_values_are_stored() {
         assert!(all.iter().any(|label| label.starts_with("scatter_")), "{all:?}\n{code}");
         assert!(all.len() >= 2, "{all:?}\n{code}");
     };
-    // Costly functions that would run twice, without a combination, the value of a reduction, an index of the same group.
+    // Costly functions that would run twice, without a combination, the value of a reduction.
     stored("sums.index_add_(0, i, (w.lgamma() + w.erfinv()).lgamma())");
     stored("sums.scatter_(0, i, w * 2)");
     stored("sums.index_add_(0, i, y.sum(1))");
-    stored("sums.index_add_(0, (w * 20).to(i64), w * 2)");
     // Rows in another order than those that are gathered, of few bytes.
     stored("let few = zeros(900, 2)\nfew.index_add_(0, i, x[j, 0..2])");
 }
@@ -100,6 +103,25 @@ fn programs_store_no_values_to_scatter() {
     let wide = |launch: &Launch| (elements(launch) >= 60_000).then(|| launch.program.label.clone());
     let all: Vec<String> = launched(before, "round()\nround()", wide).into_iter().flatten().collect();
     assert_eq!(all, ["scatter_sum", "scatter_sum"]);
+}
+
+/// The launches of a backward pass over all rows that were looked up: one that scatters.
+#[test]
+fn gradients_of_rows_are_not_stored() {
+    for rows in [
+        "embedding(ids, table)",
+        "table[ids]",
+        "table.index_select(0, ids.flatten()).reshape(20, 30, 64)",
+        "table.gather(0, ids.flatten()[.., none].expand(600, 64)).reshape(20, 30, 64)",
+    ] {
+        let before = format!(
+            "let (table, ids) = (rand(50, 64).requires_grad_(), (arange(600) * 17 % 50).reshape(20, 30))\n\
+             let (w, y) = (rand(20, 30, 1), none)\ny = (({rows}) * w).square().sum()"
+        );
+        let wide = |launch: &Launch| (elements(launch) >= 600 * 64).then(|| launch.program.label.clone());
+        let all: Vec<String> = launched(&before, "y.backward()", wide).into_iter().flatten().collect();
+        assert!(all.len() == 1 && all[0].contains("+scatter_sum"), "{all:?}\n{rows}");
+    }
 }
 
 /// A program that scatters.

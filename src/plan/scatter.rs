@@ -7,8 +7,8 @@
 //! Such a scatter is launched at once, and the open group stays as it is. If nothing else needs the value, the group drops
 //! it when it is flushed, as any result without a reference; otherwise the group stores it. No references need to be
 //! counted here, while the caller still holds the value. The scatter runs before the open group, so it reads the operands
-//! as the group would: whatever writes them later flushes the group first. The group must not access the target or compute
-//! the index. The closed groups of the queue run before the scatter.
+//! as the group would: whatever writes them later flushes the group first. The group must not access the target. If it
+//! computes the index, that is stored by a launch of its own. The closed groups of the queue run before the scatter.
 //!
 //! While the kernel is not compiled, the value is stored, and general kernels read it. Host tensors are stored: the host
 //! has no launches to save.
@@ -96,17 +96,12 @@ impl Runtime {
         let queue = &mut self.queues[at];
         // For a value that waits to be gathered, the open group may run before the scatter.
         let stays = pending != GATHERED;
-        let is_open = |tensor: &Tensor| {
-            let pending = tensor.storage().pending();
-            pending
-                .is_some_and(|pending| usize::from(pending.queue) == at && queue.open_node(pending).is_some())
-        };
         let touches = |group: &FusedGroup, storage: &Storage| {
             let results = group.nodes.iter().filter_map(|node| node.storage.as_ref());
             results.chain(group.loads.iter().map(|load| &load.storage)).any(|own| own.is(storage))
         };
         let open_touches = queue.group.as_deref().is_some_and(|open| touches(open, target.storage()));
-        if target.storage().is_lost() || stays && (is_open(work.index) || open_touches) {
+        if target.storage().is_lost() || stays && open_touches {
             return None;
         }
         let shape = copied(work.index.shape());
@@ -195,6 +190,9 @@ impl Runtime {
         } else if !self.queues[at].chain.is_empty() {
             self.flush_closed(at)?;
         }
+        if !self.store_open(index, at)? {
+            return Ok(false);
+        }
         let (stream, device) = (self.queues[at].stream.clone(), self.device(value.device())?);
         if target.storage().is_lost() {
             return Ok(false);
@@ -202,6 +200,40 @@ impl Runtime {
         // This may flush the queue if memory is short.
         self.bind(target.storage(), &device, &stream, self.span)?;
         Ok(self.pending_value(value, at).is_some())
+    }
+
+    /// Stores a result of the open group, without the others; false if that needs too many instructions. The closed groups
+    /// have run.
+    fn store_open(&mut self, tensor: &Tensor, at: usize) -> Result<bool> {
+        let queue = &mut self.queues[at];
+        let storage = tensor.storage();
+        let Some(pending) = storage.pending() else { return Ok(true) };
+        let Some(number) = queue.open_node(pending).filter(|_| storage.memory().is_none()) else {
+            return Ok(false);
+        };
+        let Some(mut open) = queue.group.take() else { return Ok(false) };
+        let mut group = queue.fresh(open.device, copied(&open.shape));
+        let reg = open.nodes.get(number).and_then(|node| {
+            let layout = node.storage.as_ref().map(|storage| node.layout(storage))?;
+            group.compute_now(&open, 0, number, (layout, node.dtype))
+        });
+        if let Some(reg) = reg {
+            let node = &mut open.nodes[number];
+            group.nodes.push(node.in_register(reg));
+            // The open group passes the value on in its register.
+            node.storage = None;
+            storage.set_pending(None);
+        }
+        queue.name_gathers(&mut group);
+        queue.group = Some(open);
+        if reg.is_none() {
+            queue.reuse(group);
+            return Ok(false);
+        }
+        let (stream, device) = (queue.stream.clone(), self.device(group.device)?);
+        let done = self.run_group(&mut group, &device, &stream);
+        self.queues[at].reuse(group);
+        done.map(|()| true)
     }
 
     fn launch_computing(&mut self, work: Scattering<'_>, at: usize, computing: Computing) -> Result<()> {

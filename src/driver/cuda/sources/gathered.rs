@@ -1,7 +1,7 @@
 //! Programs that load at indices.
 
 use super::*;
-use crate::kernel::{Indexed, MappedScatter};
+use crate::kernel::Indexed;
 
 /// `x[index] + y`, of views 1, 0 and 2.
 fn map(dtype: Dtype) -> Map {
