@@ -7,9 +7,12 @@
 mod draw;
 #[path = "common/emulated.rs"]
 mod emulated;
+#[path = "common/long.rs"]
+mod long;
 
 use draw::Draw;
 use emulated::{agrees, ends, launched};
+use long::few_or_many;
 use runnel::Backend;
 use runnel::kernel::Launch;
 
@@ -206,7 +209,7 @@ fn random_program(seed: u64) -> String {
 
 #[test]
 fn the_bits_are_those_without_fusion() {
-    for seed in 0..300 {
+    for seed in 0..few_or_many(150, 4000) {
         agrees(&random_program(seed));
     }
 }

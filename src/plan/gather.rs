@@ -729,4 +729,4 @@ impl Runtime {
 
 #[cfg(test)]
 #[path = "gather_tests.rs"]
-mod tests;
+pub(super) mod tests;

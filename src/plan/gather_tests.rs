@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 thread_local! {
     /// Kernels are not compiled yet.
-    pub(super) static IS_LATE: Cell<bool> = const { Cell::new(false) };
+    pub(in crate::plan) static IS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
 #[test]

@@ -307,3 +307,57 @@ impl Queue {
         self.renumber(at);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Dtype;
+    use crate::device::{Backend, Config, Machine};
+    use crate::driver::DeviceId;
+    use crate::ops::arith::MUL;
+    use crate::ops::folds::SUM;
+    use crate::ops::testing::bytes_of;
+    use crate::plan::gather::tests::IS_LATE;
+    use crate::plan::{MapArg, Settings};
+
+    #[test]
+    fn values_are_stored_until_their_scatter_is_compiled() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let run = |fuse: bool, late: bool| {
+            IS_LATE.set(late);
+            let mut rt = Runtime::new(machine.clone(), Settings { fuse, ..Settings::default() });
+            let mut tensor = |count: usize, shape: &[usize], dtype| {
+                let values: Vec<f64> = (0..count).map(|i| (i * 37 % 11) as f64).collect();
+                rt.from_host(&bytes_of(&values, dtype), shape, dtype, DeviceId::Cuda(0)).unwrap()
+            };
+            let [x, y] = [1, 2].map(|_| tensor(50 * 20, &[50, 20], Dtype::F32));
+            let (acc, index) = (tensor(11 * 20, &[11, 20], Dtype::F32), tensor(50, &[50], Dtype::I64));
+            let index = index.with_layout(index.layout().broadcast_to(&[20, 50]).unwrap().permute(&[1, 0]));
+            rt.start_listing(false).unwrap();
+            let args = [MapArg::Tensor(&x), MapArg::Tensor(&y)];
+            let value = rt.map("mul", &MUL, &args, Dtype::F32, Dtype::F32).unwrap();
+            let (strides, own) = (value.layout().strides.clone(), acc.layout().strides.clone());
+            rt.scatter_at(Scattering {
+                name: "index_add",
+                f: Some(&SUM),
+                value: (&value, strides),
+                index: &index,
+                target: (&acc, own),
+                axis: 0,
+                limit: 11,
+                meaning: Meaning::Index,
+            })
+            .unwrap();
+            drop(value);
+            rt.flush().unwrap();
+            let launches = rt.stop_listing().launches.len();
+            IS_LATE.set(false);
+            (rt.read(&acc).unwrap(), launches)
+        };
+        let (expected, all) = run(false, false);
+        assert_eq!(all, 2);
+        assert_eq!(run(true, false), (expected.clone(), 1));
+        assert_eq!(run(true, true), (expected, 2));
+    }
+}
