@@ -116,10 +116,11 @@ fn gradients_of_rows_are_not_stored() {
         "table[ids]",
         "table.index_select(0, ids.flatten()).reshape(20, 30, 64)",
         "table.gather(0, ids.flatten()[.., none].expand(600, 64)).reshape(20, 30, 64)",
+        "embedding(ids, table) * embedding(ids.flip(0), other)",
     ] {
         let before = format!(
             "let (table, ids) = (rand(50, 64).requires_grad_(), (arange(600) * 17 % 50).reshape(20, 30))\n\
-             let (w, y) = (rand(20, 30, 1), none)\ny = (({rows}) * w).square().sum()"
+             let (w, other, y) = (rand(20, 30, 1), rand(50, 64), none)\ny = (({rows}) * w).square().sum()"
         );
         let wide = |launch: &Launch| (elements(launch) >= 600 * 64).then(|| launch.program.label.clone());
         let all: Vec<String> = launched(&before, "y.backward()", wide).into_iter().flatten().collect();

@@ -114,15 +114,17 @@ pub(super) struct GatheredLoad<'l> {
     of: &'l Elements,
 }
 
-/// How a view of a result reads its elements: for each dimension of the view, one of the result's and the coordinates
-/// from one element to the next; and the first coordinates.
+/// How a view of a result reads its elements: for each dimension of the view, those of the result's from the first to the
+/// last, which it merges, and the coordinates from one element to the next; and the first coordinates.
 struct Place {
-    dims: SmallVec<[Option<(usize, isize)>; 6]>,
+    dims: SmallVec<[Option<(usize, usize, isize)>; 6]>,
     first: Dims,
+    shape: Dims,
 }
 
 impl Place {
-    /// The place of a view in a contiguous layout; `None` if a dimension of the view does not follow a single one.
+    /// The place of a view in a contiguous layout; `None` if a dimension of the view follows neither a single one nor
+    /// several that it covers.
     fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
         let mut rest = offset.checked_sub(whole.offset)?;
         let mut first: Dims = SmallVec::with_capacity(whole.shape.len());
@@ -141,18 +143,48 @@ impl Place {
             let fits = |d: &usize| whole.shape[*d] != 1 && stride > 0 && stride % whole.strides[*d] == 0;
             let dim = (0..whole.shape.len()).find(fits)?;
             let step = stride / whole.strides[dim];
-            last[dim] += step as usize * (extent - 1);
-            dims.push(Some((dim, step)));
+            let (mut outer, mut rest) = (dim, extent);
+            while step == 1 && rest > whole.shape[outer] && rest % whole.shape[outer] == 0 {
+                rest /= whole.shape[outer];
+                last[outer] += whole.shape[outer] - 1;
+                outer = (0..outer).rev().find(|d| whole.shape[*d] != 1)?;
+            }
+            last[outer] += step as usize * (rest - 1);
+            dims.push(Some((outer, dim, step)));
         }
         let is_within = last.iter().zip(&whole.shape).all(|(last, extent)| last < extent);
-        (rest == 0 && is_within).then_some(Place { dims, first })
+        (rest == 0 && is_within).then_some(Place { dims, first, shape: copied(&whole.shape) })
     }
 
-    /// The strides of an operand over the view's shape, and the offset of its first element.
-    fn of_operand(&self, layout: &Layout) -> (Strides, usize) {
-        let strides = self.dims.iter().map(|dim| dim.map_or(0, |(dim, step)| step * layout.strides[dim]));
+    /// The place of a load of a result over this shape, if the index and the source have strides over it.
+    fn of_load(
+        shape: &[usize],
+        (strides, offset): (&[isize], usize),
+        whole: &Layout,
+        of: &Elements,
+    ) -> Option<Place> {
+        let place = Place::of(shape, strides, offset, whole)?;
+        let fits = |operand: &Operand| place.of_operand(&operand.layout).is_some();
+        (fits(&of.index) && fits(&of.source)).then_some(place)
+    }
+
+    /// The strides of an operand over the view's shape, and the offset of its first element; `None` if it has not one
+    /// stride along dimensions that the view merges.
+    fn of_operand(&self, layout: &Layout) -> Option<(Strides, usize)> {
+        let stride = |dims: &Option<(usize, usize, isize)>| {
+            let Some((first, last, step)) = *dims else { return Some(0) };
+            let mut inner = last;
+            for d in (first..last).rev().filter(|&d| self.shape[d] != 1) {
+                if layout.strides[d] != layout.strides[inner] * self.shape[inner] as isize {
+                    return None;
+                }
+                inner = d;
+            }
+            Some(step * layout.strides[last])
+        };
+        let strides = self.dims.iter().map(stride).collect::<Option<Strides>>()?;
         let first = self.first.iter().zip(&layout.strides).map(|(&c, &stride)| c as isize * stride);
-        (strides.collect(), layout.offset.wrapping_add_signed(first.sum()))
+        Some((strides, layout.offset.wrapping_add_signed(first.sum())))
     }
 }
 
@@ -303,12 +335,11 @@ impl Load {
         let of = gathered.of;
         let whole = self.storage.first_layout();
         // `fits` has checked it.
-        let place = Place::of(shape, &self.strides, self.layout.offset, whole).unwrap_or_else(|| Place {
-            dims: SmallVec::from_elem(None, shape.len()),
-            first: SmallVec::from_elem(0, whole.shape.len()),
-        });
+        let place = Place::of_load(shape, (&self.strides, self.layout.offset), whole, of);
         let view = |operand: &Operand, ptr: Ptr| {
-            let (strides, offset) = place.of_operand(&operand.layout);
+            let own = place.as_ref().and_then(|place| place.of_operand(&operand.layout));
+            let (strides, offset) =
+                own.unwrap_or_else(|| (SmallVec::from_elem(0, shape.len()), operand.layout.offset));
             View::new(ptr + (offset * operand.dtype.size()) as u64, operand.dtype, strides)
         };
         let indexed = Indexed { step: of.step, limit: of.limit, tag: 0 };
@@ -325,9 +356,11 @@ impl Load {
     pub(super) fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
-        let Some(place) = Place::of(shape, &self.strides, self.layout.offset, whole) else { return false };
+        let place = Place::of_load(shape, (&self.strides, self.layout.offset), whole, of);
+        let Some(place) = place else { return false };
         let differs = |d: usize| of.index.layout.strides[d] != 0;
-        let read = shape.iter().zip(&place.dims).filter(|(_, dim)| dim.is_some_and(|(d, _)| differs(d)));
+        // Merged dimensions of the index differ or do not differ together.
+        let read = shape.iter().zip(&place.dims).filter(|(_, dims)| dims.is_some_and(|(_, d, _)| differs(d)));
         let read: usize = read.map(|(&extent, _)| extent).product();
         let all: usize = (0..whole.rank()).filter(|&d| differs(d)).map(|d| whole.shape[d]).product();
         !shape.contains(&0) && read == all
@@ -486,10 +519,13 @@ impl Runtime {
                 true => Ok(self.queues[at].group.as_ref().is_some_and(|group| !group.has_room_for_kept())),
             };
         }
-        let dtype = waiting.and_then(|one| one.elements()).map(|of| of.source.dtype);
-        let fits = tensor.count() > 0
-            && dtype == Some(tensor.dtype())
-            && Place::of(&layout.shape, &layout.strides, layout.offset, whole.first_layout()).is_some();
+        let fits = waiting.and_then(|one| one.elements()).is_some_and(|of| {
+            let place = || {
+                let read = (&layout.strides[..], layout.offset);
+                Place::of_load(&layout.shape, read, whole.first_layout(), of)
+            };
+            tensor.count() > 0 && of.source.dtype == tensor.dtype() && place().is_some()
+        });
         match &self.queues[at].group {
             _ if !fits => self.store_gathered(tensor.storage()).map(|()| false),
             Some(group) => Ok(!group.can_gather(tensor)),

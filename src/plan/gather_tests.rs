@@ -61,7 +61,7 @@ fn views_of_a_result_read_its_operands_at_the_same_elements() {
     let operand = Layout { shape: copied(&whole.shape), strides: smallvec![0, 3, 0], offset: 7 };
     let read = |shape: &[usize], strides: &[isize], offset: usize| {
         let place = Place::of(shape, strides, offset, &whole)?;
-        let (strides, offset) = place.of_operand(&operand);
+        let (strides, offset) = place.of_operand(&operand)?;
         Some((strides.to_vec(), offset))
     };
     assert_eq!(read(&[4, 6, 5], &[30, 5, 1], 0), Some((vec![0, 3, 0], 7)));
