@@ -98,6 +98,16 @@ fn programs_store_no_values_to_scatter() {
     let all: Vec<String> = launched(before, "step()", wide).into_iter().flatten().collect();
     assert_eq!(all, ["mul+sum", "mul+scatter_sum", "mul+scatter_sum"]);
     assert_eq!(launches(before, "step()\nstep()").len(), 2 * launches(before, "step()").len());
+    // The products would take 1 MB.
+    let peak = |before: &str, call: &str| -> i64 {
+        let code = format!(
+            "{before}\nlet start = cuda.memory_allocated()\ncuda.reset_peak_memory_stats()\n{call}\n\
+             str(cuda.max_memory_allocated() - start)"
+        );
+        ends(&code, true).parse().unwrap()
+    };
+    let bytes = peak(before, "step()");
+    assert!(bytes < 300_000, "{bytes}");
 
     let before = "let (n, m) = (3000, 60000)\nlet (from, to) = (arange(m) * 17 % n, arange(m) * 11 % n)\n\
                   let degree = bincount(from, minlength=n)\nlet rank = full((n,), 1 / n)\n\
@@ -106,6 +116,9 @@ fn programs_store_no_values_to_scatter() {
     let wide = |launch: &Launch| (elements(launch) >= 60_000).then(|| launch.program.label.clone());
     let all: Vec<String> = launched(before, "round()\nround()", wide).into_iter().flatten().collect();
     assert_eq!(all, ["scatter_sum", "scatter_sum"]);
+    // The gathered numbers would take 240 kB.
+    let bytes = peak(before, "round()");
+    assert!(bytes < 80_000, "{bytes}");
 }
 
 /// The launches of a backward pass over all rows that were looked up: one that scatters.

@@ -60,16 +60,13 @@ impl MappedScatter {
         counts(&self.map).0.saturating_sub(1)
     }
 
-    /// The scatter of elements in memory.
+    /// The scatter of elements in memory, without its program.
     fn in_memory(&self, launch: &Launch, source: Ptr) -> Launch {
+        let Launch { axis, limit, tag, .. } = *launch;
         let source = View::new(source, self.scatter.dtype, contiguous_strides(&launch.shape));
         let views = std::iter::once(source).chain(launch.views[self.loads()..].iter().cloned());
-        Launch {
-            program: Arc::new(Program::new(&self.scatter)),
-            views: views.collect(),
-            numbers: SmallVec::new(),
-            ..launch.clone()
-        }
+        let own = Launch::new(launch.program.clone(), launch.shape.clone(), views.collect());
+        Launch { axis, limit, tag, ..own }
     }
 
     /// The launch that stores the elements.
@@ -382,7 +379,8 @@ impl Kind for MappedScatter {
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
         let to = queue.scratch(self.bytes_of_elements(launch) as u64)?;
         queue.launch(&self.stored(launch, to))?;
-        queue.launch(&self.in_memory(launch, to))?;
+        let program = Arc::new(Program::new(&self.scatter));
+        queue.launch(&Launch { program, ..self.in_memory(launch, to) })?;
         Ok(true)
     }
 }
