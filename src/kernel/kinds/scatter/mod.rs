@@ -577,7 +577,7 @@ impl Scatter {
                 queue.clear(words[12], 4 * targets)?;
                 // Where there is no memory to move the elements, they are added one by one.
                 if mode == Mode::Buckets
-                    && let Ok(moved) = queue.scratch(8 * count)
+                    && let Ok(moved) = queue.scratch(6 * count)
                 {
                     return sum_buckets(queue, moved, count, targets, &mut words);
                 }
