@@ -55,6 +55,10 @@ fn values_that_only_a_scatter_reads_are_not_stored() {
     let two = |code: &str| assert_eq!(launches(DATA, code).len(), 2, "{:?}\n{code}", launches(DATA, code));
     two("acc = zeros(n, d).index_add_(0, i, x[j] * w[.., none])");
     two("acc = acc.index_add(0, i, x[j] * w[.., none])");
+    two(
+        "fn sum() {\n    let v = x[j] * w[.., none]\n    let out = zeros(n, d)\n    out.index_add_(0, i, v)\n}\nacc = sum()",
+    );
+    two("fn sum() {\n    let v = y * w[.., none]\n    zeros(n, d).index_add(0, i, v)\n}\nacc = sum()");
     // An index is stored, whether the group of the values computes it or another does.
     two("sums.index_add_(0, (w * 20).to(i64), w * 2)");
     two("acc.index_add_(0, (w * 20).to(i64), y * w[.., none])");
