@@ -57,9 +57,11 @@ struct Computing {
 }
 
 impl Computing {
-    /// True if its gathered loads still wait.
-    fn still_gathers(&self) -> bool {
-        self.assembled.gathered().all(|(load, _)| self.group.loads[load].gathered().is_some())
+    /// True if its gathered loads still wait, and the others are in memory.
+    fn is_current(&self) -> bool {
+        let mut gathered = self.assembled.gathered();
+        gathered.all(|(load, _)| self.group.loads[load].gathered().is_some())
+            && self.group.loads.iter().all(|load| load.gathered().is_some() || !is_gathered(&load.storage))
     }
 }
 
@@ -79,7 +81,7 @@ impl Runtime {
         let mut computing = self.computing(&work, at);
         if computing.is_some() && self.settle_others(&work, at)? {
             // A result that waited to be gathered may have been stored.
-            if computing.as_ref().is_some_and(|computing| !computing.still_gathers()) {
+            if computing.as_ref().is_some_and(|computing| !computing.is_current()) {
                 computing = self.computing(&work, at);
             }
             if let Some(computing) = computing {
@@ -192,6 +194,11 @@ impl Runtime {
         }
         if !self.store_open(index, at)? {
             return Ok(false);
+        }
+        for tensor in [index, target] {
+            if is_gathered(tensor.storage()) {
+                self.store_gathered(tensor.storage())?;
+            }
         }
         let (stream, device) = (self.queues[at].stream.clone(), self.device(value.device())?);
         if target.storage().is_lost() {
