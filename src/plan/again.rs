@@ -195,7 +195,7 @@ pub(super) fn parts<'o>(
     whole: &Layout,
     mut operands: impl Iterator<Item = (usize, &'o Strides)>,
 ) -> Option<SmallVec<[Layout; 4]>> {
-    let place = Place::of(view, whole)?;
+    let place = Place::of(view, whole, false)?;
     let mut all = SmallVec::new();
     operands.try_for_each(|(offset, strides)| {
         place.layout(view, offset, strides).map(|layout| all.push(layout))

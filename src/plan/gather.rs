@@ -223,7 +223,7 @@ impl Gathered {
         Gathered { at, number: 0, out, origin, name, span, is_checked, is_last, readers }
     }
 
-    pub(super) fn reads(&self, storage: &Storage) -> bool {
+    fn reads(&self, storage: &Storage) -> bool {
         self.operands().any(|operand| operand.is(storage))
     }
 
@@ -296,7 +296,19 @@ impl Gathered {
     }
 }
 
+impl GatheredLoad<'_> {
+    /// True if it reads the memory of a storage.
+    pub(super) fn reads(self, storage: &Storage) -> bool {
+        self.result.reads(storage)
+    }
+}
+
 impl Load {
+    /// True if a load over this shape, when it gathers, reads all indices.
+    pub(super) fn checks_all(&self, shape: &[usize]) -> bool {
+        self.gathered().is_none_or(|gathered| self.checks(gathered.result, shape))
+    }
+
     /// The result that the load gathers, unless it has been stored.
     #[inline]
     pub(super) fn gathered(&self) -> Option<GatheredLoad<'_>> {
@@ -353,7 +365,7 @@ impl Load {
     }
 
     /// True if a load over this shape reads all indices of a result.
-    pub(super) fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
+    fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
         let place = Place::of_load(shape, (&self.strides, self.layout.offset), whole, of);

@@ -16,7 +16,7 @@
 use super::assemble::{Assembled, computing};
 use super::flush::{Noted, address, address_to_read, is_wanted};
 use super::gather::{GATHERED, is_gathered, is_prepared};
-use super::queue::{FusedGroup, Queue, push_load};
+use super::queue::{FusedGroup, Queue, Reading, push_load};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};
@@ -112,7 +112,12 @@ impl Runtime {
         let mut group = queue.fresh(value.device(), copied(&shape));
         let parts = queue.chain.len();
         let reg = match pending {
-            GATHERED => Some(push_load(&mut group, value.storage_ref(), &layout, value.dtype(), None)),
+            GATHERED => {
+                let reading = Reading { before: &[], waiting: &queue.gathers, operands: &[] };
+                let kept = group.read_kept(reading, &value.with_layout(layout.clone()));
+                let load = |group| push_load(group, value.storage_ref(), &layout, value.dtype(), None);
+                kept.or_else(|| Some(load(&mut group)))
+            }
             node => queue.group.as_deref().and_then(|open| {
                 group.compute_now(open, parts, usize::from(node & 0xff), (&layout, value.dtype()))
             }),
@@ -126,7 +131,7 @@ impl Runtime {
         };
         let is_checked = |group: &FusedGroup| {
             group.loads.iter().all(|load| match load.gathered() {
-                Some(gathered) => load.checks(gathered, &group.shape),
+                Some(_) => load.checks_all(&group.shape),
                 None => !is_gathered(&load.storage) && !load.storage.is_lost(),
             })
         };

@@ -288,6 +288,10 @@ impl Kind for MappedScatter {
         true
     }
 
+    fn fused(&self) -> usize {
+        self.map.fused() + 1
+    }
+
     fn list(&self, launch: &Launch, text: &mut String) {
         launch.list_map(text, &Map { stores: Vec::new(), ..self.map.clone() });
         let [index, out] = [0, 1].map(|view| &launch.views[self.loads() + view]);
