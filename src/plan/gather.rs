@@ -13,10 +13,11 @@
 
 use super::flush::{Noted, address, address_to_read};
 use super::kept::Kept;
+use super::place::Place;
 use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
-use crate::array::{Dims, Dtype, Layout, Strides, copied};
+use crate::array::{Dtype, Layout, Strides, copied};
 use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
@@ -114,77 +115,12 @@ pub(super) struct GatheredLoad<'l> {
     of: &'l Elements,
 }
 
-/// How a view of a result reads its elements: for each dimension of the view, those of the result's from the first to the
-/// last, which it merges, and the coordinates from one element to the next; and the first coordinates.
-struct Place {
-    dims: SmallVec<[Option<(usize, usize, isize)>; 6]>,
-    first: Dims,
-    shape: Dims,
-}
-
-impl Place {
-    /// The place of a view in a contiguous layout; `None` if a dimension of the view follows neither a single one nor
-    /// several that it covers.
-    fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
-        let mut rest = offset.checked_sub(whole.offset)?;
-        let mut first: Dims = SmallVec::with_capacity(whole.shape.len());
-        for (&stride, &extent) in whole.strides.iter().zip(&whole.shape) {
-            let stride = stride.unsigned_abs().max(1);
-            first.push(if extent == 1 { 0 } else { rest / stride });
-            rest -= first.last().map_or(0, |first| first * stride);
-        }
-        let mut last = first.clone();
-        let mut dims = SmallVec::new();
-        for (&extent, &stride) in shape.iter().zip(strides) {
-            if extent == 1 || stride == 0 {
-                dims.push(None);
-                continue;
-            }
-            let fits = |d: &usize| whole.shape[*d] != 1 && stride > 0 && stride % whole.strides[*d] == 0;
-            let dim = (0..whole.shape.len()).find(fits)?;
-            let step = stride / whole.strides[dim];
-            let (mut outer, mut rest) = (dim, extent);
-            while step == 1 && rest > whole.shape[outer] && rest % whole.shape[outer] == 0 {
-                rest /= whole.shape[outer];
-                last[outer] += whole.shape[outer] - 1;
-                outer = (0..outer).rev().find(|d| whole.shape[*d] != 1)?;
-            }
-            last[outer] += step as usize * (rest - 1);
-            dims.push(Some((outer, dim, step)));
-        }
-        let is_within = last.iter().zip(&whole.shape).all(|(last, extent)| last < extent);
-        (rest == 0 && is_within).then_some(Place { dims, first, shape: copied(&whole.shape) })
-    }
-
-    /// The place of a load of a result over this shape, if the index and the source have strides over it.
-    fn of_load(
-        shape: &[usize],
-        (strides, offset): (&[isize], usize),
-        whole: &Layout,
-        of: &Elements,
-    ) -> Option<Place> {
+impl Elements {
+    /// The place of a load of the result over this shape, if the index and the source have strides over it.
+    fn place(&self, shape: &[usize], (strides, offset): (&[isize], usize), whole: &Layout) -> Option<Place> {
         let place = Place::of(shape, strides, offset, whole)?;
         let fits = |operand: &Operand| place.of_operand(&operand.layout).is_some();
-        (fits(&of.index) && fits(&of.source)).then_some(place)
-    }
-
-    /// The strides of an operand over the view's shape, and the offset of its first element; `None` if it has not one
-    /// stride along dimensions that the view merges.
-    fn of_operand(&self, layout: &Layout) -> Option<(Strides, usize)> {
-        let stride = |dims: &Option<(usize, usize, isize)>| {
-            let Some((first, last, step)) = *dims else { return Some(0) };
-            let mut inner = last;
-            for d in (first..last).rev().filter(|&d| self.shape[d] != 1) {
-                if layout.strides[d] != layout.strides[inner] * self.shape[inner] as isize {
-                    return None;
-                }
-                inner = d;
-            }
-            Some(step * layout.strides[last])
-        };
-        let strides = self.dims.iter().map(stride).collect::<Option<Strides>>()?;
-        let first = self.first.iter().zip(&layout.strides).map(|(&c, &stride)| c as isize * stride);
-        Some((strides, layout.offset.wrapping_add_signed(first.sum())))
+        (fits(&self.index) && fits(&self.source)).then_some(place)
     }
 }
 
@@ -347,7 +283,7 @@ impl Load {
         let of = gathered.of;
         let whole = self.storage.first_layout();
         // `fits` has checked it.
-        let place = Place::of_load(shape, (&self.strides, self.layout.offset), whole, of);
+        let place = of.place(shape, (&self.strides, self.layout.offset), whole);
         let view = |operand: &Operand, ptr: Ptr| {
             let own = place.as_ref().and_then(|place| place.of_operand(&operand.layout));
             let (strides, offset) =
@@ -368,7 +304,7 @@ impl Load {
     fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
-        let place = Place::of_load(shape, (&self.strides, self.layout.offset), whole, of);
+        let place = of.place(shape, (&self.strides, self.layout.offset), whole);
         let Some(place) = place else { return false };
         let differs = |d: usize| of.index.layout.strides[d] != 0;
         // Merged dimensions of the index differ or do not differ together.
@@ -534,7 +470,7 @@ impl Runtime {
         let fits = waiting.and_then(|one| one.elements()).is_some_and(|of| {
             let place = || {
                 let read = (&layout.strides[..], layout.offset);
-                Place::of_load(&layout.shape, read, whole.first_layout(), of)
+                of.place(&layout.shape, read, whole.first_layout())
             };
             tensor.count() > 0 && of.source.dtype == tensor.dtype() && place().is_some()
         });

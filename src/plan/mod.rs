@@ -41,6 +41,7 @@ mod kept;
 mod listing;
 mod memory;
 mod ordered;
+mod place;
 mod queue;
 mod quota;
 mod reduce;

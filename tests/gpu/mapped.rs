@@ -150,9 +150,11 @@ fn elements_are_computed_where_they_are_read() {
         (Dtype::I64, Dtype::I64, &SUM),
         (Dtype::F32, Dtype::Bool, &PROD),
     ];
-    for (gpu, (number, case)) in
-        sides().iter().flat_map(|gpu| CASES.iter().enumerate().map(move |case| (gpu, case)))
-    {
+    let sides = sides();
+    let all =
+        sides.iter().enumerate().flat_map(|side| CASES.iter().enumerate().map(move |case| (side, case)));
+    // On the CPU, the second side stores the elements first, by programs that other tests run.
+    for ((_, gpu), (number, case)) in all.filter(|((side, _), (number, _))| *side == 0 || number % 4 == 1) {
         // On the CPU, each kernel must be translated.
         let first = if super::super::probe().problem.is_none() { 0 } else { dtypes.len() - 1 };
         for n in first..dtypes.len() {
