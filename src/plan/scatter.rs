@@ -1,8 +1,9 @@
 //! Scatters, and values that they read without a copy.
 //!
 //! Note [Scattered values]. The value of a scatter may be pending: a result of the open group, or one that waits to be
-//! gathered or computed (Notes [Gathered values] and [Kept values]). A combining scatter then contains the instructions that compute it (Note [Mapped
-//! scatters] in `kernel/kinds/scatter/mapped.rs`), if few instructions and operands compute it (`MappedScatter::pays`).
+//! gathered or computed (Notes [Gathered values] and [Kept values]). A combining scatter then contains the instructions
+//! that compute it (Note [Mapped scatters] in `kernel/kinds/scatter/mapped.rs`), if few instructions and operands compute
+//! it (`MappedScatter::pays`).
 //!
 //! Such a scatter is launched at once, and the open group stays as it is. If nothing else needs the value, the group drops
 //! it when it is flushed, as any result without a reference; otherwise the group stores it. No references need to be
