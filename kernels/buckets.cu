@@ -2,7 +2,7 @@
 // because the sums do not depend on it. Blocks then sum segments of the moved elements in shared memory, and add their sums
 // to those in memory. Appended to kernels/scatter.cu, whose `begin` and `finish` it uses.
 //
-// p.w, besides that of kernels/scatter.cu: 8 the moved elements, 9 the first element of each bucket, then the number of all
+// p.w, besides that of kernels/scatter.cu: 8 the moved elements (the values, then their targets within the bucket), 9 the first element of each bucket, then the number of all
 // moved elements, then the next place in each bucket, 11 the number of buckets.
 
 #define TARGETS 4096
@@ -13,6 +13,9 @@ struct Moved {
     u32 target;
     float value;
 };
+// In memory, an element takes six bytes instead of eight: each is read twice.
+INLINE float* values_of(const ScatterParams& p) { return memory<float>(p.w[8]); }
+INLINE u16* targets_of(const ScatterParams& p) { return memory<u16>(p.w[8] + 4 * p.w[0]); }
 INLINE u32* first_of(const ScatterParams& p) { return memory<u32>(p.w[9]); }
 // Places are in memory sectors of their own, because blocks add to all of them at the same time.
 INLINE u32* next_of(const ScatterParams& p, u32 bucket) { return memory<u32>(p.w[9]) + p.w[11] + 1 + bucket * 8; }
@@ -97,17 +100,17 @@ extern "C" __global__ void __launch_bounds__(512, 3) move_to_buckets(const __gri
     __syncthreads();
     u32 target[HELD], rank[HELD];
     float value[HELD];
-    #pragma unroll
+@NOTES@    #pragma unroll
     for (u32 n = 0; n < HELD; n++) {
         const u64 i = (u64)blockIdx.x * (512 * HELD) + 512 * n + threadIdx.x;
         u64 at;
         target[n] = ~0u;
         if (i < p.w[0] && target_of(p, (Index)i, false, at)) {
             target[n] = (u32)at;
-            value[n] = value_of(p, source_of(p, (Index)i));
+            value[n] = value_of(p, source_of(p, (Index)i@NOTED@));
         }
     }
-    #pragma unroll
+@NOTED_HELD@    #pragma unroll
     for (u32 n = 0; n < HELD; n++) {
         if (target[n] != ~0u) rank[n] = atomicAdd(own + target[n] / TARGETS, 1u);
     }
@@ -129,8 +132,12 @@ extern "C" __global__ void __launch_bounds__(512, 3) move_to_buckets(const __gri
         if (target[n] != ~0u) staged[own[target[n] / TARGETS] + rank[n]] = {target[n], value[n]};
     }
     __syncthreads();
-    Moved* moved = memory<Moved>(p.w[8]);
-    for (u32 k = threadIdx.x; k < total; k += 512) moved[away[staged[k].target / TARGETS] + k] = staged[k];
+    for (u32 k = threadIdx.x; k < total; k += 512) {
+        const Moved one = staged[k];
+        const u32 to = away[one.target / TARGETS] + k;
+        values_of(p)[to] = one.value;
+        targets_of(p)[to] = (u16)(one.target % TARGETS);
+    }
 }
 // Calls `sum(bucket, begin, end)` with the parts of buckets in a block's segment.
 template <class Sum> INLINE void each_part(const ScatterParams& p, Sum sum) {
@@ -153,15 +160,15 @@ template <class Sum> INLINE void each_part(const ScatterParams& p, Sum sum) {
 }
 extern "C" __global__ void __launch_bounds__(512) bucket_tops(const __grid_constant__ ScatterParams p) {
     __shared__ u32 own[TARGETS];
-    const Moved* moved = memory<const Moved>(p.w[8]);
+    const float* values = values_of(p);
+    const u16* targets = targets_of(p);
     each_part(p, [&](u32 bucket, u32 begin, u32 end) {
         for (u32 t = threadIdx.x; t < TARGETS; t += 512) own[t] = 0;
         __syncthreads();
         #pragma unroll 4
         for (u32 i = begin + threadIdx.x; i < end; i += 512) {
-            const Moved one = moved[i];
-            const u32 t = one.target % TARGETS;
-            raise_top(own + t, own[t], top_of(one.value));
+            const u32 t = targets[i];
+            raise_top(own + t, own[t], top_of(values[i]));
         }
         __syncthreads();
         u32* tops = memory<u32>(p.w[12]) + (u64)bucket * TARGETS;
@@ -173,7 +180,8 @@ extern "C" __global__ void __launch_bounds__(512) bucket_tops(const __grid_const
 }
 extern "C" __global__ void __launch_bounds__(512) bucket_sums(const __grid_constant__ ScatterParams p) {
     __shared__ u32 tops[TARGETS], low[TARGETS], high[TARGETS];
-    const Moved* moved = memory<const Moved>(p.w[8]);
+    const float* values = values_of(p);
+    const u16* targets = targets_of(p);
     each_part(p, [&](u32 bucket, u32 begin, u32 end) {
         const u64 first = (u64)bucket * TARGETS;
         for (u32 t = threadIdx.x; t < TARGETS; t += 512) {
@@ -183,9 +191,8 @@ extern "C" __global__ void __launch_bounds__(512) bucket_sums(const __grid_const
         __syncthreads();
         #pragma unroll 4
         for (u32 i = begin + threadIdx.x; i < end; i += 512) {
-            const Moved one = moved[i];
-            const u32 t = one.target % TARGETS;
-            const unsigned long long part = (unsigned long long)units(one.value, tops[t], (u32)p.w[14]);
+            const u32 t = targets[i];
+            const unsigned long long part = (unsigned long long)units(values[i], tops[t], (u32)p.w[14]);
             if (part == 0) continue;
             const u32 before = atomicAdd(low + t, (u32)part);
             const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);

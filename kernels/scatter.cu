@@ -44,13 +44,13 @@ INLINE Offsets offsets_of(const ScatterParams& p, Index i) {
     return {(Index)(@AT_SOURCE@), (Index)(@AT_INDEX@), (Index)(@AT_OUT@), (Index)(@AT_NUMBER@)};
 }
 #endif
-// The target of element i. A bad index is reported once and has no target.
+@MAPPED@// The target of element i. A bad index is reported once and has no target.
 INLINE bool target_of(const ScatterParams& p, Index i, bool report, u64& target) {
     const Offsets offsets = offsets_of(p, i);
     i64 at = memory<const i64>(p.w[6])[offsets.index];
     const i64 extent = (i64)p.w[1];
-    if (at < -extent || at >= extent) {
-        if (report) report_fault(p.w[3], p.w[4], (u64)offsets.number, at);
+@CHECKED@    if (at < -extent || at >= extent) {
+        if (report) @REPORT@;
         return false;
     }
     at += at < 0 ? extent : 0;
@@ -70,7 +70,7 @@ INLINE Index source_offset(const ScatterParams& p, Index i) { return offsets_of(
 // Elements at an address.
 INLINE Bits bits_at(const ScatterParams& p, u64 address) { return @BITS_AT@; }
 INLINE Bits source_of(const ScatterParams& p, Index i) {
-    return bits_at(p, p.w[5] + (u64)source_offset(p, i) * SIZE);
+    return @SOURCE@;
 }
 #if @MODE@ > 1
 INLINE @ACC@ value_of(const ScatterParams& p, Bits bits) { return @VALUE@; }
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Sc
             const u64 i = first + 256 * n + threadIdx.x;
             part[n] = 0;
             if (i >= p.w[0]) continue;
-            if (target_of(p, (Index)i, false, target[n])) part[n] = (Unsigned)source_of(p, (Index)i); else bad = true;
+            if (target_of(p, (Index)i, false, target[n])) part[n] = (Unsigned)source_of(p, (Index)i@NOTED@); else bad = true;
         }
         if (bad) report_tile(p, first);
         #pragma unroll
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(256) tops(const __grid_constant__ S
             found[n] = 0;
             if (i >= p.w[0]) continue;
             if (target_of(p, (Index)i, false, target[n])) {
-                found[n] = top_of(value_of(p, source_of(p, (Index)i)));
+                found[n] = top_of(value_of(p, source_of(p, (Index)i@NOTED@)));
             } else {
                 bad = true;
             }
@@ -311,7 +311,7 @@ extern "C" __global__ void __launch_bounds__(256) extremes(const __grid_constant
             const u64 i = first + 256 * n + threadIdx.x;
             found[n] = 0;
             if (i >= p.w[0]) continue;
-            if (target_of(p, (Index)i, false, target[n])) found[n] = number_of(p, source_of(p, (Index)i)); else bad = true;
+            if (target_of(p, (Index)i, false, target[n])) found[n] = number_of(p, source_of(p, (Index)i@NOTED@)); else bad = true;
         }
         if (bad) report_tile(p, first);
         #pragma unroll
@@ -395,24 +395,24 @@ INLINE u64 first_chunk(const Key* keys, Key target, u64 high) {
 }
 struct Sources {
     // The first inner element, and the offsets of this lane's positions in the chunk and the next.
-    u64 base;
-    Index own, next;
+    @BASE@ base;
+    @PLACE@ own, next;
 };
-INLINE Sources sources_of(const ScatterParams& p, const Chunk& c, u64 base) {
+INLINE Sources sources_of(const ScatterParams& p, const Chunk& c, @BASE@ base) {
     const Count* positions = memory<const Count>(p.w[9]);
     const u64 at = c.begin + threadIdx.x % 32;
     Sources s = {base, 0, 0};
-    if (at < p.w[0]) s.own = source_offset(p, (Index)positions[at]);
-    if (at + CHUNK < p.w[0]) s.next = source_offset(p, (Index)positions[at + CHUNK]);
+    if (at < p.w[0]) s.own = @PLACED@(p, (Index)positions[at]);
+    if (at + CHUNK < p.w[0]) s.next = @PLACED@(p, (Index)positions[at + CHUNK]);
     return s;
 }
 // Calls `take` with the numbers of a run.
 template <class Take> INLINE void each(const ScatterParams& p, const Sources& s, u32 begin, u32 end, Take take) {
     const u32 middle = end < CHUNK ? end : CHUNK;
     #pragma unroll 4
-    for (u32 k = begin; k < middle; k++) take(load(p, s.base + (u64)__shfl_sync(~0u, s.own, k) * SIZE));
+    for (u32 k = begin; k < middle; k++) take(@TAKE@s.own, k@TAKEN@);
     #pragma unroll 4
-    for (u32 k = CHUNK; k < end; k++) take(load(p, s.base + (u64)__shfl_sync(~0u, s.next, k - CHUNK) * SIZE));
+    for (u32 k = CHUNK; k < end; k++) take(@TAKE@s.next, k - CHUNK@TAKEN@);
 }
 // The top of a run and of `held`.
 INLINE u32 top_of_run(const ScatterParams& p, const Sources& s, u32 begin, u32 end, float held) {
@@ -441,7 +441,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     const Index j = (Index)(has_column ? c.column : p.w[11] - 1);
 @INNER@
     const u64 out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
-    const Sources s = sources_of(p, c, p.w[5] + (u64)(@INNER_SOURCE@) * SIZE);
+    const Sources s = sources_of(p, c, @FIRST@);
     for (u32 end; i < CHUNK; i = end) {
         const Key target = target_at(c, i);
         if ((u64)target == p.w[10]) return;
@@ -528,7 +528,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     const u32 room = (u32)p.w[14];
     const Index j = (Index)place.at;
 @INNER@
-    const u64 source = p.w[5] + (u64)(@INNER_SOURCE@) * SIZE, out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
+    const @BASE@ source = @FIRST@@AND@out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
     u64 last;
     for (u64 k = place.begin; k < place.end; k = last) {
         const Key target = keys[k];
@@ -548,7 +548,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             top = top_of(held);
             #pragma unroll @UNROLL@
             for (u64 i = k; i < last; i++) {
-                top = higher(top, top_of(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE)));
+                top = higher(top, top_of(@LOAD@positions[i]@LOADED@));
             }
             if (!is_whole) {
                 raise_top(tops, 0, top);
@@ -558,7 +558,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         i64 sum = units(held, top, room);
         #pragma unroll @UNROLL@
         for (u64 i = k; i < last; i++) {
-            sum += units(load(p, source + (u64)source_offset(p, (Index)positions[i]) * SIZE), top, room);
+            sum += units(@LOAD@positions[i]@LOADED@, top, room);
         }
         if (LONG) {
             atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
@@ -627,7 +627,7 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
     const Count* positions = memory<const Count>(p.w[9]);
     const Partial* partial = memory<const Partial>(p.w[12]);
 @INNER@
-    const u64 source = p.w[5] + (u64)(@INNER_SOURCE@) * SIZE;
+    const @BASE@ source = @FIRST@;
     const u64 out = p.w[7] + (u64)(@INNER_OUT@) * SIZE;
     // The run that goes on here; then the last one that begins here, which is the only one of more than one part.
     #pragma unroll 1
@@ -646,7 +646,7 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
         // Bits, because NVRTC 12.0 does not terminate on a struct that a loop changes.
         Partial sum;
         if (shift == 0) {
-            sum = @KEEP@(load(p, begins == 1 ? out + (u64)target * SIZE : source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
+            sum = @KEEP@(@HELD_OR_LOAD@);
             k += begins == 0;
             const u64 end = start + last < count ? start + last : count;
 #if @BATCH@
@@ -654,14 +654,14 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
             for (; k + 8 <= end && keys[k + 7] == target; k += 8) {
                 Acc values[8];
                 #pragma unroll
-                for (int n = 0; n < 8; n++) values[n] = load(p, source + (u64)source_offset(p, (Index)positions[k + n]) * SIZE);
+                for (int n = 0; n < 8; n++) values[n] = @LOAD@positions[k + n]@LOADED@;
                 #pragma unroll
                 for (int n = 0; n < 8; n++) sum = combined(p, sum, values[n]);
             }
 #endif
             #pragma unroll 1
             for (; k < end && keys[k] == target; k++) {
-                sum = combined(p, sum, load(p, source + (u64)source_offset(p, (Index)positions[k]) * SIZE));
+                sum = combined(p, sum, @LOAD@positions[k]@LOADED@);
             }
         } else {
             // A run of one part is complete.

@@ -39,6 +39,8 @@ fn values_that_are_read_once_are_not_stored() {
     one("y = t[i].T * x.T");
     one("y = t[p] * x.reshape(60, 5, 32)");
     one("y = x.reshape(300, 1, 32) - t[i][none]");
+    one("y = t[p].reshape(300, 32) * x");
+    one("y = (t[p].flatten(0, 1) * x).sum(1)");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use super::reduce::{AMIN, PROD};
 use super::{Arg, Args, complex, error};
 use crate::array::{Dtype, Layout, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::{ReduceFn, Scatter};
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::kernel::ReduceFn;
+use crate::plan::{MapArg, Runtime, Scattering};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -41,13 +41,16 @@ pub(super) fn scatter_into(
         return add_complex(rt, name, into, &ids, (value, strides));
     }
     let Along { strides: own, axis, limit, meaning, .. } = into;
-    let views = smallvec![
-        SubmittedView { tensor: value, strides, write: false },
-        SubmittedView::read(&ids),
-        SubmittedView { tensor: target, strides: own, write: true },
-    ];
-    let kind = &Scatter { dtype: target.dtype(), f };
-    rt.submit_meaning(Submission { name, kind, shape, views, axis, limit }, meaning)
+    rt.scatter_at(Scattering {
+        name,
+        f,
+        value: (value, strides),
+        index: &ids,
+        target: (target, own),
+        axis,
+        limit,
+        meaning,
+    })
 }
 
 /// As [`scatter_into`], for sums of complex numbers, which are sums of their parts.

@@ -23,7 +23,7 @@ use super::gather::is_gathered;
 use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::registers::{Reading, push_load, push_number};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
-use crate::array::{Class, Dtype, Layout, Strides};
+use crate::array::{Class, Dims, Dtype, Layout, Strides, copied};
 use crate::driver::DeviceId;
 use crate::kernel::{Instr, Regs, Source};
 use crate::tensor::Tensor;
@@ -62,9 +62,16 @@ pub(super) struct Registers {
     pub instrs: usize,
     pub loads: usize,
     pub heavy: usize,
+    /// The value is computed at once, before later work changes its operands: the launch may also gather.
+    pub is_now: bool,
 }
 
 impl Registers {
+    /// Registers of a value that is computed at once.
+    fn now() -> Registers {
+        Registers { is_now: true, ..Registers::default() }
+    }
+
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     /// Operands may be the results of the first `parts` groups of the queue.
     pub(super) fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
@@ -88,12 +95,13 @@ impl Registers {
                     self.loads += 1;
                     let storage = &load.storage;
                     let is_settled = match storage.pending() {
+                        Some(_) if is_gathered(storage) => self.is_now,
                         Some(pending) => part_and_node(pending.node).0 < parts,
                         None => storage.memory().is_some(),
                     };
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
-                    let is_changing = storage.is_written_in_parts() && is_part;
+                    let is_changing = storage.is_written_in_parts() && is_part && !self.is_now;
                     if self.loads > MOST.loads || load.turns.is_some() || !is_settled || is_changing {
                         return None;
                     }
@@ -107,16 +115,18 @@ impl Registers {
     }
 }
 
-/// The part of a value that a view reads: the value's dimension for each of the view's, and the first coordinate
-/// in each of the value's.
+/// The part of a value that a view reads: the value's dimensions for each of the view's, from the first to the last, and
+/// the first coordinate in each of the value's.
 struct Place {
-    dims: SmallVec<[Option<usize>; 6]>,
+    dims: SmallVec<[Option<(usize, usize)>; 6]>,
     first: SmallVec<[usize; 6]>,
+    shape: Dims,
 }
 
 impl Place {
-    /// The place of a view in a contiguous layout, if it is a range in each dimension.
-    fn of(view: &Layout, whole: &Layout) -> Option<Place> {
+    /// The place of a view in a contiguous layout, if it is a range in each dimension. A dimension of the view may be
+    /// several of the value's, if `merges` is set.
+    fn of(view: &Layout, whole: &Layout, merges: bool) -> Option<Place> {
         let rank = whole.shape.len();
         let mut extents: SmallVec<[usize; 6]> = SmallVec::from_elem(1, rank);
         let mut dims = SmallVec::new();
@@ -126,9 +136,18 @@ impl Place {
                 continue;
             }
             let is_it = |d: &usize| whole.shape[*d] != 1 && whole.strides[*d] == stride && extents[*d] == 1;
-            let dim = (0..rank).find(is_it)?;
-            extents[dim] = extent;
-            dims.push(Some(dim));
+            let last = (0..rank).find(is_it)?;
+            let (mut first, mut rest) = (last, extent);
+            while merges && rest > whole.shape[first] && rest % whole.shape[first] == 0 {
+                rest /= whole.shape[first];
+                extents[first] = whole.shape[first];
+                first = (0..first).rev().find(|d| whole.shape[*d] != 1)?;
+                if extents[first] != 1 {
+                    return None;
+                }
+            }
+            extents[first] = rest;
+            dims.push(Some((first, last)));
         }
         let mut rest = view.offset.checked_sub(whole.offset)?;
         let mut first = SmallVec::new();
@@ -141,16 +160,29 @@ impl Place {
             }
             first.push(at);
         }
-        (rest == 0).then_some(Place { dims, first })
+        (rest == 0).then_some(Place { dims, first, shape: copied(&whole.shape) })
+    }
+
+    /// The stride of an operand along merged dimensions; `None` if it has none.
+    fn stride(&self, strides: &Strides, (first, last): (usize, usize)) -> Option<isize> {
+        let mut inner = last;
+        for d in (first..last).rev().filter(|&d| self.shape[d] != 1) {
+            if strides[d] != strides[inner] * self.shape[inner] as isize {
+                return None;
+            }
+            inner = d;
+        }
+        Some(strides[last])
     }
 
     /// The layout under which an operand of the value, with these strides over it, is read for the view.
     fn layout(&self, view: &Layout, offset: usize, strides: &Strides) -> Option<Layout> {
         let at = |(&first, &stride): (&usize, &isize)| first as isize * stride;
         let moved: isize = self.first.iter().zip(strides).map(at).sum();
+        let own = self.dims.iter().map(|dims| dims.map_or(Some(0), |dims| self.stride(strides, dims)));
         Some(Layout {
             shape: view.shape.clone(),
-            strides: self.dims.iter().map(|dim| dim.map_or(0, |dim| strides[dim])).collect(),
+            strides: own.collect::<Option<Strides>>()?,
             offset: offset.checked_add_signed(moved)?,
         })
     }
@@ -163,7 +195,7 @@ pub(super) fn parts<'o>(
     whole: &Layout,
     mut operands: impl Iterator<Item = (usize, &'o Strides)>,
 ) -> Option<SmallVec<[Layout; 4]>> {
-    let place = Place::of(view, whole)?;
+    let place = Place::of(view, whole, false)?;
     let mut all = SmallVec::new();
     operands.try_for_each(|(offset, strides)| {
         place.layout(view, offset, strides).map(|layout| all.push(layout))
@@ -209,7 +241,7 @@ impl FusedGroup {
         }
         let mut needed = Registers::default();
         needed.add(self, parts, node.reg)?;
-        let place = Place::of(operand, whole)?;
+        let place = Place::of(operand, whole, false)?;
         let mut layouts = SmallVec::new();
         let mut bytes = 0;
         let mut is_spread = false;
@@ -278,6 +310,33 @@ impl FusedGroup {
             return None;
         }
         copy_registers(self, from, &needed, layouts)
+    }
+
+    /// The register of a view of node `node` of the group `from`, which this new group over the view's shape computes at
+    /// once. The results of the first `parts` groups of the queue will be in memory.
+    pub(super) fn compute_now(
+        &mut self,
+        from: &FusedGroup,
+        parts: usize,
+        node: usize,
+        (view, dtype): (&Layout, Dtype),
+    ) -> Option<u16> {
+        let node = from.nodes.get(node)?;
+        let storage = node.storage.as_ref()?;
+        let whole = node.layout(storage);
+        if node.dtype != dtype || whole.shape != from.shape || !whole.is_contiguous() {
+            return None;
+        }
+        let mut needed = Registers::now();
+        needed.add(from, parts, node.reg)?;
+        let place = Place::of(view, whole, true)?;
+        let loads = needed.all.iter().filter_map(|&reg| match from.map.sources.get(usize::from(reg)) {
+            Some(&Source::Load { view, .. }) => Some(&from.loads[usize::from(view)]),
+            _ => None,
+        });
+        let layouts: Option<SmallVec<[Layout; 4]>> =
+            loads.map(|load| place.layout(view, load.layout.offset, &load.strides)).collect();
+        copy_registers(self, from, &needed, layouts?)
     }
 
     /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`
@@ -394,7 +453,6 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::Dims;
 
     #[test]
     fn views_of_a_value_read_its_operands_at_the_same_elements() {
@@ -407,7 +465,7 @@ mod tests {
         // An operand of shape [5, 1], broadcast.
         let strides: Strides = [0, 3, 0].as_slice().into();
         let read = |layout: &Layout| {
-            let place = Place::of(layout, &whole)?;
+            let place = Place::of(layout, &whole, false)?;
             place.layout(layout, 7, &strides).map(|layout| (layout.strides.to_vec(), layout.offset))
         };
         assert_eq!(read(&whole), Some((vec![0, 3, 0], 7)));
@@ -418,5 +476,17 @@ mod tests {
         assert_eq!(read(&view(&[4, 5, 3], &[30, 6, 2], 0)), None);
         assert_eq!(read(&view(&[4], &[37], 0)), None);
         assert_eq!(read(&view(&[8], &[1], 0)), None);
+        // Dimensions that become one, if the operand has one stride along them.
+        let merged = |layout: &Layout, strides: &[isize]| {
+            let place = Place::of(layout, &whole, true)?;
+            place.layout(layout, 7, &strides.into()).map(|layout| (layout.strides.to_vec(), layout.offset))
+        };
+        assert_eq!(merged(&view(&[20, 6], &[6, 1], 0), &[30, 6, 1]), Some((vec![6, 1], 7)));
+        assert_eq!(merged(&view(&[10, 6], &[6, 1], 60), &[5, 1, 0]), Some((vec![1, 0], 7 + 10)));
+        assert_eq!(merged(&view(&[4, 30], &[30, 1], 0), &[3, 0, 0]), Some((vec![3, 0], 7)));
+        assert_eq!(merged(&view(&[120], &[1], 0), &[30, 6, 1]), Some((vec![1], 7)));
+        assert_eq!(merged(&view(&[20, 6], &[6, 1], 0), &[0, 6, 1]), None);
+        assert_eq!(merged(&view(&[12, 6], &[6, 1], 0), &[30, 6, 1]), None);
+        assert_eq!(merged(&view(&[10, 6], &[6, 1], 18), &[30, 6, 1]), None);
     }
 }

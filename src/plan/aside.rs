@@ -1,7 +1,7 @@
 //! Work over another shape that does not end the open group.
 //!
 //! Note [Aside]. An operation over another shape than the open group's may run before the group if it writes a new
-//! tensor and reads nothing that the group computes. Such work is collected in a closed group (a group aside) before
+//! tensor (whose memory may be bound already, as a factory's) and reads nothing that the group computes. Such work is collected in a closed group (a group aside) before
 //! the open group, which stays open. This happens if the open group is large, cannot wait in a batch (Note
 //! [Batches]), or may compute the few elements again (Note [Computed again]). So `v = u.clone(); v[1..-1] = next`
 //! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, the group
@@ -71,8 +71,10 @@ impl Queue {
             }
         };
         let storage = target.storage();
+        // The memory of a factory's tensor is bound, but no queued work refers to it.
         let is_new = target.is_first() && target.storage_holders() == 1;
-        let is_new = is_new && storage.memory().is_none() && storage.pending().is_none();
+        let is_foreign = || matches!(storage.memory(), Some(Memory::Foreign(_)));
+        let is_new = is_new && storage.pending().is_none() && !is_foreign();
         has_place
             && is_new
             && open.reduce.is_none()

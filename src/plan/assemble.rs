@@ -155,6 +155,32 @@ impl Words {
 }
 
 impl Assembled {
+    /// A program that reads these loads.
+    pub fn new(program: Arc<Program>, loads: SmallVec<[u16; 8]>) -> Assembled {
+        Assembled { program, loads }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// The views that it reads, over the shape of the group; `places` are their addresses.
+    pub fn views_read(&self, group: &FusedGroup, places: &[Ptr]) -> SmallVec<[View; 4]> {
+        let mut views = SmallVec::new();
+        let mut read = self.loads.iter().zip(places);
+        while let Some((&load, &place)) = read.next() {
+            let of = &group.loads[usize::from(load & !INDEX)];
+            match (load & INDEX != 0).then(|| of.gathered().zip(read.next())).flatten() {
+                Some((gathered, (_, &source))) => {
+                    views.extend(of.views(gathered, &group.shape, [place, source]));
+                }
+                None => views.push(of.view(place)),
+            }
+        }
+        views
+    }
+
     /// The number of views that it reads.
     pub fn reads(&self) -> usize {
         self.loads.len()
@@ -178,19 +204,13 @@ impl Assembled {
         let Live { group, nodes, reduce } = live;
         let mut launch = Launch {
             numbers: SmallVec::from_slice(&group.numbers),
-            ..Launch::new(self.program.clone(), copied(&group.shape), SmallVec::new())
+            ..Launch::new(
+                self.program.clone(),
+                copied(&group.shape),
+                self.views_read(group, &places[..self.loads.len()]),
+            )
         };
-        let (read, written) = places.split_at(self.loads.len());
-        let mut read = self.loads.iter().zip(read);
-        while let Some((&load, &place)) = read.next() {
-            let of = &group.loads[usize::from(load & !INDEX)];
-            match (load & INDEX != 0).then(|| of.gathered().zip(read.next())).flatten() {
-                Some((gathered, (_, &source))) => {
-                    launch.views.extend(of.views(gathered, &group.shape, [place, source]));
-                }
-                None => launch.views.push(of.view(place)),
-            }
-        }
+        let written = &places[self.loads.len()..];
         for (node, &place) in nodes.iter().zip(written) {
             let Some(storage) = &node.storage else { continue };
             launch.views.push(View::new(place, node.dtype, copied(&node.layout(storage).strides)));
@@ -311,6 +331,13 @@ impl Programs {
     pub(super) fn placeholder(&mut self) -> Arc<Program> {
         self.empty.get_or_insert_with(|| Arc::new(Program::new(&Map::default()))).clone()
     }
+}
+
+/// The map that computes a register of a group and stores it to the view after its loads, and these loads.
+pub(super) fn computing(group: &FusedGroup, reg: u16) -> (Map, SmallVec<[u16; 8]>) {
+    let (mut map, loads, renumber) = needed(group, &[], Some(reg));
+    map.stores.push(Store { reg: renumber(reg), view: loads.len() as u16 });
+    (map, loads)
 }
 
 /// The densely numbered part of a group that the live nodes and the reduced register need: the map, the loads

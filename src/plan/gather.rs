@@ -13,10 +13,11 @@
 
 use super::flush::{Noted, address, address_to_read};
 use super::kept::Kept;
+use super::place::Place;
 use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
-use crate::array::{Dims, Dtype, Layout, Strides, copied};
+use crate::array::{Dtype, Layout, Strides, copied};
 use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
@@ -114,45 +115,12 @@ pub(super) struct GatheredLoad<'l> {
     of: &'l Elements,
 }
 
-/// How a view of a result reads its elements: for each dimension of the view, one of the result's and the coordinates
-/// from one element to the next; and the first coordinates.
-struct Place {
-    dims: SmallVec<[Option<(usize, isize)>; 6]>,
-    first: Dims,
-}
-
-impl Place {
-    /// The place of a view in a contiguous layout; `None` if a dimension of the view does not follow a single one.
-    fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
-        let mut rest = offset.checked_sub(whole.offset)?;
-        let mut first: Dims = SmallVec::with_capacity(whole.shape.len());
-        for (&stride, &extent) in whole.strides.iter().zip(&whole.shape) {
-            let stride = stride.unsigned_abs().max(1);
-            first.push(if extent == 1 { 0 } else { rest / stride });
-            rest -= first.last().map_or(0, |first| first * stride);
-        }
-        let mut last = first.clone();
-        let mut dims = SmallVec::new();
-        for (&extent, &stride) in shape.iter().zip(strides) {
-            if extent == 1 || stride == 0 {
-                dims.push(None);
-                continue;
-            }
-            let fits = |d: &usize| whole.shape[*d] != 1 && stride > 0 && stride % whole.strides[*d] == 0;
-            let dim = (0..whole.shape.len()).find(fits)?;
-            let step = stride / whole.strides[dim];
-            last[dim] += step as usize * (extent - 1);
-            dims.push(Some((dim, step)));
-        }
-        let is_within = last.iter().zip(&whole.shape).all(|(last, extent)| last < extent);
-        (rest == 0 && is_within).then_some(Place { dims, first })
-    }
-
-    /// The strides of an operand over the view's shape, and the offset of its first element.
-    fn of_operand(&self, layout: &Layout) -> (Strides, usize) {
-        let strides = self.dims.iter().map(|dim| dim.map_or(0, |(dim, step)| step * layout.strides[dim]));
-        let first = self.first.iter().zip(&layout.strides).map(|(&c, &stride)| c as isize * stride);
-        (strides.collect(), layout.offset.wrapping_add_signed(first.sum()))
+impl Elements {
+    /// The place of a load of the result over this shape, if the index and the source have strides over it.
+    fn place(&self, shape: &[usize], (strides, offset): (&[isize], usize), whole: &Layout) -> Option<Place> {
+        let place = Place::of(shape, strides, offset, whole)?;
+        let fits = |operand: &Operand| place.of_operand(&operand.layout).is_some();
+        (fits(&self.index) && fits(&self.source)).then_some(place)
     }
 }
 
@@ -264,7 +232,19 @@ impl Gathered {
     }
 }
 
+impl GatheredLoad<'_> {
+    /// True if it reads the memory of a storage.
+    pub(super) fn reads(self, storage: &Storage) -> bool {
+        self.result.reads(storage)
+    }
+}
+
 impl Load {
+    /// True if a load over this shape, when it gathers, reads all indices.
+    pub(super) fn checks_all(&self, shape: &[usize]) -> bool {
+        self.gathered().is_none_or(|gathered| self.checks(gathered.result, shape))
+    }
+
     /// The result that the load gathers, unless it has been stored.
     #[inline]
     pub(super) fn gathered(&self) -> Option<GatheredLoad<'_>> {
@@ -303,12 +283,11 @@ impl Load {
         let of = gathered.of;
         let whole = self.storage.first_layout();
         // `fits` has checked it.
-        let place = Place::of(shape, &self.strides, self.layout.offset, whole).unwrap_or_else(|| Place {
-            dims: SmallVec::from_elem(None, shape.len()),
-            first: SmallVec::from_elem(0, whole.shape.len()),
-        });
+        let place = of.place(shape, (&self.strides, self.layout.offset), whole);
         let view = |operand: &Operand, ptr: Ptr| {
-            let (strides, offset) = place.of_operand(&operand.layout);
+            let own = place.as_ref().and_then(|place| place.of_operand(&operand.layout));
+            let (strides, offset) =
+                own.unwrap_or_else(|| (SmallVec::from_elem(0, shape.len()), operand.layout.offset));
             View::new(ptr + (offset * operand.dtype.size()) as u64, operand.dtype, strides)
         };
         let indexed = Indexed { step: of.step, limit: of.limit, tag: 0 };
@@ -325,9 +304,11 @@ impl Load {
     fn checks(&self, gathered: &Gathered, shape: &[usize]) -> bool {
         let Some(of) = gathered.elements() else { return true };
         let whole = self.storage.first_layout();
-        let Some(place) = Place::of(shape, &self.strides, self.layout.offset, whole) else { return false };
+        let place = of.place(shape, (&self.strides, self.layout.offset), whole);
+        let Some(place) = place else { return false };
         let differs = |d: usize| of.index.layout.strides[d] != 0;
-        let read = shape.iter().zip(&place.dims).filter(|(_, dim)| dim.is_some_and(|(d, _)| differs(d)));
+        // Merged dimensions of the index differ or do not differ together.
+        let read = shape.iter().zip(&place.dims).filter(|(_, dims)| dims.is_some_and(|(_, d, _)| differs(d)));
         let read: usize = read.map(|(&extent, _)| extent).product();
         let all: usize = (0..whole.rank()).filter(|&d| differs(d)).map(|d| whole.shape[d]).product();
         !shape.contains(&0) && read == all
@@ -354,6 +335,13 @@ impl FusedGroup {
 }
 
 impl Queue {
+    /// Lets a group know which of its loads are results that wait.
+    pub(super) fn name_gathers(&self, group: &mut FusedGroup) {
+        for load in group.loads.iter_mut().filter(|load| is_gathered(&load.storage)) {
+            load.gathered = self.gathers.iter().find(|gathered| gathered.out.is(&load.storage)).cloned();
+        }
+    }
+
     /// True when all indices of a result have been checked, or a group of the queue reads them all.
     fn checks(&self, gathered: &Gathered) -> bool {
         let reads = |group: &FusedGroup| {
@@ -457,7 +445,7 @@ impl Runtime {
     }
 
     /// Stores a result that waits.
-    fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
+    pub(super) fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
         let Some(pending) = storage.pending() else { return Ok(()) };
         let gathers = &mut self.queues[usize::from(pending.queue)].gathers;
         let Some(number) = gathers.iter().position(|gathered| gathered.out.is(storage)) else {
@@ -479,10 +467,13 @@ impl Runtime {
                 true => Ok(self.queues[at].group.as_ref().is_some_and(|group| !group.has_room_for_kept())),
             };
         }
-        let dtype = waiting.and_then(|one| one.elements()).map(|of| of.source.dtype);
-        let fits = tensor.count() > 0
-            && dtype == Some(tensor.dtype())
-            && Place::of(&layout.shape, &layout.strides, layout.offset, whole.first_layout()).is_some();
+        let fits = waiting.and_then(|one| one.elements()).is_some_and(|of| {
+            let place = || {
+                let read = (&layout.strides[..], layout.offset);
+                of.place(&layout.shape, read, whole.first_layout())
+            };
+            tensor.count() > 0 && of.source.dtype == tensor.dtype() && place().is_some()
+        });
         match &self.queues[at].group {
             _ if !fits => self.store_gathered(tensor.storage()).map(|()| false),
             Some(group) => Ok(!group.can_gather(tensor)),
@@ -656,7 +647,7 @@ impl Runtime {
     }
 
     /// A tag for work on a stream.
-    fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
+    pub(super) fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
         match self.capture_of(stream) {
             Some(_) => device.kept_tag_for(suspect),
             None => device.tag_for(suspect),
@@ -722,4 +713,4 @@ impl Runtime {
 
 #[cfg(test)]
 #[path = "gather_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -13,7 +13,7 @@ use std::cell::Cell;
 
 thread_local! {
     /// Kernels are not compiled yet.
-    pub(super) static IS_LATE: Cell<bool> = const { Cell::new(false) };
+    pub(in crate::plan) static IS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
 #[test]
@@ -54,26 +54,4 @@ fn results_are_stored_until_their_readers_are_compiled() {
     assert_eq!(all, 3);
     assert_eq!(run(true, false), (expected.clone(), 1));
     assert_eq!(run(true, true), (expected, 2));
-}
-
-#[test]
-fn views_of_a_result_read_its_operands_at_the_same_elements() {
-    let whole = Layout::contiguous(&[4, 6, 5]);
-    // An operand of shape [6, 1], broadcast.
-    let operand = Layout { shape: copied(&whole.shape), strides: smallvec![0, 3, 0], offset: 7 };
-    let read = |shape: &[usize], strides: &[isize], offset: usize| {
-        let place = Place::of(shape, strides, offset, &whole)?;
-        let (strides, offset) = place.of_operand(&operand);
-        Some((strides.to_vec(), offset))
-    };
-    assert_eq!(read(&[4, 6, 5], &[30, 5, 1], 0), Some((vec![0, 3, 0], 7)));
-    assert_eq!(read(&[5, 4, 6], &[1, 30, 5], 0), Some((vec![0, 0, 3], 7)));
-    assert_eq!(read(&[2, 3, 1], &[60, 10, 0], 5), Some((vec![0, 6, 0], 7 + 3)));
-    // A dimension split in two, and a dimension of the view that is broadcast.
-    assert_eq!(read(&[4, 2, 3, 5], &[30, 15, 5, 1], 0), Some((vec![0, 9, 3, 0], 7)));
-    assert_eq!(read(&[9, 5], &[0, 1], 30 + 10), Some((vec![0, 0], 7 + 6)));
-    // Rows that continue into the next, and a diagonal.
-    assert_eq!(read(&[10], &[1], 0), None);
-    assert_eq!(read(&[4], &[31], 0), None);
-    assert_eq!(read(&[4, 30], &[30, 1], 0), None);
 }

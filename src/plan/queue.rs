@@ -75,6 +75,8 @@ pub(super) struct FusedGroup {
     pub reduce: Option<PendingReduce>,
     /// It runs before the open group although it is newer; see `aside`.
     pub is_aside: bool,
+    /// A scatter has computed one of its values; see `scatter`.
+    pub is_scattered: bool,
     /// Elements that need not be computed; set when the group leaves its queue.
     pub hole: Option<Hole>,
     pub rounds: Rounds,
@@ -291,6 +293,7 @@ impl FusedGroup {
             nodes: Vec::new(),
             reduce: None,
             is_aside: false,
+            is_scattered: false,
             hole: None,
             rounds: Rounds::default(),
         }
@@ -546,6 +549,7 @@ impl Runtime {
             self.flush_work(at)?;
         }
         let queue = &mut self.queues[at];
+        queue.forget_scattered(at);
         let is_other = |group: &FusedGroup| !same(&group.shape, target.shape());
         let mut differs = queue.group.as_deref().is_some_and(is_other);
         if differs {

@@ -101,7 +101,7 @@ impl Runtime {
         let is_alone = queue.generation == begun.generation && queue.chain.len() == begun.groups;
         let is_plain =
             group.reduce.is_none() && !group.uses_position() && !group.is_turned() && !group.gathers();
-        let is_plain = is_plain && same(&group.shape, first.shape());
+        let is_plain = is_plain && !group.is_scattered && same(&group.shape, first.shape());
         let fits_any_shape = self.shapes_read == begun.shapes_read;
         if !is_alone || !is_plain || !fits_any_shape || group.device != first.device() {
             return None;

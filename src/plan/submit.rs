@@ -74,6 +74,12 @@ impl Runtime {
 
     /// [`Runtime::submit`] with what an invalid index means.
     pub fn submit_meaning(&mut self, work: Submission<'_>, meaning: Meaning) -> Result<()> {
+        let at = self.admit(&work)?;
+        self.submit_admitted(at, work, meaning)
+    }
+
+    /// Checks a submission and records its accesses. Returns the queue that it belongs to.
+    pub(super) fn admit(&mut self, work: &Submission<'_>) -> Result<usize> {
         let device_id = self.common_device(work.name, work.views.iter().map(|v| v.tensor))?;
         if let Some(dtype) = work.kind.ordered().filter(|dtype| dtype.is_complex()) {
             return Err(super::error::not_over_complex(work.name, dtype));
@@ -85,6 +91,16 @@ impl Runtime {
         let access = |write| if write { Access::Write } else { Access::Read };
         self.spend(work.kind.work(&work.shape))?;
         self.note(work.name, at, work.views.iter().map(|v| (v.tensor, access(v.write))))?;
+        Ok(at)
+    }
+
+    /// Launches a submission for which [`Runtime::admit`] returned this queue.
+    pub(super) fn submit_admitted(
+        &mut self,
+        at: usize,
+        work: Submission<'_>,
+        meaning: Meaning,
+    ) -> Result<()> {
         for view in &work.views {
             self.settle_value(view.tensor, at)?;
             if view.write {
@@ -102,8 +118,8 @@ impl Runtime {
         {
             return Err(super::error::lost_value(view.tensor.storage()));
         }
-        let device = self.device(device_id)?;
         let stream = self.queues[at].stream.clone();
+        let device = self.device(stream.device())?;
         let mut views = SmallVec::new();
         for view in &work.views {
             let storage = view.tensor.storage();
@@ -118,10 +134,7 @@ impl Runtime {
         let tag = if work.kind.may_fault() || matches!(meaning, Meaning::Assertion(_)) {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
             let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, meaning };
-            match self.capture_at(at) {
-                Some(_) => device.kept_tag_for(suspect),
-                None => device.tag_for(suspect),
-            }
+            self.tag(suspect, &device, &stream)
         } else {
             0
         };

@@ -12,6 +12,7 @@ mod folds;
 mod gathers;
 mod graphs;
 mod links;
+mod mapped;
 mod mapping;
 mod maps;
 mod moves;

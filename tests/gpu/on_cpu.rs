@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
-use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, prelude};
+use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, own_text, prelude};
 use crate::kernel::fft::OwnPlan;
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
@@ -95,7 +95,7 @@ impl Translated {
     }
 
     fn translate(source: &CudaSource) -> Translated {
-        let own = source.text.strip_prefix(prelude()).expect("sources begin with the prelude");
+        let own = own_text(&source.text).expect("sources begin with common text");
         // Shared memory whose size the launch determines.
         let own = &own.replace("extern __shared__ uint4 slots[];", "static uint4 slots[4096];");
         let mut text = format!("#include \"prelude.h\"\n{}\n", without_assembly(own));
@@ -262,6 +262,14 @@ impl Queue for OnCpuQueue<'_> {
             return Ok(());
         }
         let general = self.cpu.general.then(|| kind.general(work)).flatten();
+        // Kinds without general kernels may be queued as other programs.
+        if self.cpu.general
+            && general.is_none()
+            && kind
+                .interpret(work, &mut OnCpuQueue { cpu: self.cpu, translated: None, scratch: Vec::new() })?
+        {
+            return Ok(());
+        }
         let signature = general.unwrap_or_else(|| kind.signature(work));
         let source = kind.source(signature);
         let translated = (!source.entries.is_empty()).then(|| Translated::of(&source));

@@ -8,7 +8,7 @@ use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::PROD;
 
 /// Fills a tensor with numbers near 1 or -1, so that long products are neither 0 nor infinite.
-fn near_one(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
+pub(super) fn near_one(gpu: &dyn Side, dtype: Dtype, shape: &[usize], strides: &[isize], seed: u64) -> Pair {
     let mut pair = Pair::random(gpu, dtype, shape, strides, seed);
     pair.dtype = dtype.real();
     for i in 0..8 * pair.bytes.len() / pair.dtype.size() {
@@ -66,7 +66,7 @@ fn agree_over(gpu: &dyn Side, dtype: Dtype, f: Option<&'static ReduceFn>, cases:
 }
 
 /// The device, or both kinds of kernels on the CPU.
-fn sides() -> Vec<Arc<dyn Side>> {
+pub(super) fn sides() -> Vec<Arc<dyn Side>> {
     let mut sides: Vec<_> = side().into_iter().collect();
     if super::super::probe().problem.is_some() {
         sides.extend(on_cpu::find().map(|mut cpu| {

@@ -14,8 +14,9 @@ use crate::kernel::cuda::{Planned, Product, Queue, Signature, copy_program, fill
 use crate::kernel::fft::OwnFft;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
-    CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, Matmul, NonZero, Pack, Program, Ptr, Reduce,
-    ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store, TinyProduct, Top, View,
+    CAST, CudaText, Gather, Instr, Kind, Launch, Map, MapFn, MappedScatter, Matmul, NonZero, Pack, Program,
+    Ptr, Reduce, ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store,
+    TinyProduct, Top, View,
 };
 use crate::ops::folds::AMAX;
 use crate::ops::reduce::{AMIN, PROD};

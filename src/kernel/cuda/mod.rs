@@ -21,6 +21,9 @@ pub(super) mod radix;
 pub(crate) mod translate;
 mod used;
 
+#[cfg(test)]
+pub(crate) use used::own_text;
+
 use crate::array::{Class, Dtype};
 use crate::base::Result;
 use crate::kernel::fft::FftPlan;

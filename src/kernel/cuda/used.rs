@@ -86,6 +86,16 @@ pub(super) fn definitions(text: &str) -> String {
     items.all.iter().zip(used).filter(|(_, used)| *used).map(|(item, _)| item.text).collect()
 }
 
+/// A source without the common text that it begins with: the prelude, or the basics and the definitions that it uses.
+#[cfg(test)]
+pub(crate) fn own_text(source: &str) -> Option<&str> {
+    if let Some(own) = source.strip_prefix(super::prelude()) {
+        return Some(own);
+    }
+    let rest = source.strip_prefix(&*super::basics())?.strip_prefix('\n')?;
+    Some(ITEMS.all.iter().fold(rest, |rest, item| rest.strip_prefix(item.text).unwrap_or(rest)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +109,10 @@ mod tests {
         let found = definitions("z = random_normal(at, seed, 4);");
         assert!(found.contains("philox_block(") && !found.contains("floor_divide"), "{found}");
         assert!(definitions("c64 x; x = complex_exp(x);").contains("complex_tanh("));
+        let text = crate::kernel::cuda::assemble("y = floor_divide(a, @B@);", &[("B", "c64()")]);
+        assert_eq!(own_text(&text), Some("\ny = floor_divide(a, c64());"));
+        let text = format!("{}\nx", crate::kernel::cuda::prelude());
+        assert_eq!(own_text(&text), Some("\nx"));
     }
 
     #[test]

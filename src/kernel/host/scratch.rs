@@ -1,5 +1,6 @@
 //! Large buffers of kernels. Freed buffers are cached, because the system would have to clear new pages.
 
+use crate::kernel::Ptr;
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use std::alloc::{Layout, handle_alloc_error};
@@ -50,6 +51,11 @@ impl<T: Copy> Buffer<T> {
             map
         });
         Buffer { first: map.as_mut_ptr().cast(), _small: Vec::new(), large: Some(map) }
+    }
+
+    /// The address of the first element.
+    pub(in crate::kernel) fn address(&self) -> Ptr {
+        self.first as Ptr
     }
 
     /// Writes an element.

@@ -26,6 +26,6 @@ pub use pack::{PART_ALIGN, Pack};
 pub use reduce::Reduce;
 pub use rows::{Fold, Rows, Step, Temporary, takes_rows};
 pub use scan::Scan;
-pub use scatter::Scatter;
+pub use scatter::{MappedScatter, Scatter};
 pub use search::Search;
 pub use sort::{Nth, Sort, SortFew, Top};

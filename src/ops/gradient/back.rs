@@ -8,8 +8,9 @@ use super::node::{Node, Varies};
 use super::shares::{Share, may_wait};
 use super::sums::fitted;
 use super::var::{Compute, Operand, Var};
+use crate::array::Scalar;
 use crate::base::{Error, Result};
-use crate::ops::{Arg, Args, Call, Op, Out, apply, composed};
+use crate::ops::{Arg, Args, Call, Op, Out, apply, composed, make};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use std::cell::RefCell;
@@ -124,8 +125,8 @@ impl<'a> Back<'a> {
 
     /// Zeros of a shape, dtype and device.
     pub fn zeros(&self, form: &Varies) -> Var<'_> {
-        let shape = form.shape.iter().map(|&extent| extent as i64).collect();
-        self.op("zeros", &[Arg::Ints(shape), Arg::Dtype(form.dtype), Arg::Device(form.device)])
+        // Unlike a factory's, its memory is bound late, so that it does not end the group of what is added to it.
+        self.given(|rt| make::filled(rt, &form.shape, form.dtype, form.device, Scalar::Int(0)))
     }
 
     fn lost(&self, wanted: &str) -> Var<'_> {

@@ -91,3 +91,59 @@ fn loads_at_indices_are_interpreted_in_parts() {
         assert!(first == 3 || copy[first..3] == shape[first..], "{copy:?}");
     }
 }
+
+/// The scatter of `x[index] + y`, or of `y + y`, of each kind of kernel.
+#[test]
+fn scatters_of_computed_values_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let forms: [(&[usize], &[isize], &[usize]); 5] = [
+        (&[9000], &[1], &[50, 5000, 20_000]),
+        (&[4000, 64], &[1, 0], &[50]),
+        (&[4000, 3], &[1, 0], &[50]),
+        (&[6, 5, 64], &[0, 1, 0], &[7]),
+        (&[1 << 23], &[1], &[1 << 20]),
+    ];
+    let functions = [
+        (Dtype::F32, &SUM),
+        (Dtype::BF16, &SUM),
+        (Dtype::I32, &SUM),
+        (Dtype::F64, &SUM),
+        (Dtype::F32, &AMAX),
+    ];
+    for (number, (dtype, f)) in
+        functions.into_iter().chain([(Dtype::I64, &AMIN), (Dtype::U8, &PROD)]).enumerate()
+    {
+        for (shape, index, limits) in forms {
+            for (&limit, gathers) in limits.iter().flat_map(|limit| [(limit, true), (limit, false)]) {
+                let mut map = map(dtype);
+                let axis = index.iter().position(|&stride| stride != 0).unwrap_or(0);
+                let mut targets = shape.to_vec();
+                targets[axis] = limit;
+                let out = view(dtype, &contiguous_strides(&targets), 1 << 20);
+                let mut source = index.to_vec();
+                source.iter_mut().for_each(|stride| *stride = 1 - *stride);
+                let mut views = views(dtype, shape, index, &source);
+                views.splice(3.., [view(Dtype::I64, index, 512), out]);
+                if !gathers {
+                    map.sources = vec![Register::Load { view: 0, dtype }];
+                    map.instrs[0].args = [0, 0].into_iter().collect();
+                    map.stores = vec![Store { reg: 1, view: 1 }];
+                    views.drain(..2);
+                }
+                let kind = MappedScatter { map, scatter: Scatter { dtype, f: Some(f) } };
+                let work = Launch { axis, limit, ..launch(kind, shape, &views, 0) };
+                if number < 2 && gathers {
+                    everywhere(&work)
+                } else {
+                    check(&work)
+                }
+                // A word for each stride: none is missing on any architecture.
+                words_are_declared(&work, work.program.kind.signature(&work));
+                let text = work.program.kind.source(work.program.kind.signature(&work)).text;
+                assert!(!text.contains('@'), "{text}");
+            }
+        }
+    }
+}

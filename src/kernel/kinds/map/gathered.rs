@@ -63,7 +63,9 @@ pub(crate) fn resolved(word: usize, index: &str, position: &str) -> String {
 /// Appends the parameter words of all gathered views.
 pub(crate) fn push(words: &mut Words, map: &Map, launch: &Launch, queue: &dyn Queue) {
     let indexed = || gathers(map).filter_map(|gather| launch.views[gather.view].indexed.as_deref());
-    let tags = || indexed().map(|indexed| u64::from(indexed.tag));
+    // A scatter has a tag of its own.
+    let own = (launch.tag != 0).then_some(u64::from(launch.tag));
+    let tags = || indexed().map(|indexed| u64::from(indexed.tag)).chain(own);
     let both = tags().min().unwrap_or(0) | tags().max().unwrap_or(0) << 32;
     for gather in gathers(map) {
         let view = &launch.views[gather.view];

@@ -10,6 +10,8 @@
 //! give the same bits in any execution order, so general kernels may sort for every combination.
 
 mod host;
+mod layout;
+mod mapped;
 mod ordered;
 mod sums;
 mod tests;
@@ -24,6 +26,8 @@ use crate::kernel::cuda::{
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Program, Ptr, ReduceFn, Sort, View};
+use layout::{Split, copies, extent, few_blocks, in_units, innermost, joined, targets, targets_differ};
+pub use mapped::MappedScatter;
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -197,127 +201,6 @@ impl Scatter {
     }
 }
 
-/// The dimensions of a launch, each list in row-major order.
-struct Split {
-    /// Dimensions along which the index varies, and those that cannot be split off.
-    outer: Vec<usize>,
-    /// Dimensions along which the index is constant and targets are distinct.
-    inner: Vec<usize>,
-}
-
-impl Split {
-    /// `any`: for general kernels, which have exactly one inner dimension; the first dimension of the launch then has
-    /// extent 1.
-    fn of(mode: Mode, launch: &Launch, any: bool) -> Split {
-        let all = 0..launch.shape.len();
-        let (index, out) = (&launch.views[1], &launch.views[2]);
-        let differ = targets_differ(launch);
-        let is_inner = |&d: &usize| {
-            differ && d != launch.axis && index.strides[d] == 0 && out.strides[d] != 0 && launch.shape[d] > 1
-        };
-        if !mode.sorts() {
-            return Split { outer: all.collect(), inner: Vec::new() };
-        }
-        let (mut inner, mut outer): (Vec<usize>, Vec<usize>) = all.partition(is_inner);
-        if any {
-            let one = inner.pop().unwrap_or_else(|| outer.remove(0));
-            outer.append(&mut inner);
-            outer.sort_unstable();
-            inner = vec![one];
-        }
-        Split { outer, inner }
-    }
-
-    fn count(launch: &Launch, dims: &[usize]) -> u64 {
-        dims.iter().map(|&d| launch.shape[d] as u64).product()
-    }
-}
-
-/// The last dimension with more than one element.
-fn innermost(launch: &Launch) -> Option<usize> {
-    launch.shape.iter().rposition(|&n| n > 1)
-}
-
-/// The same launch over units of elements.
-fn in_units(launch: &Launch, unit: usize) -> Launch {
-    let mut launch = launch.clone();
-    let Some(inner) = innermost(&launch).filter(|_| unit > 1) else { return launch };
-    launch.shape[inner] /= unit;
-    for view in [0, 2] {
-        for (d, stride) in launch.views[view].strides.iter_mut().enumerate().filter(|(d, _)| *d != inner) {
-            // The stride of a dimension of extent 1 is not used, and need not be divisible.
-            *stride /= if launch.shape[d] > 1 || d == launch.axis { unit as isize } else { 1 };
-        }
-    }
-    launch
-}
-
-/// The target's extent along a dimension.
-fn extent(launch: &Launch, d: usize) -> u64 {
-    if d == launch.axis { launch.limit as u64 } else { launch.shape[d] as u64 }
-}
-
-/// True when distinct coordinates of the target, over dimensions with a stride, are distinct elements.
-fn targets_differ(launch: &Launch) -> bool {
-    let strides = &launch.views[2].strides;
-    let mut dims: Vec<(u64, u64)> = (0..launch.shape.len())
-        .map(|d| (strides[d].unsigned_abs() as u64, extent(launch, d)))
-        .filter(|&(stride, extent)| stride != 0 && extent > 1)
-        .collect();
-    dims.sort_unstable();
-    let mut reached = 0;
-    dims.iter().all(|&(stride, extent)| {
-        let apart = stride > reached;
-        reached += stride * (extent - 1);
-        apart
-    })
-}
-
-/// Number of blocks of a launch that first sum in shared memory: enough to fill a device, and more only if each
-/// has many elements, because each writes its sums.
-fn few_blocks(count: u64) -> u32 {
-    blocks(count, 1024).min(blocks(count, 256 * ADDED).clamp(264, 768))
-}
-
-/// The logarithm of the number of copies of each target's sum per block: one per lane, if they fit.
-fn copies(targets: u64) -> u32 {
-    (FEW / targets.max(1)).clamp(1, 32).ilog2()
-}
-
-/// One more than the largest offset, in elements, of a target over these dimensions.
-fn targets(launch: &Launch, dims: &[usize]) -> u64 {
-    let out = &launch.views[2];
-    let reach = |&d: &usize| (extent(launch, d).max(1) - 1) * out.strides[d].unsigned_abs() as u64;
-    dims.iter().map(reach).sum::<u64>() + 1
-}
-
-/// Merges adjacent dimensions that all views traverse with one stride.
-fn joined(launch: &Launch) -> Launch {
-    let mut joined = with_rank(launch, 0);
-    // The index selects the target's position along the axis.
-    let step = |joined: &Launch, view: usize, d: usize| match view {
-        2 if d == joined.axis => 0,
-        _ => joined.views[view].strides[d],
-    };
-    let mut d = 1;
-    while d < joined.shape.len() {
-        let extent = joined.shape[d];
-        if (0..3).any(|view| step(&joined, view, d - 1) != step(&joined, view, d) * extent as isize) {
-            d += 1;
-            continue;
-        }
-        joined.shape[d - 1] *= extent;
-        joined.shape.remove(d);
-        for (number, view) in joined.views[..3].iter_mut().enumerate() {
-            // Keep the step along the axis, which the target lacks.
-            let own = number == 2 && joined.axis + 1 == d;
-            view.strides.remove(if own { d } else { d - 1 });
-        }
-        joined.axis -= usize::from(joined.axis >= d);
-    }
-    joined
-}
-
 impl Kind for Scatter {
     fn label(&self) -> String {
         format!("scatter_{}", self.f.map_or("", |f| f.name))
@@ -388,6 +271,69 @@ impl Kind for Scatter {
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
+        self.source_of(signature, Elements::in_memory)
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        self.enqueue_with(launch, signature, queue, |_, _, _| {})
+    }
+}
+
+/// How a source loads the elements to scatter: values of the template, and parameter words after its own.
+struct Elements {
+    values: Vec<(&'static str, String)>,
+    words: usize,
+}
+
+/// What the loads of a source depend on.
+struct Frame {
+    /// The coordinates of an element.
+    outer: Space,
+    /// The coordinates of an inner element.
+    inner: Space,
+    /// The words of the strides of the source in memory, over both.
+    strides: [usize; 2],
+    /// The first free word.
+    word: usize,
+    /// Elements are loaded after a sort by target.
+    sorts: bool,
+}
+
+impl Elements {
+    /// The elements of a view.
+    fn in_memory(frame: &Frame) -> Elements {
+        let inner = frame.inner.offset(frame.strides[1]);
+        let source = "load(p, source + (u64)source_offset(p, (Index)";
+        let values = [
+            ("MAPPED", ""),
+            ("CHECKED", ""),
+            ("REPORT", "report_fault(p.w[3], p.w[4], (u64)offsets.number, at)"),
+            ("SOURCE", "bits_at(p, p.w[5] + (u64)source_offset(p, i) * SIZE)"),
+            ("NOTED", ""),
+            ("NOTES", ""),
+            ("NOTED_HELD", ""),
+            ("BASE", "u64"),
+            ("PLACE", "Index"),
+            ("PLACED", "source_offset"),
+            ("TAKE", "load(p, s.base + (u64)__shfl_sync(~0u, "),
+            ("TAKEN", ") * SIZE)"),
+            ("AND", ", "),
+            ("LOAD", source),
+            ("LOADED", ") * SIZE)"),
+            (
+                "HELD_OR_LOAD",
+                "load(p, begins == 1 ? out + (u64)target * SIZE : source + (u64)source_offset(p, (Index)positions[k]) * SIZE)",
+            ),
+        ];
+        let mut values: Vec<_> = values.map(|(name, text)| (name, text.to_string())).into();
+        values.push(("FIRST", format!("p.w[5] + (u64)({inner}) * SIZE")));
+        Elements { values, words: 0 }
+    }
+}
+
+impl Scatter {
+    /// The source of a signature, with these loads.
+    fn source_of(&self, signature: Signature, elements: impl Fn(&Frame) -> Elements) -> CudaSource {
         let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
         let index = if wide == 1 { "u64" } else { "u32" };
@@ -395,15 +341,20 @@ impl Kind for Scatter {
         let strides = HEAD + Space::words(rank);
         let coordinates = space.coordinates("i");
         let [source, at, out, number] = [0, 1, 2, 3].map(|v| space.offset(strides + v * rank));
+
         let inner_word = strides + 4 * rank;
         let inner = Space { name: "e", rank: inner_rank, word: inner_word, index };
         let inner_strides = inner_word + Space::words(inner_rank);
         let inner_coordinates = inner.coordinates("j");
-        let [inner_source, inner_out] = [0, 1].map(|v| inner.offset(inner_strides + v * inner_rank));
+        let inner_out = inner.offset(inner_strides + inner_rank);
         // General kernels with 64-bit positions have a loop over this many dimensions.
         let looped = if any == 1 && wide == 1 { rank } else { 0 }.to_string();
         let (divisors, strides_at) = (HEAD.to_string(), strides.to_string());
-        let words = (inner_strides + 2 * inner_rank).to_string();
+        let word = inner_strides + 2 * inner_rank;
+        let frame =
+            Frame { outer: space, inner, strides: [strides, inner_strides], word, sorts: mode.sorts() };
+        let elements = elements(&frame);
+        let words = (word + elements.words).to_string();
         let (class, dtype) = (self.dtype.class(), self.dtype);
         let bits = if unit > 0 { bits_type(Dtype::C128) } else { bits_type(dtype) };
         let extreme = mode == Mode::Extreme;
@@ -496,9 +447,10 @@ impl Kind for Scatter {
             ("AT_OUT", out.as_str()),
             ("AT_NUMBER", number.as_str()),
             ("INNER", inner_coordinates.as_str()),
-            ("INNER_SOURCE", inner_source.as_str()),
             ("INNER_OUT", inner_out.as_str()),
         ];
+        let loads = elements.values.iter().map(|(name, text)| (*name, text.as_str()));
+        let values: Vec<(&str, &str)> = values.into_iter().chain(loads).collect();
         let body = fill(include_str!("../../../../kernels/scatter.cu"), &values);
         let unsorted = |parts: &[&str], entries| CudaSource { text: parts.join("\n"), entries };
         let sums = include_str!("../../../../kernels/sums.cuh");
@@ -508,9 +460,9 @@ impl Kind for Scatter {
             Mode::Sum => return unsorted(&[prelude(), sums, &body], &["tops", "begin", "add", "finish"]),
             Mode::Extreme => return unsorted(&[prelude(), &body], &["extremes", "finish"]),
             Mode::Buckets => {
-                let buckets = include_str!("../../../../kernels/buckets.cu");
+                let buckets = fill(include_str!("../../../../kernels/buckets.cu"), &values);
                 return unsorted(
-                    &[prelude(), sums, &body, buckets],
+                    &[prelude(), sums, &body, &buckets],
                     &[
                         "tops",
                         "begin",
@@ -547,14 +499,22 @@ impl Kind for Scatter {
         CudaSource { text: [prelude(), sums, &sort, &body].join("\n"), entries }
     }
 
-    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    /// Queues a launch of a source whose loads have the words that `more` appends, given the dimensions.
+    fn enqueue_with(
+        &self,
+        launch: &Launch,
+        signature: Signature,
+        queue: &mut dyn Queue,
+        more: impl Fn(&mut Words, &Split, &dyn Queue),
+    ) -> Result<()> {
         let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
         let (mode, unit) = (Mode::ALL[mode], 1 << unit);
         let padded = (any == 1).then(|| with_rank(&joined(launch), rank + inner_rank));
         let launch = &in_units(padded.as_ref().unwrap_or(launch), unit);
-        let Split { outer, inner } = Split::of(mode, launch, any == 1);
-        let (count, rows) = (Split::count(launch, &outer), Split::count(launch, &inner));
-        let targets = targets(launch, &outer);
+        let split = Split::of(mode, launch, any == 1);
+        let Split { outer, inner } = &split;
+        let (count, rows) = (Split::count(launch, outer), Split::count(launch, inner));
+        let targets = targets(launch, outer);
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
@@ -586,6 +546,7 @@ impl Kind for Scatter {
         for view in [0, 2] {
             words.extend(inner.iter().map(strides(view)));
         }
+        more(&mut words, &split, queue);
         let count_size = if wide == 1 { 8 } else { 4 };
         let grid = blocks(count, 256);
         match mode {
@@ -616,7 +577,7 @@ impl Kind for Scatter {
                 queue.clear(words[12], 4 * targets)?;
                 // Where there is no memory to move the elements, they are added one by one.
                 if mode == Mode::Buckets
-                    && let Ok(moved) = queue.scratch(8 * count)
+                    && let Ok(moved) = queue.scratch(6 * count)
                 {
                     return sum_buckets(queue, moved, count, targets, &mut words);
                 }
