@@ -267,7 +267,7 @@ impl Hole {
     /// The launches that compute everything outside the hole; `None` if that saves too little.
     pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
         let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
-        let is_whole = launch.views.iter().any(|view| view.wraps.is_some() || view.indexed.is_some());
+        let is_whole = launch.views.iter().any(|view| !view.is_straight() || view.indexed.is_some());
         if is_whole || self.count().saturating_mul(bytes) < LEAST_SAVED {
             return None;
         }
@@ -281,7 +281,7 @@ impl Hole {
                     continue;
                 }
                 (at[dim], shape[dim]) = (from, size);
-                let mut piece = launch.part(&at, shape.clone());
+                let (mut piece, _) = launch.part(&at, shape.clone());
                 if first == after {
                     // Two sides of the same size are one launch.
                     piece.shape.insert(0, 2);
