@@ -93,7 +93,7 @@ impl Registers {
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
                     let is_changing = storage.is_written_in_parts() && is_part;
-                    if self.loads > MOST.loads || load.turns.is_some() || !is_settled || is_changing {
+                    if self.loads > MOST.loads || load.bend.is_some() || !is_settled || is_changing {
                         return None;
                     }
                 }
@@ -318,7 +318,7 @@ impl FusedGroup {
                             load.storage.clone(),
                             &load.layout,
                             dtype,
-                            load.turns.clone(),
+                            load.bend.clone(),
                         ),
                     }
                 }
@@ -360,7 +360,7 @@ impl Queue {
             && self.aside().is_none()
             && open.reduce.is_none()
             && !open.uses_position()
-            && !open.is_turned()
+            && !open.is_bent()
             && !open.gathers()
             && open.device != DeviceId::Cpu
             && operands.iter().any(again)

@@ -127,7 +127,7 @@ impl Queue {
         let is_computed = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(x) if self.computes_aside(at, x));
         let may_wait = |open: &FusedGroup| {
             !open.uses_position()
-                && !open.is_turned()
+                && !open.is_bent()
                 && open.device != DeviceId::Cpu
                 && open.releases_nothing()
         };

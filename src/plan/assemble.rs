@@ -141,7 +141,10 @@ impl Words {
         self.push(group.loads.len() as u64);
         for load in &group.loads {
             self.strides(&load.strides);
-            self.list(load.turns.iter().flatten().map(|turn| turn.word()));
+            self.push(u64::from(load.bend.is_some()));
+            if let Some(bend) = &load.bend {
+                bend.describe(self);
+            }
         }
     }
 
@@ -188,7 +191,7 @@ impl Assembled {
                 Some((gathered, (_, &source))) => {
                     launch.views.extend(of.views(gathered, &group.shape, [place, source]));
                 }
-                None => launch.views.push(of.view(place)),
+                None => launch.views.push(of.view(place, &group.shape)),
             }
         }
         for (node, &place) in nodes.iter().zip(written) {

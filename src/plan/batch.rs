@@ -92,7 +92,7 @@ impl Queue {
         let Some(open) = &self.group else { return true };
         if open.reduce.is_some()
             || open.uses_position()
-            || open.is_turned()
+            || open.is_bent()
             || open.gathers()
             || open.device == DeviceId::Cpu
             || self.aside().is_some()

@@ -9,7 +9,7 @@
 
 use super::gather::is_gathered;
 use super::memory::prune;
-use super::queue::{FusedGroup, Queue};
+use super::queue::{FusedGroup, Queue, Reading};
 use super::rows::Outcome;
 use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
@@ -65,14 +65,15 @@ impl Queue {
         self.group.insert(group)
     }
 
-    /// Group number `part`, which is in the chain or the open group, and the groups before it.
+    /// Group number `part`, which is in the chain or the open group, and what an operation in it reads.
     #[inline(always)]
-    pub(super) fn split(
-        &mut self,
+    pub(super) fn split<'r>(
+        &'r mut self,
         part: usize,
         device: DeviceId,
         shape: &Dims,
-    ) -> (&[FusedGroup], &mut FusedGroup) {
+        operands: &'r [MapArg<'r>],
+    ) -> (Reading<'r>, &'r mut FusedGroup) {
         if part == self.chain.len() {
             self.open(device, shape);
         }
@@ -82,7 +83,7 @@ impl Queue {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
-        (before, group)
+        (Reading { before, pads: &self.pads, operands }, group)
     }
 
     /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].

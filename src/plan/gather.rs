@@ -12,6 +12,7 @@
 //! may be out of range.
 
 use super::flush::{Noted, address, address_to_read};
+use super::pad::PADDED;
 use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
@@ -95,14 +96,14 @@ pub(super) struct Gathered {
 
 /// How a view of a result reads its elements: for each dimension of the view, one of the result's and the coordinates
 /// from one element to the next; and the first coordinates.
-struct Place {
-    dims: SmallVec<[Option<(usize, isize)>; 6]>,
-    first: Dims,
+pub(super) struct Place {
+    pub dims: SmallVec<[Option<(usize, isize)>; 6]>,
+    pub first: Dims,
 }
 
 impl Place {
     /// The place of a view in a contiguous layout; `None` if a dimension of the view does not follow a single one.
-    fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
+    pub fn of(shape: &[usize], strides: &[isize], offset: usize, whole: &Layout) -> Option<Place> {
         let mut rest = offset.checked_sub(whole.offset)?;
         let mut first: Dims = SmallVec::with_capacity(whole.shape.len());
         for (&stride, &extent) in whole.strides.iter().zip(&whole.shape) {
@@ -266,7 +267,7 @@ impl FusedGroup {
 
     /// True when the group can load this view of a waiting result.
     fn can_gather(&self, tensor: &Tensor) -> bool {
-        !self.is_turned()
+        !self.is_bent()
             && (self.loads.iter().any(|load| load.storage.is(tensor.storage()))
                 || self.loads.iter().filter(|load| is_gathered(&load.storage)).count() < MOST_OF_GROUP)
     }
@@ -365,8 +366,14 @@ impl Runtime {
 
     /// Ensures that a tensor's value is in memory for work on queue `at`.
     pub(super) fn settle_value(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
-        match tensor.storage().pending() {
-            Some(pending) if pending.node == GATHERED => self.store_gathered(tensor.storage()),
+        self.settle_storage(tensor.storage(), at)
+    }
+
+    /// Ensures that a storage's value is in memory for work on queue `at`.
+    pub(super) fn settle_storage(&mut self, storage: &Storage, at: usize) -> Result<()> {
+        match storage.pending() {
+            Some(pending) if pending.node == GATHERED => self.store_gathered(storage),
+            Some(pending) if pending.node == PADDED => self.store_padded(storage),
             Some(pending) if usize::from(pending.queue) == at => self.flush_work(at),
             Some(pending) => self.flush_queue(usize::from(pending.queue)),
             None => Ok(()),

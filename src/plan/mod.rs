@@ -40,6 +40,7 @@ mod infer;
 mod listing;
 mod memory;
 mod ordered;
+mod pad;
 mod queue;
 mod quota;
 mod reduce;
@@ -67,6 +68,7 @@ pub use gather::Gathering;
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
+pub use pad::{Beyond, Padding};
 pub use quota::{Limits, Quota};
 pub use reduce::Reduction;
 pub use repeat::{Begun, Template};
@@ -211,7 +213,7 @@ impl Runtime {
     /// Whether a queue holds work that later work may join.
     #[inline]
     pub fn has_pending(&self) -> bool {
-        self.queues.iter().any(|queue| queue.group.is_some() || !queue.chain.is_empty())
+        self.queues.iter().any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.pads.is_empty())
     }
 
     /// The source positions that allocated the live tensors.

@@ -15,9 +15,10 @@ use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::gather::{GATHERED, Gathered};
 use super::infer::{check_operands, is_host_scalar};
+use super::pad::{PADDED, Padded};
 use super::reduce::REDUCED;
 use super::rounds::{Called, FEW, Room, Rounds};
-use super::turn::Turn;
+use super::turn::Bend;
 use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied, promote, same};
 use crate::base::{Result, Span};
@@ -41,6 +42,8 @@ pub(super) struct Queue {
     pub gathers: Vec<Arc<Gathered>>,
     /// The number of such results so far.
     pub gathered: u64,
+    /// Padded tensors that wait for a reader; see `pad`.
+    pub pads: Vec<Padded>,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -87,8 +90,8 @@ pub(super) struct Load {
     pub layout: Layout,
     /// Its strides over the group's shape.
     pub strides: Strides,
-    /// Set for a turned load, whose shape is the group's.
-    pub turns: Option<Box<[Turn]>>,
+    /// Set for a load whose elements are not all one stride apart.
+    pub bend: Option<Bend>,
     /// Set at the flush for the result of a gather; see `gather`.
     pub gathered: Option<Arc<Gathered>>,
     pub dtype: Dtype,
@@ -186,6 +189,7 @@ impl Queue {
             waiting: Waiting::default(),
             gathers: Vec::new(),
             gathered: 0,
+            pads: Vec::new(),
             group: None,
             capture: None,
             full_from: None,
@@ -297,10 +301,10 @@ impl FusedGroup {
         storage: &Storage,
         layout: &Layout,
         dtype: Dtype,
-        turns: Option<&[Turn]>,
+        bend: Option<&Bend>,
     ) -> Option<&Load> {
         let same = |l: &&Load| {
-            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.turns.as_deref() == turns
+            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.bend.as_ref() == bend
         };
         self.loads.iter().find(same)
     }
@@ -455,7 +459,12 @@ impl Runtime {
     }
 
     /// [`Runtime::write`] with operands that queue `at` can read directly.
-    fn write_near(&mut self, work: &Elementwise<'_>, target: &Tensor, at: usize) -> Result<()> {
+    pub(super) fn write_near(
+        &mut self,
+        work: &Elementwise<'_>,
+        target: &Tensor,
+        at: usize,
+    ) -> Result<()> {
         let &Elementwise { name, f, args: operands, compute, dtype } = work;
         if target.count() == 0 {
             // An empty view of other memory: nothing is written. The queue that computes the memory binds it
@@ -465,8 +474,7 @@ impl Runtime {
         }
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
-        let (before, group) = self.queues[at].split(part, device, target.shape());
-        let reading = Reading { before, operands };
+        let (reading, group) = self.queues[at].split(part, device, target.shape(), operands);
         let mut reg = |i: usize| operand_register(group, reading, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
@@ -551,7 +559,7 @@ impl Runtime {
         for operand in operands {
             match operand {
                 MapArg::Tensor(tensor) => close |= self.settle_read(at, tensor)?,
-                MapArg::Position => close |= self.queues[at].group.as_ref().is_some_and(|g| g.is_turned()),
+                MapArg::Position => close |= self.queues[at].group.as_ref().is_some_and(|g| g.is_bent()),
                 _ => {}
             }
         }
@@ -586,6 +594,9 @@ impl Runtime {
         if pending.node == GATHERED {
             return self.settle_gathered(at, tensor);
         }
+        if pending.node == PADDED {
+            return self.settle_padded(at, tensor);
+        }
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
@@ -607,6 +618,7 @@ impl Runtime {
             return Ok(false);
         }
         self.settle_gathers_of(target)?;
+        self.settle_pads_of(target)?;
         if target.layout().bytes(target.dtype()) != storage.bytes() {
             storage.note_written_in_parts();
         }
@@ -619,7 +631,7 @@ impl Runtime {
         }
         let Some(group) = &self.queues[at].group else { return Ok(flush) };
         let elsewhere =
-            |l: &Load| l.turns.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
+            |l: &Load| l.bend.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
         let clash = |l: &Load| l.storage.is(storage) && elsewhere(l);
         Ok(flush || group.loads.iter().any(clash))
     }
@@ -664,15 +676,16 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// What an operation reads: its operands, and the groups that run before its own.
+/// What an operation reads: its operands, the groups that run before its own, and the padded tensors of its queue.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'r> {
     pub before: &'r [FusedGroup],
+    pub pads: &'r [Padded],
     pub operands: &'r [MapArg<'r>],
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
-/// or of a new load. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
+/// or of a new load, for a padded tensor that of the original. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
 pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
     let before = reading.before;
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
@@ -683,6 +696,9 @@ pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Te
         if before.first().is_some_and(|first| first.reduce.is_none())
             && let Some(reg) = group.read_again(reading, (of, node), tensor)
         {
+            return reg;
+        }
+        if let Some(reg) = group.read_padded(reading.pads, tensor) {
             return reg;
         }
     }
@@ -699,7 +715,7 @@ pub(super) fn push_load(
     storage: StorageRef,
     layout: &Layout,
     dtype: Dtype,
-    turns: Option<Box<[Turn]>>,
+    bend: Option<Bend>,
 ) -> u16 {
     let strides = match same(&layout.shape, &group.shape) {
         true => copied(&layout.strides),
@@ -710,7 +726,7 @@ pub(super) fn push_load(
     };
     let view = group.loads.len() as u16;
     let reg = push_source(group, Source::Load { view, dtype });
-    group.loads.push(Load { storage, layout: layout.clone(), strides, turns, gathered: None, dtype, reg });
+    group.loads.push(Load { storage, layout: layout.clone(), strides, bend, gathered: None, dtype, reg });
     reg
 }
 
