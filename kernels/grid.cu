@@ -26,7 +26,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) grid(const __grid_const
         if (y >= end_y) return;
 @ADDRESSES@
 @REGISTERS@
-        if (plain@WHOLE@) {
+        const bool clear = plain@WHOLE@;
+        if (clear) {
 #pragma unroll
             for (int u = 0; u < STEPS; u++) {
 @LOADS@

@@ -14,9 +14,8 @@ use runnel::Backend;
 
 /// The labels of the launches of `code` and the bytes that they access, after `before` has run.
 fn launches(before: &str, code: &str) -> (Vec<String>, u64) {
-    let of = |launch: &runnel::kernel::Launch| {
-        (launch.program.label.clone(), launch.program.kind.bytes(launch))
-    };
+    let of =
+        |launch: &runnel::kernel::Launch| (launch.program.label.clone(), launch.program.kind.bytes(launch));
     let all = launched(before, code, of);
     let bytes = all.iter().map(|(_, bytes)| bytes).sum();
     (all.into_iter().map(|(label, _)| label).collect(), bytes)
@@ -37,8 +36,11 @@ fn one(code: &str) {
 
 #[test]
 fn slices_of_padded_tensors_are_not_stored() {
-    for pad in ["pad([1, 1, 1, 1])", "pad([1, 1, 1, 1], value=-inf)", "pad([1, 1, 1, 1], mode=\"replicate\")"] {
-        one(&format!("let p = u.{pad}\ny = p[..-2, 1..-1] + p[2.., 1..-1] + p[1..-1, ..-2] + p[1..-1, 2..] - 4 * u"));
+    for pad in ["pad([1, 1, 1, 1])", "pad([1, 1, 1, 1], value=-inf)", "pad([1, 1, 1, 1], mode=\"replicate\")"]
+    {
+        one(&format!(
+            "let p = u.{pad}\ny = p[..-2, 1..-1] + p[2.., 1..-1] + p[1..-1, ..-2] + p[1..-1, 2..] - 4 * u"
+        ));
         one(&format!("let p = u.{pad}\ny = u - p[1..-1, 1..-1]"));
         // Nine points.
         one(&format!(
@@ -47,7 +49,9 @@ fn slices_of_padded_tensors_are_not_stored() {
         ));
     }
     for mode in ["reflect", "circular"] {
-        one(&format!("let p = u.pad([1, 1, 1, 1], mode=\"{mode}\")\ny = p[..-2, 1..-1] + p[1..-1, 2..] - 2 * u"));
+        one(&format!(
+            "let p = u.pad([1, 1, 1, 1], mode=\"{mode}\")\ny = p[..-2, 1..-1] + p[1..-1, 2..] - 2 * u"
+        ));
     }
     // One dimension, another order, a part, every other element, twice padded, broadcast, with other sizes.
     one("let p = u.pad([2, 0])\ny = u - p[.., ..-2]");
@@ -169,21 +173,33 @@ fn random_program(seed: u64, is_model: bool) -> String {
         let part = format!("[{}..{}, {}..{}]", at[1], at[1] + rows, at[0], at[0] + columns);
         let value = format!("{p}{part}");
         text += &match draw(18) {
-            0 => format!("    let p = {p}\n    y = p{part} + p[{}.., {}..][..{rows}, ..{columns}]\n", sizes[2], sizes[0]),
+            0 => format!(
+                "    let p = {p}\n    y = p{part} + p[{}.., {}..][..{rows}, ..{columns}]\n",
+                sizes[2], sizes[0]
+            ),
             1 => format!("    y = {value}\n    x.copy_(y)\n"),
             2 => format!("    let p = {p}\n    x.copy_(x.flip(0))\n    y = p{part} * y\n"),
             3 => format!("    let p = {p}\n    p.copy_(p.flip(1))\n    y = p{part} + y\n"),
             4 => format!("    let p = {p}\n    x[1..3] = p{part}[1..3]\n    y = p{part}\n"),
             5 => format!("    y = y + ({value}).sum(1, keepdim=true).to({dtype})\n"),
-            6 => format!("    let p = {}\n    y = maximum(p[1..-1, 1..-1]{part}, y)\n", pads.pad(&p, &[1, 1, 1, 1], "constant", "1")),
-            7 => format!("    let p = {p}\n    let q = p[0..{rows} by 2, 0..{columns} by 3]\n    y[0..{rows} by 2, 0..{columns} by 3] = q + q\n"),
+            6 => format!(
+                "    let p = {}\n    y = maximum(p[1..-1, 1..-1]{part}, y)\n",
+                pads.pad(&p, &[1, 1, 1, 1], "constant", "1")
+            ),
+            7 => format!(
+                "    let p = {p}\n    let q = p[0..{rows} by 2, 0..{columns} by 3]\n    y[0..{rows} by 2, 0..{columns} by 3] = q + q\n"
+            ),
             8 => format!("    let p = {p}\n    if k == 1 {{ print(p.sum().item()) }}\n    y = p{part} + x\n"),
             9 => format!("    let p = {p}\n    y = where(p{part} > x, p{part}, y)\n    x = x + y\n"),
             10 => format!("    y = y + {p}.flatten()[..{columns}]\n"),
             11 => format!("    y = ({value}).roll(1, 1) + {value}\n"),
             12 => format!("    y = y + ({p})[{}, {}..{}]\n", at[1], at[0], at[0] + columns),
-            13 => format!("    let s = Stream()\n    let p = {p}\n    s.wait_stream(cuda.current_stream())\n    let o = with stream(s) {{ p{part} * 2 }}\n    cuda.current_stream().wait_stream(s)\n    y = o.to({dtype}) + x\n"),
-            14 => format!("    let p = {p}\n    y = (p{part} + p{part}.T.T).to({dtype})\n    z = p{part}.T + z\n"),
+            13 => format!(
+                "    let s = Stream()\n    let p = {p}\n    s.wait_stream(cuda.current_stream())\n    let o = with stream(s) {{ p{part} * 2 }}\n    cuda.current_stream().wait_stream(s)\n    y = o.to({dtype}) + x\n"
+            ),
+            14 => format!(
+                "    let p = {p}\n    y = (p{part} + p{part}.T.T).to({dtype})\n    z = p{part}.T + z\n"
+            ),
             15 => format!("    y = y + {p}.unfold(1, {columns}, 1)[..{rows}, 0]\n"),
             16 => format!("    let p = {p}\n    y = p{part} + arange({columns}).to({dtype})\n"),
             _ => format!("    y = y + {value}\n"),

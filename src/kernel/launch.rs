@@ -132,7 +132,8 @@ impl View {
     /// The address of the coordinates 0, at which a padded view may have no element.
     pub fn origin(&self) -> Ptr {
         let Some(padding) = &self.padding else { return self.ptr };
-        let ahead = padding.inside.iter().zip(&self.strides).map(|([first, _], stride)| *first as isize * stride);
+        let ahead =
+            padding.inside.iter().zip(&self.strides).map(|([first, _], stride)| *first as isize * stride);
         self.ptr.wrapping_sub((ahead.sum::<isize>() * self.dtype.size() as isize) as u64)
     }
 

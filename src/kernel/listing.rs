@@ -32,6 +32,7 @@ impl Launch {
                     format!("{} {dtype}", number(bits, *dtype))
                 }
                 Source::Position => "position".to_string(),
+                Source::Inside { view } => format!("inside {}", self.steps_of(*view)),
             };
             let _ = writeln!(text, "r{reg} = {shown}");
         }

@@ -20,7 +20,8 @@ use super::aside::is_less;
 use super::batch::MAX_GROUPS;
 use super::chain::part_and_node;
 use super::gather::is_gathered;
-use super::queue::{FusedGroup, Queue, RAW_INSTR, Reading, push_load, push_number};
+use super::operands::{Reading, push_load, push_number};
+use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
 use crate::array::{Class, Dtype, Layout, Strides};
 use crate::driver::DeviceId;
@@ -98,7 +99,7 @@ impl Registers {
                     }
                 }
                 Source::Number { .. } => {}
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             },
         }
         self.all.push(reg);
@@ -283,7 +284,7 @@ impl FusedGroup {
                     Source::Number { slot, dtype } => {
                         push_number(self, from.numbers[usize::from(slot)], dtype)
                     }
-                    Source::Position | Source::Gathered { .. } => return None,
+                    Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
                 },
             };
             made.push(new);
@@ -313,19 +314,15 @@ impl FusedGroup {
                             let (part, node) = part_and_node(pending.node);
                             into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype), false)?
                         }
-                        _ => push_load(
-                            &mut into,
-                            load.storage.clone(),
-                            &load.layout,
-                            dtype,
-                            load.bend.clone(),
-                        ),
+                        _ => {
+                            push_load(&mut into, load.storage.clone(), &load.layout, dtype, load.bend.clone())
+                        }
                     }
                 }
                 Source::Number { slot, dtype } => {
                     push_number(&mut into, self.numbers[usize::from(slot)], dtype)
                 }
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             });
         }
         let first = into.map.instrs.len() as u16;

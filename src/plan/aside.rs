@@ -304,7 +304,7 @@ pub(super) fn is_less(shape: &[usize], whole: &[usize]) -> bool {
 }
 
 /// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension.
-fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
+pub(super) fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
     let mut extents: Dims = Dims::from_elem(1, whole.shape.len());
     for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
         let same =

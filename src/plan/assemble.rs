@@ -122,6 +122,7 @@ impl Words {
             }
             Source::Number { slot, dtype } => u64::from(slot) << 16 | (dtype as u64) << 2 | 1,
             Source::Position => 2,
+            Source::Inside { view } => u64::from(view) << 16 | 1 << 12 | 2,
             // Groups load the result; see Note [Gathered values].
             Source::Gathered { view, dtype, .. } => u64::from(view) << 16 | (dtype as u64) << 2 | 3,
         }));
@@ -338,6 +339,12 @@ fn needed(
             instr.args.iter().for_each(|&arg| number[index(arg)] = 0);
         }
     }
+    // A condition needs the load of its view.
+    for (i, source) in group.map.sources.iter().enumerate() {
+        if let (Source::Inside { view }, true) = (*source, number[i] != u16::MAX) {
+            number[usize::from(group.loads[usize::from(view)].reg)] = 0;
+        }
+    }
     let mut map = Map::default();
     map.sources.reserve(group.map.sources.len());
     map.instrs.reserve(group.map.instrs.len());
@@ -358,6 +365,10 @@ fn needed(
             Source::Load { view, dtype } => {
                 loads.push(view);
                 Source::Load { view: loads.len() as u16 - 1, dtype }
+            }
+            Source::Inside { view } => {
+                let own = loads.iter().position(|&load| load == view).unwrap_or_default();
+                Source::Inside { view: own as u16 }
             }
             other => other,
         };

@@ -7,9 +7,11 @@
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
+use super::fill::fill_holes;
 use super::gather::is_gathered;
 use super::memory::prune;
-use super::queue::{FusedGroup, Queue, Reading};
+use super::operands::Reading;
+use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
 use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
@@ -249,6 +251,9 @@ impl Runtime {
         let stream = self.queues[at].stream.clone();
         let device = self.device(first.device)?;
         let mut given = Ok(());
+        if first.reduce.is_none() {
+            fill_holes(&mut chain);
+        }
         for part in 0..chain.len() {
             chain[part].hole = chain[part].overwritten(&chain[part + 1..]);
         }

@@ -87,7 +87,8 @@ impl Runtime {
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
             prune(&mut groups);
-            let own = groups.first().map(|group| group.device).or((padded > 0).then(|| queue.stream.device()));
+            let own =
+                groups.first().map(|group| group.device).or((padded > 0).then(|| queue.stream.device()));
             let Some(own) = own else { continue };
             let results = groups.iter().flat_map(|group| group.results());
             let pending: u64 =

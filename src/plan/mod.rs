@@ -31,6 +31,7 @@ mod collective;
 mod context;
 mod copies;
 pub mod error;
+mod fill;
 mod filled;
 mod flush;
 mod gather;
@@ -39,6 +40,7 @@ mod graph;
 mod infer;
 mod listing;
 mod memory;
+mod operands;
 mod ordered;
 mod pad;
 mod queue;
@@ -213,7 +215,9 @@ impl Runtime {
     /// Whether a queue holds work that later work may join.
     #[inline]
     pub fn has_pending(&self) -> bool {
-        self.queues.iter().any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.pads.is_empty())
+        self.queues
+            .iter()
+            .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.pads.is_empty())
     }
 
     /// The source positions that allocated the live tensors.

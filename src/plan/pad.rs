@@ -12,7 +12,8 @@
 use super::assemble::merge_dims;
 use super::flush::{Noted, address, address_to_read};
 use super::gather::{GATHERED, Place};
-use super::queue::{FusedGroup, Queue, push_load};
+use super::operands::push_load;
+use super::queue::{FusedGroup, Queue};
 use super::trace::Traced;
 use super::turn::{Bend, Turn, fits};
 use super::{Elementwise, MapArg, Runtime};
@@ -209,9 +210,9 @@ impl Bend {
         // The dimension of the view with the same extent.
         let own = |d: usize| d.checked_sub(more).filter(|&own| from[own] == to[d]);
         match self {
-            Bend::Turned(turns) => {
-                Bend::Turned((0..to.len()).map(|d| own(d).map_or(Turn::default(), |own| turns[own])).collect())
-            }
+            Bend::Turned(turns) => Bend::Turned(
+                (0..to.len()).map(|d| own(d).map_or(Turn::default(), |own| turns[own])).collect(),
+            ),
             Bend::Padded(mut padding) => {
                 let all = (0..to.len()).map(|d| own(d).map_or([0, to[d]], |own| padding.inside[own]));
                 padding.inside = all.collect();
@@ -300,9 +301,9 @@ impl Runtime {
     pub(super) fn settle_padded(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
         let Some(padded) = self.queues[at].padded(tensor.storage()) else { return Ok(false) };
         let read = padded.read_over(tensor, tensor.shape());
-        let Some(Read { bend, .. }) = read.filter(|read| {
-            read.bend.as_ref().is_none_or(|bend| fits(&[bend], tensor.shape()))
-        }) else {
+        let Some(Read { bend, .. }) =
+            read.filter(|read| read.bend.as_ref().is_none_or(|bend| fits(&[bend], tensor.shape())))
+        else {
             return self.store_padded(tensor.storage()).map(|()| false);
         };
         let source = padded.source.clone();
@@ -415,7 +416,9 @@ impl Runtime {
         let is_value = |node: &super::queue::Node| {
             node.dtype == padded.dtype && *node.layout(&padded.source) == padded.layout
         };
-        matches!(padded.beside, Beside::Number(_)) && group.nodes.get(node).is_some_and(is_value) && queue.has_room(1)
+        matches!(padded.beside, Beside::Number(_))
+            && group.nodes.get(node).is_some_and(is_value)
+            && queue.has_room(1)
     }
 
     /// Stores the number everywhere, and lets the open group store what it computes.
@@ -430,7 +433,8 @@ impl Runtime {
         };
         self.launch_map(at, padded, &map, None, smallvec![number])?;
         let mut middle = out.first_layout().clone();
-        let starts = padded.before.iter().zip(&middle.strides).map(|(&first, &stride)| first as isize * stride);
+        let starts =
+            padded.before.iter().zip(&middle.strides).map(|(&first, &stride)| first as isize * stride);
         middle.offset = middle.offset.wrapping_add_signed(starts.sum());
         middle.shape = padded.layout.shape.clone();
         let target = out.view(middle, dtype);
@@ -506,7 +510,8 @@ mod tests {
                     None => (c as isize, 0),
                     Some(Bend::Padded(padding)) => (padding.within(d, c)?.0, padding.inside[d][0] as isize),
                     Some(Bend::Turned(turns)) => {
-                        let rolled = (0..shape[d]).find(|&shift| turns[d] == Turn::roll(-(shift as i64), shape[d]));
+                        let rolled =
+                            (0..shape[d]).find(|&shift| turns[d] == Turn::roll(-(shift as i64), shape[d]));
                         (((c + rolled.unwrap_or(0)) % shape[d]) as isize, 0)
                     }
                 };

@@ -1,6 +1,7 @@
 //! Reductions: they close the group that computes their operand.
 
-use super::queue::{PendingReduce, register};
+use super::operands::register;
+use super::queue::PendingReduce;
 use super::{MapArg, Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;

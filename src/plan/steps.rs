@@ -3,7 +3,7 @@
 //! Intermediate results of a formula are registers. Submitted one by one, they would be tensors that are dropped
 //! unread: the same instructions, but each with an entry in the race checker, a storage and a node.
 
-use super::queue::{apply_function, operand_register};
+use super::operands::{apply_function, operand_register};
 use super::rounds::{FEW, Room};
 use super::{MapArg, Runtime};
 use crate::array::{Dims, Dtype, Layout, result_strides, same};

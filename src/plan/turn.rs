@@ -9,7 +9,8 @@
 
 use super::Runtime;
 use super::assemble::Words;
-use super::queue::{FusedGroup, Load, push_load};
+use super::operands::push_load;
+use super::queue::{FusedGroup, Load};
 use crate::array::{Layout, copied};
 use crate::base::Result;
 use crate::kernel::{Beside, Padding, Ptr, View};

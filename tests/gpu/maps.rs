@@ -6,7 +6,7 @@ use super::*;
 use crate::array::Class;
 use crate::kernel::host::define::host_map;
 use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{Beside, CAST, CudaText, Padding, Instr, Map, MapFn, Source, Store, philox};
+use crate::kernel::{Beside, CAST, CudaText, Instr, Map, MapFn, Padding, SELECT, Source, Store, philox};
 
 /// Runs a map on both sides and compares every view.
 fn agree(gpu: &dyn Side, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
@@ -204,6 +204,53 @@ fn loads_beside_the_ends_of_dimensions() {
                     });
                 }
             }
+        }
+    }
+}
+
+/// Elements of one load inside a padded view, and of another outside.
+#[test]
+fn loads_chosen_by_coordinates() {
+    let Some(gpu) = side() else { return };
+    type Case<'a> = (&'a [usize], &'a [[usize; 2]]);
+    let cases: &[Case<'_>] = &[
+        (&[1000], &[[1, 999]]),
+        (&[64, 1024], &[[1, 63], [0, 1024]]),
+        (&[64, 1024], &[[1, 63], [1, 1023]]),
+        (&[60, 1024], &[[0, 60], [16, 512]]),
+        (&[100, 5], &[[0, 100], [2, 3]]),
+        (&[3, 5, 130], &[[1, 3], [1, 5], [1, 129]]),
+    ];
+    for dtype in [Dtype::U8, Dtype::F32, Dtype::I64] {
+        let map = Map {
+            sources: vec![
+                Source::Load { view: 0, dtype },
+                Source::Load { view: 1, dtype },
+                Source::Inside { view: 1 },
+            ],
+            instrs: vec![Instr {
+                f: &SELECT,
+                args: [2, 1, 0].into_iter().collect(),
+                class: dtype.class(),
+                dtype,
+            }],
+            stores: vec![Store { reg: 3, view: 2 }],
+        };
+        for (shape, inside) in cases {
+            let mut pairs: Vec<Pair> = (0..3).map(|v| Pair::dense(&gpu, dtype, shape, v)).collect();
+            let work = launch(&program(map.clone()), shape, vec![], &[]);
+            agree_through(&gpu, &work, &mut pairs, |v, view| match v {
+                1 => {
+                    let inside = inside.iter().copied().collect();
+                    View { padding: Some(Box::new(Padding { inside, beside: Beside::Number(0) })), ..view }
+                }
+                _ => view,
+            });
+            // Both loads are read.
+            let differs = |v: usize| {
+                (0..shape.iter().product()).filter(|&i| pairs[2].raw(i) != pairs[v].raw(i)).count()
+            };
+            assert!(differs(0) > 0 && differs(1) > 0, "{shape:?}");
         }
     }
 }

@@ -100,9 +100,8 @@ impl Space {
     /// of those inside.
     pub fn are_inside(&self, firsts: usize) -> String {
         let Space { name, index, rank, .. } = self;
-        let all = (0..*rank).map(|d| {
-            is_inside(&format!("({index}){name}{d}"), index, [firsts + d, firsts + rank + d])
-        });
+        let all = (0..*rank)
+            .map(|d| is_inside(&format!("({index}){name}{d}"), index, [firsts + d, firsts + rank + d]));
         if *rank == 0 { "true".into() } else { all.collect::<Vec<_>>().join(" && ") }
     }
 
@@ -154,9 +153,7 @@ pub(in crate::kernel) fn within(at: &str, index: &str, padding: usize, (d, rank)
     let word = |number: usize| format!("({index})p.w[{}]", padding + number * rank + d);
     let (first, count, before, after) = (word(0), word(1), word(2), word(3));
     let slope = format!("({index})p.w[{}]", padding + 4 * rank);
-    format!(
-        "({at} - {first} < {count} ? {at} : ({at} < {first} ? {before} : {after}) + {slope} * {at})"
-    )
+    format!("({at} - {first} < {count} ? {at} : ({at} < {first} ? {before} : {after}) + {slope} * {at})")
 }
 
 /// The bits of an element, repeated as often as they fit 64 bits.

@@ -1,7 +1,7 @@
 //! Launches with wrapping or padded views, cut into boxes in which no view bends. The host and the ready-made kernel run
 //! box by box; a compiled kernel handles these views by itself.
 
-use crate::array::{Dims, Scalar};
+use crate::array::{Dims, Dtype, Scalar};
 use crate::kernel::{Launch, Map, Source};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -31,12 +31,25 @@ pub(super) fn boxes<'m>(map: &'m Map, launch: &Launch) -> Vec<(Cow<'m, Map>, Lau
         }
         let (mut part, numbers) = launch.part(&at, shape);
         let mut own = Cow::Borrowed(map);
+        if map.sources.iter().any(|source| matches!(source, Source::Inside { .. })) {
+            decide(&mut own, &mut part, |view| !numbers.iter().any(|&(number, _)| number == view));
+        }
         for (view, bits) in numbers {
             replace(&mut own, &mut part, view, bits);
         }
         all.push((own, part));
     }
     all
+}
+
+/// Replaces the conditions of a map, which hold everywhere in a box or nowhere.
+fn decide(map: &mut Cow<'_, Map>, launch: &mut Launch, is_inside: impl Fn(usize) -> bool) {
+    for source in &mut map.to_mut().sources {
+        if let Source::Inside { view } = *source {
+            *source = Source::Number { slot: launch.numbers.len() as u16, dtype: Dtype::Bool };
+            launch.numbers.push(u64::from(is_inside(usize::from(view))));
+        }
+    }
 }
 
 /// Replaces the load of a view by a number, given as an element in memory.
@@ -67,7 +80,7 @@ fn ranges(launch: &Launch, d: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::{Dtype, contiguous_strides};
+    use crate::array::contiguous_strides;
     use crate::kernel::{Beside, Padding, Program, View};
     use std::collections::HashMap;
     use std::sync::Arc;
@@ -130,8 +143,12 @@ mod tests {
             pad(3, [[0, 3], [2, 5], [0, 3]], Beside::Mirrored),
             straight.clone(),
         ];
-        let repeated =
-            vec![pad(1, [[1, 3], [2, 4], [1, 3]], Beside::Wrapped), view(2, [0; 3], None), view(3, [0; 3], None), straight];
+        let repeated = vec![
+            pad(1, [[1, 3], [2, 4], [1, 3]], Beside::Wrapped),
+            view(2, [0; 3], None),
+            view(3, [0; 3], None),
+            straight,
+        ];
         for (views, boxes_of) in [(wrapped, 2 * 3 * 3), (padded, 2 * 2 * 3), (repeated, 2 * 3 * 3)] {
             let sources = (0..views.len() as u16).map(|view| Source::Load { view, dtype: Dtype::I32 });
             let map = Map { sources: sources.collect(), ..Map::default() };

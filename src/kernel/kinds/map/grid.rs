@@ -7,9 +7,7 @@
 use super::{MOST_UNROLLED, squeezed};
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, view_dtype};
-use crate::kernel::cuda::index::{
-    Space, Words, is_inside, padding_words, push_padding, reach, within,
-};
+use crate::kernel::cuda::index::{Space, Words, is_inside, padding_words, push_padding, reach, within};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::{Beside, Launch, Map, View};
 use smallvec::SmallVec;
@@ -63,7 +61,13 @@ impl Kind {
 
     fn bits(self) -> u128 {
         let wraps = u128::from(self.wraps_x) | u128::from(self.wraps) << 1;
-        let rest = if self.has_numbers { 4 } else if self.has_copies { 5 } else { wraps };
+        let rest = if self.has_numbers {
+            4
+        } else if self.has_copies {
+            5
+        } else {
+            wraps
+        };
         u128::from(self.row) | rest << 1
     }
 
@@ -189,6 +193,8 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
     }
     // The distance of step `u`.
     let mut steps = Vec::new();
+    // The condition for an element in memory, for padded views.
+    let mut conditions = vec![String::new(); plan.kinds.len()];
     for (v, &kind) in plan.kinds.iter().enumerate() {
         let words = next;
         next += plan.words(kind);
@@ -233,10 +239,12 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
                 let outside = all(are_inside(0..plan.outer), " && ", "true");
                 let _ = writeln!(outer, "const bool n{v} = {outside};");
                 let inside = are_inside(plan.outer..rank).join(" && ");
+                conditions[v] = format!("(clear || (n{v} && {inside}))");
                 let number = padding + 2 * rank;
                 writeln!(wrapped_loads, "x{v}[u] = n{v} && {inside} ? {load} : ({bits})p.w[{number}];")
             } else {
-                let _ = writeln!(outer, "const Index o{v} = {};", all(within(0..plan.outer, words), " + ", "0"));
+                let _ =
+                    writeln!(outer, "const Index o{v} = {};", all(within(0..plan.outer, words), " + ", "0"));
                 let offset = within(plan.outer..rank, words).join(" + ");
                 writeln!(
                     wrapped_loads,
@@ -284,6 +292,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
             copies: plan.steps,
             functions: &functions,
             load: &|view, _| format!("x{view}[u]"),
+            inside: &|view| conditions[usize::from(view)].clone(),
             number: &|slot| HEAD + views + usize::from(slot),
             store: &|store, value| {
                 let (v, bits) = (usize::from(store.view), bits_type(map.dtype(store.reg)));

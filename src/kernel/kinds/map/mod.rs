@@ -157,6 +157,11 @@ pub enum Source {
         /// The dtype in memory.
         dtype: Dtype,
     },
+    /// True where the elements of a view lie in memory, a `bool`. The view has [`View::padding`] and is loaded.
+    Inside {
+        /// Index into [`Launch::views`](crate::kernel::Launch::views).
+        view: u16,
+    },
 }
 
 /// A register written to memory.
@@ -192,6 +197,7 @@ impl Map {
                 Source::Load { dtype, .. } | Source::Gathered { dtype, .. } | Source::Number { dtype, .. },
             ) => *dtype,
             Some(Source::Position) => Dtype::I64,
+            Some(Source::Inside { .. }) => Dtype::Bool,
             None => self.instrs[reg - self.sources.len()].dtype,
         }
     }
@@ -511,6 +517,8 @@ impl Kind for Map {
             };
             format!("p.w[{}] + (u64){at}", pointer(v))
         };
+        // The condition for an element in memory of a padded view.
+        let inside = |v: usize| space.are_inside(strides[v] + plan.rank);
         let moves_unit =
             |v: usize| vector && (plan.kinds[v].has_units() || plan.kinds[v] == ViewKind::Gathered);
 
@@ -528,8 +536,7 @@ impl Kind for Map {
                 address.push_str(" + ahead");
             }
             // The word of the number beside a padded view, and the condition for an element in memory.
-            let padded = (plan.kinds[v].has_numbers())
-                .then(|| (strides[v] + 3 * plan.rank, space.are_inside(strides[v] + plan.rank)));
+            let padded = (plan.kinds[v].has_numbers()).then(|| (strides[v] + 3 * plan.rank, inside(v)));
             if plan.kinds[v] == ViewKind::Uniform {
                 let _ = writeln!(uniform, "const {bits} x{v} = *memory<const {bits}>({address});");
             } else if moves_unit(v) {
@@ -589,7 +596,8 @@ impl Kind for Map {
         if load_coordinates {
             loads.insert_str(0, &coordinates);
         }
-        if store_coordinates {
+        let is_conditional = |source: &Source| matches!(source, Source::Inside { .. });
+        if store_coordinates || self.sources.iter().any(is_conditional) {
             results.insert_str(0, &coordinates);
         }
         let place =
@@ -605,6 +613,7 @@ impl Kind for Map {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
                     v => format!("x{v}[u]"),
                 },
+                inside: &|view| inside(usize::from(view)),
                 number: &number,
                 store: &|store, value| match (moves_unit(usize::from(store.view)), place(store)) {
                     (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.dtype(store.reg))),
@@ -628,6 +637,7 @@ impl Kind for Map {
                             format!("memory<const {}>(p.w[{}])[at]", bits_type(dtype), pointer(v))
                         }
                     },
+                    inside: &|_| "true".into(),
                     number: &number,
                     store: &|store, value| {
                         let bits = bits_type(self.dtype(store.reg));

@@ -159,6 +159,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
                 v if plan.is_transposed(v) => format!("s{v}[lane][line]"),
                 v => format!("x{v}[i]"),
             },
+            inside: &|_| "true".into(),
             number: &|slot| HEAD + views + usize::from(slot),
             store: &|store, value| match usize::from(store.view) {
                 v if plan.is_transposed(v) => format!("t{v}[lane][line] = {value};"),
