@@ -7,7 +7,6 @@
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
-use super::fill::fill_holes;
 use super::gather::is_gathered;
 use super::memory::prune;
 use super::operands::Reading;
@@ -252,7 +251,7 @@ impl Runtime {
         let device = self.device(first.device)?;
         let mut given = Ok(());
         if first.reduce.is_none() {
-            fill_holes(&mut chain);
+            self.fill_holes(&mut chain, &device, &stream);
         }
         for part in 0..chain.len() {
             chain[part].hole = chain[part].overwritten(&chain[part + 1..]);

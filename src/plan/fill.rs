@@ -4,27 +4,64 @@
 //! both groups are elementwise and compute nothing else that is needed, one group computes all elements: those of the
 //! later group where there are some, else those of the earlier one. The later group's loads are padded ([`Padding`]):
 //! elements beside them are not used, and [`Source::Inside`] says where the others are. So each element is computed from
-//! the same operands as before, by the same instructions, and stored once. Where that is impossible, the earlier group may
-//! leave out the elements (Note [Aside]).
+//! the same operands as before, by the same instructions, and stored once. Where that is impossible, and while the kernel is
+//! not compiled, the earlier group may leave out the elements (Note [Aside]).
 
+use super::Runtime;
 use super::aside::range_of;
+use super::assemble::Live;
 use super::flush::is_wanted;
+use super::gather::is_prepared;
 use super::operands::{push_load, push_number, push_source};
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::turn::{Bend, fits};
 use super::{MAX_INSTRS, MAX_VIEWS};
-use crate::kernel::{Beside, Instr, Padding, SELECT, Source};
+use crate::array::{Dtype, Layout};
+use crate::device::Device;
+use crate::kernel::{Beside, Instr, Padding, Ptr, SELECT, Source};
+use crate::stream::Stream;
 use crate::tensor::StorageRef;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// Merges groups of a batch, in order.
-pub(super) fn fill_holes(groups: &mut Vec<FusedGroup>) {
-    let mut part = 0;
-    while let [before, later, ..] = &groups[part..] {
-        match before.filled_by(later) {
-            Some(whole) => drop(groups.splice(part..part + 2, [whole])),
-            None => part += 1,
+impl Runtime {
+    /// Merges groups of a batch, in order, as far as the kernels of the merged groups are compiled.
+    pub(super) fn fill_holes(
+        &mut self,
+        groups: &mut Vec<FusedGroup>,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+    ) {
+        let mut part = 0;
+        while let [before, later, ..] = &groups[part..] {
+            match before.filled_by(later).filter(|whole| self.is_compiled(whole, device, stream)) {
+                Some(whole) => drop(groups.splice(part..part + 2, [whole])),
+                None => part += 1,
+            }
         }
+    }
+
+    /// True if the kernel of a group is compiled, or the group is captured.
+    fn is_compiled(&mut self, group: &FusedGroup, device: &Device, stream: &Stream) -> bool {
+        if self.capture_of(stream).is_some() {
+            return true;
+        }
+        let nodes: SmallVec<[&Node; 2]> = group.nodes.iter().collect();
+        let live = Live { group, nodes: &nodes, reduce: None };
+        let assembled = self.programs.assembled(live);
+        // Memory that is not taken yet will be aligned.
+        let place = |storage: &StorageRef, layout: &Layout, dtype: Dtype| {
+            storage.memory().map_or(0, |memory| memory.ptr()) + (layout.offset * dtype.size()) as u64
+        };
+        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
+        let read = assembled.each_load(|load| {
+            let load = &group.loads[load];
+            places.push(place(&load.storage, &load.layout, load.dtype));
+            Ok(())
+        });
+        let written = nodes.iter().filter_map(|node| Some((node, node.storage.as_ref()?)));
+        places.extend(written.map(|(node, storage)| place(storage, node.layout(storage), node.dtype)));
+        read.is_ok() && is_prepared(device, &assembled.launch(live, &places).0)
     }
 }
 
