@@ -62,6 +62,19 @@ pub enum Beside {
     Wrapped,
 }
 
+impl Beside {
+    /// True if a view of `extent` coordinates, of which these show some of `count` elements, can have this beside them: what
+    /// is copied is among them.
+    pub fn allows(self, [first, end]: [usize; 2], count: usize, extent: usize) -> bool {
+        first < end
+            && match self {
+                Beside::Number(_) | Beside::Nearest => true,
+                Beside::Mirrored => 2 * first < end && 2 * end > first + extent,
+                Beside::Wrapped => end - first == count,
+            }
+    }
+}
+
 impl Padding {
     /// True if elements lie outside along a dimension of this extent.
     pub fn cuts(&self, d: usize, extent: usize) -> bool {

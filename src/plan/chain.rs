@@ -84,7 +84,7 @@ impl Queue {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
-        (Reading { before, pads: &self.pads, operands }, group)
+        (Reading { before, pads: &self.pads, operands, may_bend: true }, group)
     }
 
     /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].

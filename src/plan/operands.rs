@@ -16,6 +16,8 @@ pub(super) struct Reading<'r> {
     pub before: &'r [FusedGroup],
     pub pads: &'r [Padded],
     pub operands: &'r [MapArg<'r>],
+    /// Whether the group may have bent loads.
+    pub may_bend: bool,
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,

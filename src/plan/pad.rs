@@ -155,30 +155,25 @@ impl Padded {
                 offset += first * stride;
                 continue;
             }
-            let has_copies = match self.beside {
-                Beside::Number(_) => start < end,
-                _ if step != 1 => false,
-                Beside::Nearest => start < end,
-                // What is copied lies in the view.
-                Beside::Mirrored => 2 * start < end && 2 * end - extent > start,
-                Beside::Wrapped => {
-                    let first = first.rem_euclid(count);
-                    if first + extent <= count {
-                        offset += first * stride;
-                        continue;
-                    }
-                    if extent == count {
-                        turns[at] = Turn::roll(-first as i64, view.shape[at]);
-                        is_turned = true;
-                        continue;
-                    }
-                    end - start == count
+            if self.beside == Beside::Wrapped && step == 1 {
+                let first = first.rem_euclid(count);
+                if first + extent <= count {
+                    offset += first * stride;
+                    continue;
                 }
-            };
-            if !has_copies {
+                if extent == count {
+                    turns[at] = Turn::roll(-first as i64, view.shape[at]);
+                    is_turned = true;
+                    continue;
+                }
+            }
+            let is_number = matches!(self.beside, Beside::Number(_));
+            inside[at] = [start.max(0) as usize, end.max(0) as usize];
+            if !is_number && step != 1
+                || !self.beside.allows(inside[at], self.layout.shape[d], view.shape[at])
+            {
                 return None;
             }
-            inside[at] = [start as usize, end as usize];
             is_padded = true;
             offset += (first + step * start) * stride;
         }
@@ -205,7 +200,7 @@ impl Padded {
 
 impl Bend {
     /// The same for a view that is broadcast.
-    fn broadcast(self, from: &[usize], to: &[usize]) -> Bend {
+    pub(super) fn broadcast(self, from: &[usize], to: &[usize]) -> Bend {
         let more = to.len().saturating_sub(from.len());
         // The dimension of the view with the same extent.
         let own = |d: usize| d.checked_sub(more).filter(|&own| from[own] == to[d]);

@@ -1,6 +1,6 @@
 //! Reductions: they close the group that computes their operand.
 
-use super::operands::register;
+use super::operands::{Reading, register};
 use super::queue::PendingReduce;
 use super::{MapArg, Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
@@ -132,7 +132,7 @@ impl Runtime {
         let part = queue.chain.len();
         let operands = [MapArg::Tensor(x)];
         let (reading, group) = queue.split(part, x.device(), x.shape(), &operands);
-        let reg = register(group, reading, x);
+        let reg = register(group, Reading { may_bend: false, ..reading }, x);
         let reg = group.converted(reg, compute);
         let pending = queue.pending(at, REDUCED);
         for out in value.iter().chain(&index) {
