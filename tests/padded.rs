@@ -172,7 +172,7 @@ fn random_program(seed: u64, is_model: bool) -> String {
         let p = pads.pad(&source, &sizes, mode, value);
         let part = format!("[{}..{}, {}..{}]", at[1], at[1] + rows, at[0], at[0] + columns);
         let value = format!("{p}{part}");
-        text += &match draw(18) {
+        text += &match draw(21) {
             0 => format!(
                 "    let p = {p}\n    y = p{part} + p[{}.., {}..][..{rows}, ..{columns}]\n",
                 sizes[2], sizes[0]
@@ -202,6 +202,15 @@ fn random_program(seed: u64, is_model: bool) -> String {
             ),
             15 => format!("    y = y + {p}.unfold(1, {columns}, 1)[..{rows}, 0]\n"),
             16 => format!("    let p = {p}\n    y = p{part} + arange({columns}).to({dtype})\n"),
+            // Values of padded loads that are read in parts, and padded again.
+            17 => format!(
+                "    let d = {value} + {value}.T.T\n    y[1.., 1..] = (d[1.., ..-1] + d[..-1, 1..]).to({dtype})\n"
+            ),
+            18 => format!(
+                "    let d = ({value} + x).to({dtype})\n    let q = {}\n    y = q[..-2, 1..-1] + q[1..-1, 2..]\n",
+                pads.pad("d", &[1, 1, 1, 1], mode, "1")
+            ),
+            19 => format!("    let d = maximum({value}, x)\n    y = d[2] + d[.., 1..2] + x\n"),
             _ => format!("    y = y + {value}\n"),
         };
         text += &format!("    x = x.to({dtype})\n    y = y.to({dtype})\n");
@@ -222,6 +231,27 @@ fn the_bits_are_those_of_a_model() {
             true => assert_eq!(ends(&code, true), real, "{code}"),
             false => agrees(&code),
         }
+    }
+}
+
+/// Tensors that grow.
+#[test]
+fn loops_over_growing_shapes_agree_with_a_model() {
+    for mode in ["constant", "replicate", "reflect", "circular"] {
+        let code = |is_model: bool| {
+            let pads = Pads { is_model };
+            format!(
+                "{}let x = arange(6).reshape(2, 3)\nlet y = x\nfor k in 0..9 {{\n    x = {}\n    x[-1] = k\n    \
+                 let p = {}\n    x = x + p[1..-1, 2..] % 5\n    y = {}\n    y = y[1..] * 2 % 7\n}}\nstr((x.tolist(), y.tolist()))",
+                if is_model { MODEL } else { "" },
+                pads.pad("x", &[1, 0, 0, 1], mode, "3"),
+                pads.pad("x", &[1, 1, 1, 1], mode, "2"),
+                pads.pad("y", &[0, 1, 1, 1], mode, "0"),
+            )
+        };
+        let model = ends(&code(true), false);
+        assert_eq!(ends(&code(false), false), model, "{mode}");
+        assert_eq!(ends(&code(false), true), model, "{mode}");
     }
 }
 
@@ -278,6 +308,27 @@ fn gradients_are_those_without_fusion() {
             assert_eq!(ends(&code(false), true), ends(&code(false), false), "{loss} {mode}");
         }
     }
+}
+
+#[test]
+fn gradients_of_stencils_are_padded_loads() {
+    let count = |code: &str| {
+        launches("let u = rand(64, 96).requires_grad_()\nlet g = rand(64, 96)", &within(code)).0.len()
+    };
+    let slices = "p[..-2, 1..-1] + p[2.., 1..-1] + p[1..-1, ..-2] + p[1..-1, 2..] - 4 * u";
+    let forward = format!("let p = u.pad([1, 1, 1, 1])\nlet v = {slices}\nu = v");
+    assert_eq!(count(&forward), 1);
+    // The stencil, and five gradients of one tensor.
+    let both = format!("let p = u.pad([1, 1, 1, 1])\nlet v = {slices}\nv.backward(g)");
+    assert_eq!(count(&both), 2);
+    let rows = "let v = u[1..] - u[..-1]\nv.backward(g[1..])";
+    assert_eq!(count(rows), 2);
+}
+
+#[test]
+fn values_of_padded_loads_are_computed_again() {
+    one("let p = u.pad([1, 1])\nlet d = p[.., 1..] - p[.., ..-1]\ny = d[.., 1..] - d[.., ..-1]");
+    one("let p = u.pad([0, 0, 2, 0], mode=\"replicate\")\nlet d = p[1..-1] + p[2..]\ny = d[1..] * d[..-1]");
 }
 
 #[test]

@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 
 /// The largest number of boxes without bent views that a launch is split into; see `kinds/map/boxes.rs`.
 const MOST_BOXES: usize = 64;
-/// The largest total number of dimensions of a group's bent loads: each takes space in the kernel's parameter.
-const MOST_DIMS: usize = 64;
+/// The largest number of words that a group's bent loads take in the kernel's parameter.
+const MOST_WORDS: usize = 208;
 
 /// The order in which a dimension of an operand is read: coordinate `c` is element `first + c`, or `first -
 /// c`, modulo the extent.
@@ -84,6 +84,14 @@ impl Bend {
                 };
                 words.list([mode, number].into_iter());
             }
+        }
+    }
+
+    /// The words of a view that bends so, over this many dimensions; see `kernel::cuda::index`.
+    fn words(&self, rank: usize) -> usize {
+        match self {
+            Bend::Padded(padding) if !matches!(padding.beside, Beside::Number(_)) => 5 * rank + 1,
+            _ => 3 * rank + 1,
         }
     }
 
@@ -153,7 +161,8 @@ pub(super) fn fits(all: &[&Bend], shape: &[usize]) -> bool {
         ends.len()
     };
     let boxes = shape.iter().enumerate().map(parts).fold(1, usize::saturating_mul);
-    boxes <= MOST_BOXES && all.len() * shape.len() <= MOST_DIMS
+    let words: usize = all.iter().map(|bend| bend.words(shape.len())).sum();
+    boxes <= MOST_BOXES && words <= MOST_WORDS
 }
 
 /// A tensor in memory and how it is turned.
