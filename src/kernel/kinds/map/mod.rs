@@ -426,7 +426,7 @@ impl Kind for Map {
             }
             if let (Some(padding), Some((d, _))) = (&view.padding, inner) {
                 let [first, end] = padding.inside[d];
-                aligned |= (first % width | end % width) as u64;
+                aligned |= ((first % width) | (end % width)) as u64;
             }
         }
         let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);
@@ -517,7 +517,8 @@ impl Kind for Map {
             };
             format!("p.w[{}] + (u64){at}", pointer(v))
         };
-        // The condition for an element in memory of a padded view.
+        // For padded views, the condition for an element in memory, and the word of the number beside.
+        let beside = |v: usize| strides[v] + 3 * plan.rank;
         let inside = |v: usize| space.are_inside(strides[v] + plan.rank);
         let moves_unit =
             |v: usize| vector && (plan.kinds[v].has_units() || plan.kinds[v] == ViewKind::Gathered);
@@ -535,8 +536,7 @@ impl Kind for Map {
                 loads.push_str(&gathered::resolved(word, &format!("g{v}[u]"), "(u64)unit * WIDTH"));
                 address.push_str(" + ahead");
             }
-            // The word of the number beside a padded view, and the condition for an element in memory.
-            let padded = (plan.kinds[v].has_numbers()).then(|| (strides[v] + 3 * plan.rank, inside(v)));
+            let padded = (plan.kinds[v].has_numbers()).then(|| (beside(v), inside(v)));
             if plan.kinds[v] == ViewKind::Uniform {
                 let _ = writeln!(uniform, "const {bits} x{v} = *memory<const {bits}>({address});");
             } else if moves_unit(v) {
