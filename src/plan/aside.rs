@@ -31,7 +31,7 @@ use crate::tensor::{Memory, StorageRef, Tensor};
 use smallvec::SmallVec;
 
 /// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
-const LEAST_SAVED: usize = 32 << 20;
+pub(super) const LEAST_SAVED: usize = 32 << 20;
 
 /// Maximum number of groups aside.
 const MOST_ASIDE: usize = 3;

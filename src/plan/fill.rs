@@ -8,7 +8,7 @@
 //! not compiled, the earlier group may leave out the elements (Note [Aside]).
 
 use super::Runtime;
-use super::aside::range_of;
+use super::aside::{LEAST_SAVED, range_of};
 use super::assemble::Live;
 use super::flush::is_wanted;
 use super::gather::is_prepared;
@@ -131,6 +131,13 @@ impl FusedGroup {
         let results = || self.nodes.iter().filter_map(|node| node.storage.as_ref());
         let reads_it = later.loads.iter().any(|load| results().any(|result| result.is(&load.storage)));
         if part.shape != later.shape || !(0..rank).all(is_along) || !is_large || reads_it {
+            return None;
+        }
+        // In a large group, the earlier values inside should cost nothing: they read what the later ones read anyway.
+        let is_read = |load: &&Load| later.loads.iter().any(|other| other.storage.is(&load.storage));
+        let more: usize = self.loads.iter().filter(|load| !is_read(load)).map(|load| load.dtype.size()).sum();
+        let is_heavy = self.map.instrs.iter().any(Instr::is_heavy);
+        if count.saturating_mul(more + usize::from(is_heavy)) >= LEAST_SAVED {
             return None;
         }
         let inside = hole.iter().map(|&(first, extent)| [first, first + extent]).collect();

@@ -623,7 +623,7 @@ impl Runtime {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::{Backend, Config, Machine};
     use crate::driver::DeviceId;
@@ -635,7 +635,7 @@ mod tests {
 
     thread_local! {
         /// Kernels are not compiled yet.
-        pub(super) static IS_LATE: Cell<bool> = const { Cell::new(false) };
+        pub(in crate::plan) static IS_LATE: Cell<bool> = const { Cell::new(false) };
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use super::assemble::merge_dims;
 use super::flush::{Noted, address, address_to_read};
-use super::gather::{GATHERED, Place};
+use super::gather::{GATHERED, Place, is_prepared};
 use super::operands::push_load;
 use super::queue::{FusedGroup, Queue};
 use super::trace::Traced;
@@ -110,6 +110,15 @@ impl Padded {
     /// True when both have the same number beside their elements.
     fn is_padded_as(&self, other: &Padded) -> bool {
         matches!(self.beside, Beside::Number(_)) && self.beside == other.beside && self.dtype == other.dtype
+    }
+
+    /// The layout of the source's elements in the result.
+    fn middle(&self) -> Layout {
+        let mut middle = self.out.first_layout().clone();
+        let starts = self.before.iter().zip(&middle.strides).map(|(&first, &stride)| first as isize * stride);
+        middle.offset = middle.offset.wrapping_add_signed(starts.sum());
+        middle.shape = self.layout.shape.clone();
+        middle
     }
 
     /// The coordinate in the source of one in the result along dimension `d`; `None` for a number.
@@ -418,25 +427,13 @@ impl Runtime {
 
     /// Stores the number everywhere, and lets the open group store what it computes.
     fn store_with_source(&mut self, at: usize, padded: &Padded) -> Result<()> {
-        let &Padded { ref out, dtype, beside, name, .. } = padded;
-        let Beside::Number(bits) = beside else { return Ok(()) };
-        let number = Scalar::decode(&bits.to_le_bytes()[..dtype.size()], dtype).bits_as(dtype);
-        let map = Map {
-            sources: vec![Source::Number { slot: 0, dtype }],
-            instrs: Vec::new(),
-            stores: vec![Store { reg: 0, view: 0 }],
-        };
-        self.launch_map(at, padded, &map, None, smallvec![number])?;
-        let mut middle = out.first_layout().clone();
-        let starts =
-            padded.before.iter().zip(&middle.strides).map(|(&first, &stride)| first as isize * stride);
-        middle.offset = middle.offset.wrapping_add_signed(starts.sum());
-        middle.shape = padded.layout.shape.clone();
-        let target = out.view(middle, dtype);
-        let source = padded.source.view(padded.layout.clone(), dtype);
+        self.fill_padded(at, padded)?;
+        let Padded { source, dtype, name, .. } = padded;
+        let target = padded.out.view(padded.middle(), *dtype);
+        let source = source.view(padded.layout.clone(), *dtype);
         let args = [MapArg::Tensor(&source)];
         let outer = std::mem::replace(&mut self.span, padded.span);
-        let done = self.write_near(&Elementwise::new(name, &CAST, &args, dtype, dtype), &target, at);
+        let done = self.write_near(&Elementwise::new(name, &CAST, &args, *dtype, *dtype), &target, at);
         self.span = outer;
         drop((source, target));
         done.and(self.flush_work(at))
@@ -445,43 +442,62 @@ impl Runtime {
     /// Launches the copy of a source between numbers or copies.
     fn launch_pad(&mut self, at: usize, padded: &Padded) -> Result<()> {
         self.settle_storage(&padded.source, at)?;
-        let dtype = padded.dtype;
+        let Padded { ref source, ref layout, ref before, ref out, beside, dtype, .. } = *padded;
         let stream = self.queues[at].stream.clone();
-        let from = address_to_read(&padded.source, &padded.layout, dtype.size(), &stream)?;
-        let ranges = padded.before.iter().zip(&padded.layout.shape).map(|(&first, &n)| [first, first + n]);
-        let padding = kernel::Padding { inside: ranges.collect(), beside: padded.beside };
-        let strides = copied(&padded.layout.strides);
-        let view = View { padding: Some(Box::new(padding)), ..View::new(from, dtype, strides) };
-        let map = Map {
-            sources: vec![Source::Load { view: 0, dtype }],
-            instrs: Vec::new(),
-            stores: vec![Store { reg: 0, view: 1 }],
-        };
-        self.launch_map(at, padded, &map, Some(view), SmallVec::new())
+        let from = address_to_read(source, layout, dtype.size(), &stream)?;
+        let inside = before.iter().zip(&layout.shape).map(|(&first, &n)| [first, first + n]).collect();
+        let padding = Some(Box::new(kernel::Padding { inside, beside }));
+        let plain = View::new(from, dtype, copied(&layout.strides));
+        let whole =
+            self.launch_to(at, padded, Some(View { padding, ..plain.clone() }), out.first_layout())?;
+        let device = self.device(out.device())?;
+        let is_number = matches!(beside, Beside::Number(_));
+        if !is_number || self.capture_of(&stream).is_some() || is_prepared(&device, &whole) {
+            return self.launch_part(at, padded, &whole);
+        }
+        // The ready-made kernel would take a launch for each side and corner.
+        self.fill_padded(at, padded)?;
+        let middle = self.launch_to(at, padded, Some(plain), &padded.middle())?;
+        self.launch_part(at, padded, &middle)
     }
 
-    /// Launches a map of a view or a number that writes a padded tensor.
-    fn launch_map(
-        &mut self,
-        at: usize,
-        padded: &Padded,
-        map: &Map,
-        from: Option<View>,
-        numbers: SmallVec<[u64; 4]>,
-    ) -> Result<()> {
-        let &Padded { ref out, dtype, name, span, .. } = padded;
+    /// Stores the number beside a source everywhere.
+    fn fill_padded(&mut self, at: usize, padded: &Padded) -> Result<()> {
+        let launch = self.launch_to(at, padded, None, padded.out.first_layout())?;
+        self.launch_part(at, padded, &launch)
+    }
+
+    /// The launch that stores a view, or the number beside the source, to a part of a padded tensor.
+    fn launch_to(&mut self, at: usize, padded: &Padded, from: Option<View>, to: &Layout) -> Result<Launch> {
+        let &Padded { ref out, dtype, beside, span, .. } = padded;
         let (device, stream) = (self.device(out.device())?, self.queues[at].stream.clone());
         self.bind(out, &device, &stream, span)?;
-        let whole = out.first_layout();
-        let to = address(out, whole, dtype.size(), &stream)?;
-        let views = from.into_iter().chain([View::new(to, dtype, copied(&whole.strides))]).collect();
-        let program = self.programs.get(map);
-        let mut launch = Launch { numbers, ..Launch::new(program, copied(&whole.shape), views) };
+        let target = View::new(address(out, to, dtype.size(), &stream)?, dtype, copied(&to.strides));
+        let (source, store) = match from {
+            Some(_) => (Source::Load { view: 0, dtype }, Store { reg: 0, view: 1 }),
+            None => (Source::Number { slot: 0, dtype }, Store { reg: 0, view: 0 }),
+        };
+        let map = Map { sources: vec![source], instrs: Vec::new(), stores: vec![store] };
+        let numbers = match beside {
+            Beside::Number(bits) if from.is_none() => {
+                smallvec![Scalar::decode(&bits.to_le_bytes()[..dtype.size()], dtype).bits_as(dtype)]
+            }
+            _ => SmallVec::new(),
+        };
+        let views = from.into_iter().chain([target]).collect();
+        let mut launch = Launch { numbers, ..Launch::new(self.programs.get(&map), copied(&to.shape), views) };
         merge_dims(&mut launch, 0);
+        Ok(launch)
+    }
+
+    /// Launches a part of the work that stores a padded tensor.
+    fn launch_part(&mut self, at: usize, padded: &Padded, launch: &Launch) -> Result<()> {
+        let &Padded { ref out, name, span, .. } = padded;
+        let (device, stream) = (self.device(out.device())?, self.queues[at].stream.clone());
         let ticket = self.note_launch(&device, &stream, name, span);
         out.set_ticket(ticket);
-        let traced = self.is_traced().then(|| Traced::of(std::iter::once(span), &whole.shape));
-        self.launch(&device, &stream, &launch, Noted { name, ticket, traced })
+        let traced = self.is_traced().then(|| Traced::of(std::iter::once(span), &out.first_layout().shape));
+        self.launch(&device, &stream, launch, Noted { name, ticket, traced })
     }
 }
 
@@ -490,7 +506,9 @@ mod tests {
     use super::*;
     use crate::device::{Backend, Config, Machine};
     use crate::driver::DeviceId;
+    use crate::ops::testing::bytes_of;
     use crate::plan::Settings;
+    use crate::plan::gather::tests::IS_LATE;
 
     /// The elements of `0..n` at the coordinates of a view, by a load: its positions in the source, or `None`.
     fn positions(read: &Read) -> Vec<Option<isize>> {
@@ -515,6 +533,32 @@ mod tests {
             Some(position)
         };
         (0..count).map(at).collect()
+    }
+
+    #[test]
+    fn padded_tensors_are_stored_before_their_kernel_is_compiled() {
+        let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
+        let machine = Machine::open(&config).unwrap();
+        let run = |is_late: bool, beyond: Beyond, dtype: Dtype| {
+            IS_LATE.set(is_late);
+            let mut rt = Runtime::new(machine.clone(), Settings::default());
+            let numbers: Vec<f64> = (0..60).map(|i| f64::from(i * 37 % 11)).collect();
+            let x = rt.from_host(&bytes_of(&numbers, dtype), &[6, 10], dtype, DeviceId::Cuda(0)).unwrap();
+            let padding = Padding { sizes: smallvec![[1, 2], [3, 0]], beyond };
+            rt.start_listing(false).unwrap();
+            let padded = rt.padded("pad", &x, &padding).unwrap();
+            rt.flush().unwrap();
+            let launches = rt.stop_listing().launches.len();
+            IS_LATE.set(false);
+            (rt.read(&padded).unwrap(), launches)
+        };
+        for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64] {
+            for (beyond, late) in [(Beyond::Number(Scalar::Float(7.0)), 2), (Beyond::Mirrored, 1)] {
+                let (expected, count) = run(false, beyond, dtype);
+                assert_eq!(count, 1);
+                assert_eq!(run(true, beyond, dtype), (expected, late), "{dtype} {beyond:?}");
+            }
+        }
     }
 
     #[test]

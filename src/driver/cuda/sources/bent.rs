@@ -9,7 +9,7 @@ fn maps_of_wrapping_views_compile() {
     if !nvrtc_is_here() {
         return;
     }
-    let (a, c) = (Dtype::F32, Dtype::F16);
+    let (a, c) = (Dtype::F32, Dtype::BF16);
     for (shape, wraps) in [
         (&[6, 5, 8][..], [6, 2, 8]),
         (&[6, 5, 8], [3, 5, 7]),
@@ -40,7 +40,7 @@ fn maps_of_padded_views_compile() {
     if !nvrtc_is_here() {
         return;
     }
-    let (a, c) = (Dtype::F32, Dtype::F16);
+    let (a, c) = (Dtype::F32, Dtype::BF16);
     for (shape, inside) in [
         (&[6, 5, 8][..], [[0, 6], [1, 5], [0, 8]]),
         (&[6, 5, 8], [[0, 6], [1, 5], [1, 8]]),
