@@ -119,7 +119,8 @@ impl View {
     fn host_bytes(&self) -> usize {
         let strides = if self.strides.spilled() { size_of_val(&self.strides[..]) } else { 0 };
         let wraps = self.wraps.as_ref().map_or(0, |wraps| size_of_val(&wraps[..]));
-        let inside = |padding: &Padding| if padding.inside.spilled() { size_of_val(&padding.inside[..]) } else { 0 };
+        let inside =
+            |padding: &Padding| if padding.inside.spilled() { size_of_val(&padding.inside[..]) } else { 0 };
         let padding = self.padding.as_ref().map_or(0, |padding| size_of::<Padding>() + inside(padding));
         strides + wraps + padding + if self.indexed.is_some() { size_of::<Indexed>() } else { 0 }
     }

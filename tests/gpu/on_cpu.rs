@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
-use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, prelude};
+use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, after_definitions, basics, prelude};
 use crate::kernel::fft::OwnPlan;
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
@@ -95,7 +95,10 @@ impl Translated {
     }
 
     fn translate(source: &CudaSource) -> Translated {
-        let own = source.text.strip_prefix(prelude()).expect("sources begin with the prelude");
+        // The header has all definitions.
+        let own = source.text.strip_prefix(prelude());
+        let some = || Some(after_definitions(source.text.strip_prefix(&basics())?.trim_start()));
+        let own = own.or_else(some).expect("sources begin with the basics");
         // Shared memory whose size the launch determines.
         let own = &own.replace("extern __shared__ uint4 slots[];", "static uint4 slots[4096];");
         let mut text = format!("#include \"prelude.h\"\n{}\n", without_assembly(own));

@@ -86,6 +86,12 @@ pub(super) fn definitions(text: &str) -> String {
     items.all.iter().zip(used).filter(|(_, used)| *used).map(|(item, _)| item.text).collect()
 }
 
+/// A text without the definitions at its beginning.
+#[cfg(test)]
+pub(crate) fn after_definitions(text: &str) -> &str {
+    ITEMS.all.iter().fold(text, |rest, item| rest.strip_prefix(item.text).unwrap_or(rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
