@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) grid(const __grid_const
     const Index first = left + (threadIdx.x & 31);
     const Index outer = blockIdx.z;
 @OUTER@
-    // No view wraps between the elements of a thread, and all of them exist.
+    // No view wraps between the elements of a thread or is cut along x, and all of the elements exist.
     const bool plain = right <= end_x@PLAIN@;
 #pragma unroll 1
     for (u32 row = 0; row < rows; row++) {
@@ -26,7 +26,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) grid(const __grid_const
         if (y >= end_y) return;
 @ADDRESSES@
 @REGISTERS@
-        if (plain) {
+        const bool clear = plain@WHOLE@;
+        if (clear) {
 #pragma unroll
             for (int u = 0; u < STEPS; u++) {
 @LOADS@

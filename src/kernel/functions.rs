@@ -1,7 +1,7 @@
 //! Functions in programs: elementwise functions and reductions, with their CUDA text and host code.
 
 use super::host::complex::{C64, C128, pair};
-use super::host::define::host_map;
+use super::host::define::{host_map, host_select};
 use crate::array::{Bool, Class, for_integers};
 use foldhash::HashMap;
 use num_complex::Complex;
@@ -266,6 +266,16 @@ pub static COMPLEX: MapFn = MapFn {
         (re: f32, im: f32) -> C64: pair(re, im),
         (re: f64, im: f64) -> C128: pair(re, im),
     ),
+    complex: None,
+};
+
+/// `a` if the condition holds, else `b`, for the planner. The operation `where` has the same text.
+pub static SELECT: MapFn = MapFn {
+    name: "where",
+    arity: 3,
+    select: true,
+    cuda: CudaText { f32: "(a ? b : c)", f64: "(a ? b : c)", i64: "(a ? b : c)" },
+    host: host_select!(|c, a, b| if c { a } else { b }),
     complex: None,
 };
 

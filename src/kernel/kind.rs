@@ -81,8 +81,11 @@ pub trait Kind: Identity + Debug + Send + Sync {
     fn bytes(&self, launch: &Launch) -> u64 {
         let bytes = launch.views.iter().map(|view| {
             let is_read = |stride: isize| stride != 0 || view.indexed.is_some();
-            let extents = launch.shape.iter().zip(&view.strides).filter(|(_, stride)| is_read(**stride));
-            extents.fold(view.dtype.size() as u64, |n, (&extent, _)| n.saturating_mul(extent as u64))
+            let extents = launch.shape.iter().enumerate().zip(&view.strides);
+            let read = extents.filter(|(_, stride)| is_read(**stride)).map(|((d, &extent), _)| {
+                view.padding.as_ref().map_or(extent, |padding| padding.inside[d][1] - padding.inside[d][0])
+            });
+            read.fold(view.dtype.size() as u64, |n, extent| n.saturating_mul(extent as u64))
         });
         bytes.fold(0, u64::saturating_add)
     }

@@ -1,7 +1,7 @@
 //! Readable listings of launches.
 
-use super::{Launch, Map, Source};
-use crate::array::{Class, Dtype};
+use super::{Beside, Launch, Map, Padding, Source};
+use crate::array::{Class, Dtype, Scalar};
 use std::fmt::Write;
 
 impl Launch {
@@ -32,6 +32,7 @@ impl Launch {
                     format!("{} {dtype}", number(bits, *dtype))
                 }
                 Source::Position => "position".to_string(),
+                Source::Inside { view } => format!("inside {}", self.steps_of(*view)),
             };
             let _ = writeln!(text, "r{reg} = {shown}");
         }
@@ -49,7 +50,21 @@ impl Launch {
     fn steps_of(&self, view: u16) -> String {
         let Some(view) = self.views.get(usize::from(view)) else { return String::new() };
         let steps = steps(&view.strides);
-        view.wraps.as_ref().map_or(steps.clone(), |wraps| format!("{steps}, wraps at {wraps:?}"))
+        if let Some(wraps) = &view.wraps {
+            return format!("{steps}, wraps at {wraps:?}");
+        }
+        let Some(Padding { inside, beside }) = view.padding.as_deref() else { return steps };
+        let inside: Vec<String> = inside.iter().map(|[first, end]| format!("{first}..{end}")).collect();
+        let beside = match *beside {
+            Beside::Number(bits) => {
+                let element = Scalar::decode(&bits.to_le_bytes()[..view.dtype.size()], view.dtype);
+                number(element.bits_as(view.dtype), view.dtype)
+            }
+            Beside::Nearest => "the nearest".to_string(),
+            Beside::Mirrored => "mirrored".to_string(),
+            Beside::Wrapped => "repeated".to_string(),
+        };
+        format!("{steps} at [{}], else {beside}", inside.join(", "))
     }
 }
 

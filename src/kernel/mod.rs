@@ -23,7 +23,7 @@ mod launch;
 mod listing;
 pub mod philox;
 
-pub use functions::{CAST, COMPLEX, ComplexFn, CudaText, HostMap, MapFn, ReduceFn, Reg, RegMut};
+pub use functions::{CAST, COMPLEX, ComplexFn, CudaText, HostMap, MapFn, ReduceFn, Reg, RegMut, SELECT};
 pub use kind::{Identity, Kind, Program};
 pub use kinds::*;
-pub use launch::{Fault, Indexed, Launch, Ptr, View};
+pub use launch::{Beside, Fault, Indexed, Launch, Padding, Ptr, View};

@@ -1,11 +1,9 @@
 //! Padding.
 //!
-//! Note [Padding]. `reflect`, `replicate` and `circular` add copies of elements that the tensor has. [`PADDED`] stores
-//! the tensor in the middle of the result, which may be part of the launch that computes it. Then each dimension takes
-//! one launch over few elements, which copies from the middle to both ends over what the dimensions before it have
-//! made, so corners need no work of their own. The gradient, [`FOLDED`], adds in the reverse order. Each is the other's
-//! gradient. Where many elements are added, and for complex numbers, the elements are
-//! gathered instead.
+//! Note [Padding]. [`PADDED`] is a tensor with a number or copies of its elements beside it, which later work reads without
+//! storing it (Note [Padded values] in `plan/pad.rs`). The gradient for a number is a slice. That for copies, [`FOLDED`],
+//! takes one launch per dimension over few elements, in reverse order: it adds both ends to the middle. Each is the other's
+//! gradient. Where many elements are added to others, and for complex numbers, the elements are gathered instead.
 
 use super::composed::{call, narrow, t};
 use super::formula::formula;
@@ -16,37 +14,44 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::kernel::{Instr, Map, Source, Store};
 use crate::plan::error::check_number;
-use crate::plan::{Runtime, Submission, SubmittedView};
+use crate::plan::{Beyond, Padding, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
-/// Maximum number of elements that are copied beside a dimension; more are gathered.
+/// Maximum number of elements beside a dimension whose gradients are added in place; more are gathered.
 const MOST_COPIED: usize = 16;
-/// Maximum number of copies in a launch.
+/// Maximum number of additions in a launch.
 const MOST_PAIRS: usize = 8;
 
-/// `padded(x, sizes, mode)`: three sizes for each padded dimension: its number, and the elements before and after.
+/// `padded(x, sizes, mode, value)`: three sizes for each padded dimension: its number, and the elements before and after.
 static PADDED: Op = Op {
     name: "pad",
     run: Run::Primitive(|rt, args| {
-        let (x, added) = (args.tensor(0)?, Added::of(args)?);
-        let mut shape = x.shape().clone();
-        added.iter().for_each(|one| shape[one.dim] = shape[one.dim].saturating_add(one.before + one.after));
-        let out = rt.empty(&shape, x.dtype(), x.device())?;
-        // The result, without the ends of the last dimension, and so on; the last one is the middle.
-        let mut parts = vec![out.clone()];
-        for one in added.iter().rev() {
-            parts.push(one.middle(&parts[parts.len() - 1]));
+        let x = args.tensor(0)?;
+        let beyond = match args.text(2).unwrap_or("replicate") {
+            "constant" => Beyond::Number(number(args.get(3)).unwrap_or(Scalar::Int(0))),
+            "replicate" => Beyond::Nearest,
+            "reflect" => Beyond::Mirrored,
+            _ => Beyond::Wrapped,
+        };
+        let mut padding = Padding { sizes: SmallVec::from_elem([0, 0], x.rank()), beyond };
+        for one in Added::of(args)? {
+            padding.sizes[one.dim] = [one.before, one.after];
         }
-        parts.reverse();
-        rt.assign("pad", &parts[0], x)?;
-        for (one, whole) in added.iter().zip(&parts[1..]) {
-            one.pairs(whole).chunks(MOST_PAIRS).try_for_each(|pairs| copy(rt, whole, one.dim, pairs))?;
-        }
-        Ok(Out::Tensor(out))
+        rt.padded("pad", x, &padding).map(Out::Tensor)
     }),
     gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-        b.to(0, || b.call(&FOLDED, &[b.g().arg(), b.arg(1), b.arg(2)]));
+        b.to(0, || {
+            if b.args().text(2).unwrap_or("") != "constant" {
+                return b.call(&FOLDED, &[b.g().arg(), b.arg(1), b.arg(2)]);
+            }
+            let (mut inner, shape) = (b.g(), b.shape(0));
+            for sizes in b.args().ints(1).unwrap_or(&[]).chunks_exact(3) {
+                let length = shape.get(sizes[0] as usize).copied().unwrap_or(0);
+                inner = inner.call("narrow", &[sizes[0], sizes[1], length].map(Arg::Int));
+            }
+            inner
+        });
     }),
     ..Op::BASE
 };
@@ -64,7 +69,7 @@ static FOLDED: Op = Op {
         rt.contiguous_copy(&left).map(Out::Tensor)
     }),
     gradient: Gradient::Rule(Keeps::NOTHING, |b| {
-        b.to(0, || b.call(&PADDED, &[b.g().arg(), b.arg(1), b.arg(2)]));
+        b.to(0, || b.call(&PADDED, &[b.g().arg(), b.arg(1), b.arg(2), Arg::None]));
     }),
     ..Op::BASE
 };
@@ -110,15 +115,14 @@ impl<'a> Added<'a> {
     }
 }
 
-/// Copies places of a dimension to others.
-fn copy(rt: &mut Runtime, x: &Tensor, dim: usize, pairs: &[[usize; 2]]) -> Result<()> {
-    let load = |view: usize| Source::Load { view: 2 * view as u16, dtype: x.dtype() };
-    let map = Map {
-        sources: (0..pairs.len()).map(load).collect(),
-        instrs: Vec::new(),
-        stores: (0..pairs.len()).map(|i| Store { reg: i as u16, view: 2 * i as u16 + 1 }).collect(),
-    };
-    submit(rt, &map, (x, dim), pairs.iter().flat_map(|&[to, from]| [(from, false), (to, true)]))
+/// A real number that an argument gives.
+fn number(arg: &Arg) -> Option<Scalar> {
+    match *arg {
+        Arg::Int(value) => Some(Scalar::Int(value)),
+        Arg::Float(value) => Some(Scalar::Float(value)),
+        Arg::Bool(value) => Some(Scalar::Bool(value)),
+        _ => None,
+    }
 }
 
 /// Adds places of a dimension to others.
@@ -221,6 +225,9 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 // The padding is a float as in PyTorch, so -1 does not fit `u8`.
                 check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
             }
+            if inner.count() > 0 && !x.dtype().is_complex() && number(&value).is_some() {
+                return padded(rt, &inner, &around, mode, value);
+            }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
             let whole = [Arg::Ints(shape), value, Arg::Dtype(x.dtype()), Arg::Device(x.device())];
             let whole = call(rt, "full", &whole)?;
@@ -237,9 +244,7 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             // The sum of complex numbers is not one instruction of a program.
             if is_few && inner.count() > 0 && !x.dtype().is_complex() {
                 around.iter().try_for_each(|&(dim, added)| check_sizes(&inner, mode, dim, added))?;
-                let flat = around.iter().flat_map(|&(dim, [before, after])| [dim, before, after]);
-                let sizes = Arg::Ints(flat.map(|n| n as i64).collect());
-                return apply(rt, &PADDED, Call::Plain(Args(&[t(&inner), sizes, Arg::Str(mode.into())])));
+                return padded(rt, &inner, &around, mode, Arg::None);
             }
             for (dim, added) in around {
                 inner = mirrored(rt, &inner, mode, dim, added)?;
@@ -247,6 +252,19 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
             Ok(Out::Tensor(inner))
         }
     }
+}
+
+/// Calls [`PADDED`].
+fn padded(
+    rt: &mut Runtime,
+    x: &Tensor,
+    around: &[(usize, [usize; 2])],
+    mode: &str,
+    value: Arg,
+) -> Result<Out> {
+    let flat = around.iter().flat_map(|&(dim, added)| [dim, added[0], added[1]]);
+    let sizes = Arg::Ints(flat.map(|n| i64::try_from(n).unwrap_or(i64::MAX)).collect());
+    apply(rt, &PADDED, Call::Plain(Args(&[t(x), sizes, Arg::Str(mode.into()), value])))
 }
 
 /// True when each dimension has elements, and keeps some of them where sizes are negative.

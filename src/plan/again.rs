@@ -20,13 +20,14 @@ use super::aside::is_less;
 use super::batch::MAX_GROUPS;
 use super::chain::part_and_node;
 use super::gather::is_gathered;
-use super::queue::{FusedGroup, Queue, RAW_INSTR};
-use super::registers::{Reading, push_load, push_number};
+use super::operands::{Reading, push_load, push_number};
+use super::queue::{FusedGroup, Load, Queue, RAW_INSTR};
+use super::turn::Bend;
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg};
 use crate::array::{Class, Dims, Dtype, Layout, Strides, copied};
 use crate::driver::DeviceId;
-use crate::kernel::{Instr, Regs, Source};
-use crate::tensor::Tensor;
+use crate::kernel::{Instr, Padding, Regs, Source};
+use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 
 /// Maximum number of instructions, and of operands in memory, that are repeated for one value.
@@ -102,12 +103,12 @@ impl Registers {
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
                     let is_changing = storage.is_written_in_parts() && is_part && !self.is_now;
-                    if self.loads > MOST.loads || load.turns.is_some() || !is_settled || is_changing {
+                    if self.loads > MOST.loads || !is_settled || is_changing {
                         return None;
                     }
                 }
                 Source::Number { .. } => {}
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             },
         }
         self.all.push(reg);
@@ -203,11 +204,53 @@ pub(super) fn parts<'o>(
     Some(all)
 }
 
+impl Place {
+    /// How a load of the value's group is read for the view.
+    fn read(&self, view: &Layout, load: &Load) -> Option<(Layout, Option<Bend>)> {
+        let padding = match &load.bend {
+            None => return Some((self.layout(view, load.layout.offset, &load.strides)?, None)),
+            Some(Bend::Turned(_)) => return None,
+            Some(Bend::Padded(padding)) => padding,
+        };
+        let (mut inside, mut offset) = (SmallVec::new(), load.layout.offset as isize);
+        for (&dims, &extent) in self.dims.iter().zip(&view.shape) {
+            let Some((dim, _)) = dims else {
+                inside.push([0, extent]);
+                continue;
+            };
+            // What the view shows of the elements inside.
+            let [start, end] = padding.inside[dim];
+            let own =
+                [start.saturating_sub(self.first[dim]), end.saturating_sub(self.first[dim]).min(extent)];
+            if own != [0, extent] && !padding.beside.allows(own, end - start, extent) {
+                return None;
+            }
+            inside.push(own);
+            offset +=
+                (own[0] + self.first[dim]) as isize * load.strides[dim] - start as isize * load.strides[dim];
+        }
+        for (dim, &first) in self.first.iter().enumerate().filter(|(dim, _)| !self.dims.contains(&Some((*dim, *dim))))
+        {
+            let [start, end] = padding.inside[dim];
+            if !(start..end).contains(&first) {
+                return None;
+            }
+            offset += (first - start) as isize * load.strides[dim];
+        }
+        let strides = self.dims.iter().map(|dims| dims.map_or(0, |(dim, _)| load.strides[dim])).collect();
+        let layout = Layout { shape: view.shape.clone(), strides, offset: usize::try_from(offset).ok()? };
+        let is_bent = (inside.iter().zip(&view.shape))
+            .any(|(inside, &extent): (&[usize; 2], _)| *inside != [0, extent]);
+        let bend = is_bent.then(|| Bend::Padded(Box::new(Padding { inside, beside: padding.beside })));
+        Some((layout, bend))
+    }
+}
+
 /// A value that a group computes again.
 struct Again {
     needed: Registers,
-    /// The layouts of the loads among them.
-    layouts: SmallVec<[Layout; 4]>,
+    /// How the loads among them are read.
+    loads: SmallVec<[(Layout, Option<Bend>); 4]>,
 }
 
 /// The number of different elements that a layout addresses; a broadcast dimension counts once.
@@ -242,17 +285,23 @@ impl FusedGroup {
         let mut needed = Registers::default();
         needed.add(self, parts, node.reg)?;
         let place = Place::of(operand, whole, false)?;
-        let mut layouts = SmallVec::new();
-        let mut bytes = 0;
+        let mut loads: SmallVec<[(Layout, Option<Bend>); 4]> = SmallVec::new();
+        // Loads of the same memory nearby take its bytes once.
+        let mut read: SmallVec<[(&StorageRef, usize); 4]> = SmallVec::new();
         let mut is_spread = false;
         for &reg in &needed.all {
             let Some(&Source::Load { view, .. }) = self.map.sources.get(usize::from(reg)) else { continue };
             let load = &self.loads[usize::from(view)];
-            let layout = place.layout(operand, load.layout.offset, &load.strides)?;
-            bytes += distinct(&layout) * load.dtype.size();
+            let (layout, bend) = place.read(operand, load)?;
+            let bytes = distinct(&layout) * load.dtype.size();
+            match read.iter_mut().find(|(storage, _)| storage.is(&load.storage)) {
+                Some((_, most)) => *most = bytes.max(*most),
+                None => read.push((&load.storage, bytes)),
+            }
             is_spread |= last_stride(&layout) > last_stride(operand).max(1);
-            layouts.push(layout);
+            loads.push((layout, bend));
         }
+        let bytes: usize = read.iter().map(|(_, bytes)| bytes).sum();
         let fits = |most: Most| needed.instrs <= most.instrs && needed.loads <= most.loads;
         let saved = distinct(operand) * dtype.size();
         let most = if bytes <= saved / 4 { MOST } else { MOST_OF_LARGE };
@@ -260,7 +309,7 @@ impl FusedGroup {
         let is_cheap =
             fits(most) && needed.heavy == 0 && bytes <= saved && !is_spread && !is_less(shape, &self.shape);
         let is_small = fits(MOST_OF_SMALL) && is_less(&self.shape, shape);
-        (is_cheap || is_small && !is_kept).then_some(Again { needed, layouts })
+        (is_cheap || is_small && !is_kept).then_some(Again { needed, loads })
     }
 
     /// The register of an operand that a node of an earlier group computes, if this group computes it again.
@@ -272,7 +321,8 @@ impl FusedGroup {
     ) -> Option<u16> {
         let is_kept = self.shape.iter().product::<usize>() >= LARGE && self.is_kept(reading, tensor);
         let from = reading.before.get(part)?;
-        self.computed_again(from, part, node, (tensor.layout(), tensor.dtype()), is_kept)
+        let operand = (tensor.layout(), tensor.dtype());
+        self.computed_again(from, (part, node), operand, is_kept, reading.may_bend)
     }
 
     /// True when more than the queue and the operands of an operation refers to an operand's storage.
@@ -299,17 +349,26 @@ impl FusedGroup {
     fn computed_again(
         &mut self,
         from: &FusedGroup,
-        parts: usize,
-        node: usize,
+        (parts, node): (usize, usize),
         operand: (&Layout, Dtype),
         is_kept: bool,
+        may_bend: bool,
     ) -> Option<u16> {
-        let Again { needed, layouts } = from.again(parts, node, operand, &self.shape, is_kept)?;
+        let Again { needed, loads } = from.again(parts, node, operand, &self.shape, is_kept)?;
+        let is_bent = |(_, bend): &(Layout, Option<Bend>)| bend.is_some();
+        if loads.iter().any(is_bent) {
+            let mut all = loads.iter().filter_map(|(layout, bend)| Some((layout, bend.clone()?)));
+            let takes =
+                |(layout, bend): (&Layout, Bend)| self.takes(&bend.broadcast(&layout.shape, &self.shape));
+            if !may_bend || self.uses_position() || self.gathers() || !all.all(takes) {
+                return None;
+            }
+        }
         let size = self.size();
         if size.instrs + needed.instrs + 8 > MAX_INSTRS || size.views + needed.loads + 4 > MAX_VIEWS {
             return None;
         }
-        copy_registers(self, from, &needed, layouts)
+        copy_registers(self, from, &needed, loads)
     }
 
     /// The register of a view of node `node` of the group `from`, which this new group over the view's shape computes at
@@ -334,9 +393,12 @@ impl FusedGroup {
             Some(&Source::Load { view, .. }) => Some(&from.loads[usize::from(view)]),
             _ => None,
         });
-        let layouts: Option<SmallVec<[Layout; 4]>> =
-            loads.map(|load| place.layout(view, load.layout.offset, &load.strides)).collect();
-        copy_registers(self, from, &needed, layouts?)
+        let plain = |load: &Load| {
+            let layout = place.layout(view, load.layout.offset, &load.strides)?;
+            load.bend.is_none().then_some((layout, None))
+        };
+        let loads: Option<SmallVec<[(Layout, Option<Bend>); 4]>> = loads.map(plain).collect();
+        copy_registers(self, from, &needed, loads?)
     }
 
     /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`
@@ -359,21 +421,23 @@ impl FusedGroup {
                                 && !is_gathered(&load.storage) =>
                         {
                             let (part, node) = part_and_node(pending.node);
-                            into.computed_again(before.get(part)?, 0, node, (&load.layout, dtype), false)?
+                            into.computed_again(
+                                before.get(part)?,
+                                (0, node),
+                                (&load.layout, dtype),
+                                false,
+                                false,
+                            )?
                         }
-                        _ => push_load(
-                            &mut into,
-                            load.storage.clone(),
-                            &load.layout,
-                            dtype,
-                            load.turns.clone(),
-                        ),
+                        _ => {
+                            push_load(&mut into, load.storage.clone(), &load.layout, dtype, load.bend.clone())
+                        }
                     }
                 }
                 Source::Number { slot, dtype } => {
                     push_number(&mut into, self.numbers[usize::from(slot)], dtype)
                 }
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             });
         }
         let first = into.map.instrs.len() as u16;
@@ -390,14 +454,14 @@ impl FusedGroup {
     }
 }
 
-/// Adds the instructions of a value of `from` to another group. Loads read these layouts. Returns the register.
+/// Adds the instructions of a value of `from` to another group. Loads are read like this. Returns the register.
 pub(super) fn copy_registers(
     into: &mut FusedGroup,
     from: &FusedGroup,
     needed: &Registers,
-    layouts: SmallVec<[Layout; 4]>,
+    loads: SmallVec<[(Layout, Option<Bend>); 4]>,
 ) -> Option<u16> {
-    let mut layouts = layouts.into_iter();
+    let mut loads = loads.into_iter();
     let mut made: SmallVec<[u16; 24]> = SmallVec::new();
     for &reg in &needed.all {
         let new = match reg.checked_sub(RAW_INSTR) {
@@ -410,14 +474,15 @@ pub(super) fn copy_registers(
             None => match from.map.sources[usize::from(reg)] {
                 Source::Load { view, dtype } => {
                     let load = &from.loads[usize::from(view)];
-                    let layout = layouts.next()?;
-                    match into.load_of(&load.storage, &layout, dtype, None) {
+                    let (layout, bend) = loads.next()?;
+                    let bend = bend.map(|bend| bend.broadcast(&layout.shape, &into.shape));
+                    match into.load_of(&load.storage, &layout, dtype, bend.as_ref()) {
                         Some(load) => load.reg,
-                        None => push_load(into, load.storage.clone(), &layout, dtype, None),
+                        None => push_load(into, load.storage.clone(), &layout, dtype, bend),
                     }
                 }
                 Source::Number { slot, dtype } => push_number(into, from.numbers[usize::from(slot)], dtype),
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             },
         };
         made.push(new);
@@ -443,7 +508,7 @@ impl Queue {
             && self.aside().is_none()
             && open.reduce.is_none()
             && !open.uses_position()
-            && !open.is_turned()
+            && !open.is_bent()
             && !open.gathers()
             && open.device != DeviceId::Cpu
             && operands.iter().any(again)

@@ -4,8 +4,9 @@
 //! tensor (whose memory may be bound already, as a factory's) and reads nothing that the group computes. Such work is collected in a closed group (a group aside) before
 //! the open group, which stays open. This happens if the open group is large, cannot wait in a batch (Note
 //! [Batches]), or may compute the few elements again (Note [Computed again]). So `v = u.clone(); v[1..-1] = next`
-//! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, the group
-//! aside omits elements that a later group overwrites before they are read ([`FusedGroup::overwritten`]). After
+//! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, both
+//! become one launch (Note [Filled holes]), or the group aside omits elements that a later group overwrites before they are
+//! read ([`FusedGroup::overwritten`]). After
 //! `let v = u.clone(); let next = u[1..] / 2`, the work aside is `next`: `v[1..] = next` moves the copy before it
 //! ([`Queue::swap_aside`]), and the result is the same.
 //!
@@ -30,7 +31,7 @@ use crate::tensor::{Memory, StorageRef, Tensor};
 use smallvec::SmallVec;
 
 /// The minimum memory traffic that a launch in pieces must save, in bytes. The additional launches cost about as much.
-const LEAST_SAVED: usize = 32 << 20;
+pub(super) const LEAST_SAVED: usize = 32 << 20;
 
 /// Maximum number of groups aside.
 const MOST_ASIDE: usize = 3;
@@ -129,7 +130,7 @@ impl Queue {
         let is_computed = |arg: &MapArg<'_>| matches!(arg, MapArg::Tensor(x) if self.computes_aside(at, x));
         let may_wait = |open: &FusedGroup| {
             !open.uses_position()
-                && !open.is_turned()
+                && !open.is_bent()
                 && open.device != DeviceId::Cpu
                 && open.releases_nothing()
         };
@@ -269,7 +270,7 @@ impl Hole {
     /// The launches that compute everything outside the hole; `None` if that saves too little.
     pub(super) fn around(&self, launch: &Launch) -> Option<Vec<Launch>> {
         let bytes: usize = launch.views.iter().map(|view| view.dtype.size()).sum();
-        let is_whole = launch.views.iter().any(|view| view.wraps.is_some() || view.indexed.is_some());
+        let is_whole = launch.views.iter().any(|view| !view.is_straight() || view.indexed.is_some());
         if is_whole || self.count().saturating_mul(bytes) < LEAST_SAVED {
             return None;
         }
@@ -283,7 +284,7 @@ impl Hole {
                     continue;
                 }
                 (at[dim], shape[dim]) = (from, size);
-                let mut piece = launch.part(&at, shape.clone());
+                let (mut piece, _) = launch.part(&at, shape.clone());
                 if first == after {
                     // Two sides of the same size are one launch.
                     piece.shape.insert(0, 2);
@@ -306,7 +307,7 @@ pub(super) fn is_less(shape: &[usize], whole: &[usize]) -> bool {
 }
 
 /// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension.
-fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
+pub(super) fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
     let mut extents: Dims = Dims::from_elem(1, whole.shape.len());
     for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
         let same =

@@ -122,6 +122,7 @@ impl Words {
             }
             Source::Number { slot, dtype } => u64::from(slot) << 16 | (dtype as u64) << 2 | 1,
             Source::Position => 2,
+            Source::Inside { view } => u64::from(view) << 16 | 1 << 12 | 2,
             // Groups load the result; see Note [Gathered values].
             Source::Gathered { view, dtype, .. } => u64::from(view) << 16 | (dtype as u64) << 2 | 3,
         }));
@@ -141,7 +142,10 @@ impl Words {
         self.push(group.loads.len() as u64);
         for load in &group.loads {
             self.strides(&load.strides);
-            self.list(load.turns.iter().flatten().map(|turn| turn.word()));
+            self.push(u64::from(load.bend.is_some()));
+            if let Some(bend) = &load.bend {
+                bend.describe(self);
+            }
         }
     }
 
@@ -255,6 +259,7 @@ pub(super) fn placed(launch: &Launch, places: &[Ptr], numbers: &[u64]) -> Launch
             dtype: view.dtype,
             strides: copied(&view.strides),
             wraps: view.wraps.clone(),
+            padding: view.padding.clone(),
             indexed: None,
         });
     }
@@ -361,6 +366,12 @@ fn needed(
             instr.args.iter().for_each(|&arg| number[index(arg)] = 0);
         }
     }
+    // A condition needs the load of its view.
+    for (i, source) in group.map.sources.iter().enumerate() {
+        if let (Source::Inside { view }, true) = (*source, number[i] != u16::MAX) {
+            number[usize::from(group.loads[usize::from(view)].reg)] = 0;
+        }
+    }
     let mut map = Map::default();
     map.sources.reserve(group.map.sources.len());
     map.instrs.reserve(group.map.instrs.len());
@@ -381,6 +392,10 @@ fn needed(
             Source::Load { view, dtype } => {
                 loads.push(view);
                 Source::Load { view: loads.len() as u16 - 1, dtype }
+            }
+            Source::Inside { view } => {
+                let own = loads.iter().position(|&load| load == view).unwrap_or_default();
+                Source::Inside { view: own as u16 }
             }
             other => other,
         };
@@ -414,12 +429,7 @@ fn follow_memory(launch: &mut Launch) {
     let mut order: SmallVec<[usize; 6]> = (0..launch.shape.len()).collect();
     order.sort_by(|&a, &b| last.strides[b].cmp(&last.strides[a]));
     launch.shape = order.iter().map(|&d| launch.shape[d]).collect();
-    for view in &mut launch.views {
-        view.strides = order.iter().map(|&d| view.strides[d]).collect();
-        if let Some(wraps) = &mut view.wraps {
-            *wraps = order.iter().map(|&d| wraps[d]).collect();
-        }
-    }
+    launch.views.iter_mut().for_each(|view| view.select_dims(&order));
 }
 
 /// Moves the reduced dimensions to the end, and ensures that there is one.
@@ -443,14 +453,14 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
 }
 
 /// Merges adjacent dimensions where every view allows it, and drops extents of 1. The first `kept` dimensions
-/// never merge with the others; views of a reduction's result have only those. A dimension in which a view wraps
+/// never merge with the others; views of a reduction's result have only those. A dimension in which a view bends
 /// never merges.
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     let Launch { shape, views, reduced, .. } = launch;
     let (rank, reduces) = (shape.len(), *reduced > 0);
     // New dimensions overwrite old ones in place. Their number; how many of them belong to the first `kept`; whether a
-    // view wraps in the last one.
-    let (mut count, mut outer, mut wrapped) = (0, 0, false);
+    // view bends in the last one.
+    let (mut count, mut outer, mut bent) = (0, 0, false);
     for d in 0..rank {
         let extent = shape[d];
         if reduces && d == kept {
@@ -460,11 +470,11 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
         if extent == 1 && !trailing_one {
             continue;
         }
-        let wraps = views.iter().any(|view| view.wraps.as_ref().is_some_and(|wraps| wraps[d] != extent));
+        let bends = views.iter().any(|view| view.bends(d, extent));
         let first = if reduces && d >= kept { outer } else { 0 };
         let mergeable = count > first
-            && !wraps
-            && !wrapped
+            && !bends
+            && !bent
             && views.iter().all(|view| match view.strides.get(d) {
                 Some(&stride) => view.strides[count - 1] == stride * extent as isize,
                 None => true,
@@ -473,14 +483,18 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
             shape[count - 1] *= extent;
         } else {
             shape[count] = extent;
-            (count, wrapped) = (count + 1, wraps);
+            (count, bent) = (count + 1, bends);
         }
         for view in &mut *views {
             if let Some(&stride) = view.strides.get(d) {
                 view.strides[count - 1] = stride;
             }
             if let Some(all) = &mut view.wraps {
-                all[count - 1] = if wraps { all[d] } else { shape[count - 1] };
+                all[count - 1] = if bends { all[d] } else { shape[count - 1] };
+            }
+            if let Some(padding) = &mut view.padding {
+                let all = &mut padding.inside;
+                all[count - 1] = if bends { all[d] } else { [0, shape[count - 1]] };
             }
         }
     }
@@ -493,6 +507,9 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
         view.strides.truncate(if is_whole { count } else { outer });
         if let Some(wraps) = view.wraps.take_if(|wraps| wraps.len() != count) {
             view.wraps = Some(wraps[..count].into());
+        }
+        if let Some(padding) = &mut view.padding {
+            padding.inside.truncate(count);
         }
     }
 }

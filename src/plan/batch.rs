@@ -92,7 +92,7 @@ impl Queue {
         let Some(open) = &self.group else { return true };
         if open.reduce.is_some()
             || open.uses_position()
-            || open.is_turned()
+            || open.is_bent()
             || open.gathers()
             || open.device == DeviceId::Cpu
             || self.aside().is_some()
@@ -182,7 +182,12 @@ fn bytes_of(shape: &[usize], view: &View) -> Range<u64> {
     let (mut first, mut last) = (0, 0);
     for (d, (&extent, &step)) in shape.iter().zip(&view.strides).enumerate() {
         let wrap = view.wraps.as_ref().map_or(extent, |wraps| wraps[d]);
-        let (before, after) = ((wrap as isize - extent as isize) * step, (wrap as isize - 1) * step);
+        let (before, after) = match &view.padding {
+            // Elements beside those inside are copies of these.
+            Some(padding) => (0, (padding.inside[d][1] - padding.inside[d][0]) as isize - 1),
+            None => (wrap as isize - extent as isize, wrap as isize - 1),
+        };
+        let (before, after) = (before * step, after * step);
         first += before.min(after).min(0);
         last += before.max(after).max(0);
     }
@@ -215,7 +220,7 @@ impl Form {
 
     /// The form of a launch; `None` if it cannot be a segment.
     fn of(launch: &Launch, loads: usize) -> Option<Form> {
-        if launch.views.iter().any(|view| view.wraps.is_some() || view.indexed.is_some()) {
+        if launch.views.iter().any(|view| !view.is_straight() || view.indexed.is_some()) {
             return None;
         }
         let uniform = match launch.shape[..] {

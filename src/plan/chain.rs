@@ -9,6 +9,7 @@
 
 use super::gather::{Gathered, is_gathered};
 use super::memory::prune;
+use super::operands::Reading;
 use super::queue::{FusedGroup, Queue};
 use super::rows::Outcome;
 use super::{MapArg, Runtime};
@@ -66,14 +67,15 @@ impl Queue {
         self.group.insert(group)
     }
 
-    /// Group number `part`, which is in the chain or the open group, the groups before it, and the results that wait.
+    /// Group number `part`, which is in the chain or the open group, and what an operation in it reads.
     #[inline(always)]
-    pub(super) fn split(
-        &mut self,
+    pub(super) fn split<'r>(
+        &'r mut self,
         part: usize,
         device: DeviceId,
         shape: &Dims,
-    ) -> (&[FusedGroup], &mut FusedGroup, &[Arc<Gathered>]) {
+        operands: &'r [MapArg<'r>],
+    ) -> (Reading<'r>, &'r mut FusedGroup) {
         if part == self.chain.len() {
             self.open(device, shape);
         }
@@ -83,7 +85,7 @@ impl Queue {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
-        (before, group, &self.gathers)
+        (Reading { before, waiting: &self.gathers, pads: &self.pads, operands, may_bend: true }, group)
     }
 
     /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].
@@ -251,6 +253,9 @@ impl Runtime {
         let mut given = Ok(());
         if keep {
             self.keep_values(at, &mut chain);
+        }
+        if chain.first().is_some_and(|first| first.reduce.is_none()) {
+            self.fill_holes(&mut chain, &device, &stream);
         }
         for part in 0..chain.len() {
             chain[part].hole = chain[part].overwritten(&chain[part + 1..]);

@@ -75,12 +75,13 @@ impl Runtime {
     }
 
     fn flush_gathering(&mut self, at: usize, all: bool) -> Result<()> {
+        let stored = self.begin_pads(at, all);
         if self.queues[at].gathers.is_empty() {
-            return self.flush_groups(at, !all);
+            return stored.and(self.flush_groups(at, !all));
         }
         let begun = self.begin_gathers(at, all);
         let done = self.flush_groups(at, !all);
-        begun.and(done).and(self.end_gathers(at, all))
+        stored.and(begun).and(done).and(self.end_gathers(at, all))
     }
 
     fn flush_groups(&mut self, at: usize, keep: bool) -> Result<()> {

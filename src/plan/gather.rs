@@ -13,6 +13,7 @@
 
 use super::flush::{Noted, address, address_to_read};
 use super::kept::Kept;
+use super::pad::PADDED;
 use super::place::Place;
 use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
@@ -323,7 +324,7 @@ impl FusedGroup {
 
     /// True when the group can load this view of a waiting result.
     fn can_gather(&self, tensor: &Tensor) -> bool {
-        !self.is_turned()
+        !self.is_bent()
             && (self.loads.iter().any(|load| load.storage.is(tensor.storage()))
                 || self.loads.iter().filter(|load| is_gathered(&load.storage)).count() < MOST_OF_GROUP)
     }
@@ -432,12 +433,18 @@ impl Runtime {
 
     /// Ensures that a tensor's value is in memory for work on queue `at`.
     pub(super) fn settle_value(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
-        match tensor.storage().pending() {
-            Some(pending) if pending.node == GATHERED => self.store_gathered(tensor.storage()),
+        self.settle_storage(tensor.storage(), at)
+    }
+
+    /// Ensures that a storage's value is in memory for work on queue `at`.
+    pub(super) fn settle_storage(&mut self, storage: &Storage, at: usize) -> Result<()> {
+        match storage.pending() {
+            Some(pending) if pending.node == GATHERED => self.store_gathered(storage),
+            Some(pending) if pending.node == PADDED => self.store_padded(storage),
             Some(pending) if usize::from(pending.queue) == at => {
                 self.flush_work(at)?;
                 // It may wait now; see Note [Kept values].
-                if is_gathered(tensor.storage()) { self.store_gathered(tensor.storage()) } else { Ok(()) }
+                if is_gathered(storage) { self.store_gathered(storage) } else { Ok(()) }
             }
             Some(pending) => self.flush_queue(usize::from(pending.queue)),
             None => Ok(()),

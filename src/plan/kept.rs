@@ -13,7 +13,7 @@
 use super::again::{Registers, copy_registers, distinct, last_stride, parts};
 use super::gather::{GATHERED, Gathered};
 use super::queue::FusedGroup;
-use super::registers::Reading;
+use super::operands::Reading;
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
 use crate::array::{Layout, copied};
 use crate::base::Result;
@@ -72,7 +72,7 @@ impl Kept {
         let layouts = self.layouts(tensor)?;
         // In the order of the registers.
         let used = needed.all.iter().filter_map(|&reg| match self.group.map.sources.get(usize::from(reg)) {
-            Some(&Source::Load { view, .. }) => layouts.get(usize::from(view)).cloned(),
+            Some(&Source::Load { view, .. }) => layouts.get(usize::from(view)).map(|layout| (layout.clone(), None)),
             _ => None,
         });
         copy_registers(group, &self.group, &needed, used.collect())
@@ -186,6 +186,9 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
     for &reg in &needed.all {
         let Some(&Source::Load { view, .. }) = group.map.sources.get(usize::from(reg)) else { continue };
         let load = &group.loads[usize::from(view)];
+        if load.bend.is_some() {
+            return None;
+        }
         let read = Layout {
             shape: copied(&group.shape),
             strides: copied(&load.strides),
@@ -201,7 +204,7 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
             }
         }
         only += if is_only { load.storage.bytes() } else { 0 };
-        layouts.push(read);
+        layouts.push((read, None));
     }
     // Something else keeps the operands, or they take no more memory than the value.
     if large > 2 || large == 2 && only > 0 || only > out.bytes() {

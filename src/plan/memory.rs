@@ -81,16 +81,20 @@ impl Runtime {
         }
         let (mut all, mut here) = (bytes, bytes);
         let mut queues: SmallVec<[usize; 4]> = SmallVec::new();
-        for (at, queue) in self.queues.iter_mut().enumerate() {
+        for at in 0..self.queues.len() {
+            let padded = self.waiting_pads(at);
+            let queue = &mut self.queues[at];
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
             prune(&mut groups);
-            let Some(first) = groups.first() else { continue };
+            let own =
+                groups.first().map(|group| group.device).or((padded > 0).then(|| queue.stream.device()));
+            let Some(own) = own else { continue };
             let results = groups.iter().flat_map(|group| group.results());
             let pending: u64 =
-                results.filter(|s| s.memory().is_none()).fold(0, |sum, s| sum.saturating_add(s.bytes()));
+                results.filter(|s| s.memory().is_none()).fold(padded, |sum, s| sum.saturating_add(s.bytes()));
             all = all.saturating_add(pending);
-            if first.device == device.id() {
+            if own == device.id() {
                 here = here.saturating_add(pending);
                 queues.push(at);
             }
@@ -103,6 +107,7 @@ impl Runtime {
         self.quietly(|rt| {
             for at in queues {
                 rt.flush_if_room(at)?;
+                rt.release_pads(at)?;
                 if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
                     rt.flush_work(at)?;
@@ -202,9 +207,10 @@ impl Runtime {
             prune(&mut groups);
         }
         for at in 0..self.queues.len() {
-            if self.holds_last(at) || self.gathers_hold_last(at) {
+            if self.holds_last(at) || self.gathers_hold_last(at) || self.pads_hold_last(at) {
                 self.flush_if_room(at)?;
                 self.release_gathers(at)?;
+                self.release_pads(at)?;
             }
         }
         Ok(())
@@ -219,7 +225,8 @@ impl Runtime {
         }
         let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages);
         let gathered = self.queues.iter().flat_map(|queue| &queue.gathers).flat_map(|one| one.storages());
-        let queued = queued.chain(gathered).filter(|held| held.is(storage)).count();
+        let padded = self.queues.iter().flat_map(|queue| &queue.pads).flat_map(|one| one.storages());
+        let queued = queued.chain(gathered).chain(padded).filter(|held| held.is(storage)).count();
         let handles = if tensor.is_first() { 1 } else { tensor.handles() };
         handles == 1 && tensor.storage_holders() == queued + 1
     }
@@ -536,7 +543,7 @@ impl FusedGroup {
             storage,
             strides: layout.strides.clone(),
             layout,
-            turns: None,
+            bend: None,
             gathered: None,
             dtype,
             reg,

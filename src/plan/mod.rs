@@ -31,6 +31,7 @@ mod collective;
 mod context;
 mod copies;
 pub mod error;
+mod fill;
 mod filled;
 mod flush;
 mod gather;
@@ -40,12 +41,13 @@ mod infer;
 mod kept;
 mod listing;
 mod memory;
+mod operands;
 mod ordered;
+mod pad;
 mod place;
 mod queue;
 mod quota;
 mod reduce;
-mod registers;
 mod repeat;
 mod rounds;
 mod rows;
@@ -71,6 +73,7 @@ pub use gather::Gathering;
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};
 pub use listing::{Listed, Listing};
+pub use pad::{Beyond, Padding};
 pub use quota::{Limits, Quota};
 pub use reduce::Reduction;
 pub use repeat::{Begun, Template};
@@ -216,7 +219,9 @@ impl Runtime {
     /// Whether a queue holds work that later work may join.
     #[inline]
     pub fn has_pending(&self) -> bool {
-        self.queues.iter().any(|queue| queue.group.is_some() || !queue.chain.is_empty())
+        self.queues
+            .iter()
+            .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.pads.is_empty())
     }
 
     /// The source positions that allocated the live tensors.

@@ -15,10 +15,11 @@ use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::gather::{GATHERED, Gathered};
 use super::infer::{check_operands, is_host_scalar};
+use super::operands::{apply_function, operand_register};
+use super::pad::{PADDED, Padded};
 use super::reduce::REDUCED;
-use super::registers::{Reading, apply_function, operand_register};
 use super::rounds::{Called, FEW, Room, Rounds};
-use super::turn::Turn;
+use super::turn::Bend;
 use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, promote, same};
 use crate::base::{Result, Span};
@@ -42,6 +43,8 @@ pub(super) struct Queue {
     pub gathers: Vec<Arc<Gathered>>,
     /// The number of such results so far.
     pub gathered: u64,
+    /// Padded tensors that wait for a reader; see `pad`.
+    pub pads: Vec<Padded>,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -90,8 +93,8 @@ pub(super) struct Load {
     pub layout: Layout,
     /// Its strides over the group's shape.
     pub strides: Strides,
-    /// Set for a turned load, whose shape is the group's.
-    pub turns: Option<Box<[Turn]>>,
+    /// Set for a load whose elements are not all one stride apart.
+    pub bend: Option<Bend>,
     /// Set at the flush for the result of a gather; see `gather`.
     pub gathered: Option<Arc<Gathered>>,
     pub dtype: Dtype,
@@ -160,6 +163,12 @@ impl Node {
         Node { reg, storage: Some(storage), view, dtype, name, called }
     }
 
+    /// This node for another register, which also holds what `before` writes around it.
+    pub(super) fn over(&self, before: &Node, reg: u16) -> Node {
+        let Node { dtype, name, called, .. } = *self;
+        Node { reg, storage: before.storage.clone(), view: before.view.clone(), dtype, name, called }
+    }
+
     /// This node for another register.
     pub(super) fn in_register(&self, reg: u16) -> Node {
         let Node { ref storage, ref view, dtype, name, called, .. } = *self;
@@ -194,6 +203,7 @@ impl Queue {
             waiting: Waiting::default(),
             gathers: Vec::new(),
             gathered: 0,
+            pads: Vec::new(),
             group: None,
             capture: None,
             full_from: None,
@@ -306,10 +316,10 @@ impl FusedGroup {
         storage: &Storage,
         layout: &Layout,
         dtype: Dtype,
-        turns: Option<&[Turn]>,
+        bend: Option<&Bend>,
     ) -> Option<&Load> {
         let same = |l: &&Load| {
-            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.turns.as_deref() == turns
+            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.bend.as_ref() == bend
         };
         self.loads.iter().find(same)
     }
@@ -464,7 +474,7 @@ impl Runtime {
     }
 
     /// [`Runtime::write`] with operands that queue `at` can read directly.
-    fn write_near(&mut self, work: &Elementwise<'_>, target: &Tensor, at: usize) -> Result<()> {
+    pub(super) fn write_near(&mut self, work: &Elementwise<'_>, target: &Tensor, at: usize) -> Result<()> {
         let &Elementwise { name, f, args: operands, compute, dtype } = work;
         if target.count() == 0 {
             // An empty view of other memory: nothing is written. The queue that computes the memory binds it
@@ -474,8 +484,7 @@ impl Runtime {
         }
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
-        let (before, group, waiting) = self.queues[at].split(part, device, target.shape());
-        let reading = Reading { before, waiting, operands };
+        let (reading, group) = self.queues[at].split(part, device, target.shape(), operands);
         let mut reg = |i: usize| operand_register(group, reading, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.
@@ -561,7 +570,7 @@ impl Runtime {
         for operand in operands {
             match operand {
                 MapArg::Tensor(tensor) => close |= self.settle_read(at, tensor)?,
-                MapArg::Position => close |= self.queues[at].group.as_ref().is_some_and(|g| g.is_turned()),
+                MapArg::Position => close |= self.queues[at].group.as_ref().is_some_and(|g| g.is_bent()),
                 _ => {}
             }
         }
@@ -600,6 +609,9 @@ impl Runtime {
         if pending.node == GATHERED {
             return self.settle_gathered(at, tensor);
         }
+        if pending.node == PADDED {
+            return self.settle_padded(at, tensor);
+        }
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
         let node = queue.group.as_ref().and_then(|group| group.nodes.get(node));
@@ -621,6 +633,7 @@ impl Runtime {
             return Ok(false);
         }
         self.settle_gathers_of(target)?;
+        self.settle_pads_of(target)?;
         if target.layout().bytes(target.dtype()) != storage.bytes() {
             storage.note_written_in_parts();
         }
@@ -633,7 +646,7 @@ impl Runtime {
         }
         let Some(group) = &self.queues[at].group else { return Ok(flush) };
         let elsewhere =
-            |l: &Load| l.turns.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
+            |l: &Load| l.bend.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
         let clash = |l: &Load| l.storage.is(storage) && elsewhere(l);
         Ok(flush || group.loads.iter().any(clash))
     }

@@ -1,7 +1,7 @@
 //! Reductions: they close the group that computes their operand.
 
+use super::operands::{Reading, register};
 use super::queue::PendingReduce;
-use super::registers::{Reading, register};
 use super::{MapArg, Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
@@ -110,12 +110,14 @@ impl Runtime {
             return Ok((value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
+        // Reductions have no padded loads.
+        self.store_padded(x.storage())?;
         self.resume_aside(at, x)?;
         let mut close = self.settle_read(at, x)?;
         let queue = &self.queues[at];
         if let Some(group) = &queue.group {
             close |= group.shape != *x.shape() || !queue.has_room(3) || (moves && group.uses_position());
-            close |= group.is_turned();
+            close |= group.is_bent();
         }
         if close {
             self.close_group(at, x.shape(), 3, Some((dims, f)))?;
@@ -128,9 +130,9 @@ impl Runtime {
         }
         let queue = &mut self.queues[at];
         let part = queue.chain.len();
-        let (before, group, waiting) = queue.split(part, x.device(), x.shape());
-        let reading = Reading { before, waiting, operands: &[MapArg::Tensor(x)] };
-        let reg = register(group, reading, x);
+        let operands = [MapArg::Tensor(x)];
+        let (reading, group) = queue.split(part, x.device(), x.shape(), &operands);
+        let reg = register(group, Reading { may_bend: false, ..reading }, x);
         let reg = group.converted(reg, compute);
         let pending = queue.pending(at, REDUCED);
         for out in value.iter().chain(&index) {

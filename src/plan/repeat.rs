@@ -100,7 +100,7 @@ impl Runtime {
         let first = tensors.first().filter(|_| are_alike(tensors))?;
         let is_alone = queue.generation == begun.generation && queue.chain.len() == begun.groups;
         let is_plain =
-            group.reduce.is_none() && !group.uses_position() && !group.is_turned() && !group.gathers();
+            group.reduce.is_none() && !group.uses_position() && !group.is_bent() && !group.gathers();
         let is_plain = is_plain && !group.is_scattered && same(&group.shape, first.shape());
         let fits_any_shape = self.shapes_read == begun.shapes_read;
         if !is_alone || !is_plain || !fits_any_shape || group.device != first.device() {
@@ -298,7 +298,7 @@ impl Runtime {
                         storage: tensor.storage_ref(),
                         layout,
                         strides,
-                        turns: None,
+                        bend: None,
                         gathered: None,
                         dtype,
                         reg: *reg,

@@ -281,7 +281,7 @@ impl<'a> Chain<'a> {
             sources.push(match *source {
                 Source::Load { view, .. } => self.load(part, group, view)?,
                 Source::Number { slot, dtype } => self.push(Made::Number(first_number + slot), dtype, true),
-                Source::Position | Source::Gathered { .. } => return None,
+                Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,
             });
         }
         let mut instrs: SmallVec<[u16; 32]> = SmallVec::new();

@@ -18,7 +18,7 @@ use super::assemble::{Assembled, computing};
 use super::flush::{Noted, address, address_to_read, is_wanted};
 use super::gather::{GATHERED, is_gathered, is_prepared};
 use super::queue::{FusedGroup, Queue};
-use super::registers::{Reading, push_load};
+use super::operands::{Reading, push_load};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};

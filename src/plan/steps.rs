@@ -3,7 +3,7 @@
 //! Intermediate results of a formula are registers. Submitted one by one, they would be tensors that are dropped
 //! unread: the same instructions, but each with an entry in the race checker, a storage and a node.
 
-use super::registers::{Reading, apply_function, operand_register};
+use super::operands::{apply_function, operand_register};
 use super::rounds::{FEW, Room};
 use super::{MapArg, Runtime};
 use crate::array::{Dims, Dtype, Layout, result_strides, same};
@@ -85,8 +85,7 @@ impl Runtime {
         let Some(first) = made.first() else { return Ok(made) };
         let room = Room { instrs: FEW.max(steps.len() + 2), views: operands.len() + count };
         let part = self.make_room(at, &operands, first, room)?;
-        let (before, group, waiting) = self.queues[at].split(part, device, first.shape());
-        let reading = Reading { before, waiting, operands: &operands };
+        let (reading, group) = self.queues[at].split(part, device, first.shape(), &operands);
         let mut computed: SmallVec<[u16; MOST_STEPS]> = SmallVec::new();
         for &Step { f, ref args, compute, dtype } in steps {
             let mut reg = |i: usize| match args[i] {

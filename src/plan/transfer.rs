@@ -231,7 +231,8 @@ impl Runtime {
     /// Flushes the pending work on a tensor, and everything on queue `at`.
     pub(super) fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         self.settle_value(tensor, at)?;
-        if self.queues[at].groups().next().is_some() || !self.queues[at].gathers.is_empty() {
+        let queue = &self.queues[at];
+        if queue.groups().next().is_some() || !queue.gathers.is_empty() || !queue.pads.is_empty() {
             self.flush_queue(at)?;
         }
         Ok(())

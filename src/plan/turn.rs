@@ -8,18 +8,19 @@
 //! the group first.
 
 use super::Runtime;
+use super::assemble::Words;
+use super::operands::push_load;
 use super::queue::{FusedGroup, Load};
-use super::registers::push_load;
 use crate::array::{Layout, copied};
 use crate::base::Result;
-use crate::kernel::{Ptr, View};
+use crate::kernel::{Beside, Padding, Ptr, View};
 use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 
-/// The largest number of boxes without wrapping views that a launch is split into; see `kinds/map/boxes.rs`.
+/// The largest number of boxes without bent views that a launch is split into; see `kinds/map/boxes.rs`.
 const MOST_BOXES: usize = 64;
-/// The largest total number of dimensions of a group's turned loads: each takes space in the kernel's parameter.
-const MOST_DIMS: usize = 64;
+/// The largest number of words that a group's bent loads take in the kernel's parameter.
+const MOST_WORDS: usize = 208;
 
 /// The order in which a dimension of an operand is read: coordinate `c` is element `first + c`, or `first -
 /// c`, modulo the extent.
@@ -59,12 +60,63 @@ impl Turn {
     }
 }
 
+/// How a load reads elements that are not all one stride apart, over the shape of its group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Bend {
+    /// Each dimension in this order.
+    Turned(Box<[Turn]>),
+    /// Numbers or copies beside the elements; see `pad`.
+    Padded(Box<Padding>),
+}
+
+impl Bend {
+    /// Adds words that identify it.
+    pub fn describe(&self, words: &mut Words) {
+        match self {
+            Bend::Turned(turns) => words.list(turns.iter().map(|turn| turn.word())),
+            Bend::Padded(padding) => {
+                words.list(padding.inside.iter().flatten().map(|&at| at as u64));
+                let (mode, number) = match padding.beside {
+                    Beside::Number(bits) => (0, bits),
+                    Beside::Nearest => (1, 0),
+                    Beside::Mirrored => (2, 0),
+                    Beside::Wrapped => (3, 0),
+                };
+                words.list([mode, number].into_iter());
+            }
+        }
+    }
+
+    /// The words of a view that bends so, over this many dimensions; see `kernel::cuda::index`.
+    fn words(&self, rank: usize) -> usize {
+        match self {
+            Bend::Padded(padding) if !matches!(padding.beside, Beside::Number(_)) => 5 * rank + 1,
+            _ => 3 * rank + 1,
+        }
+    }
+
+    /// The coordinates of a dimension at which it bends; those without effect may be among them.
+    fn cuts(&self, d: usize, extent: usize) -> [usize; 2] {
+        match self {
+            Bend::Turned(turns) => [turns[d].wrap(extent), extent],
+            Bend::Padded(padding) => padding.inside[d],
+        }
+    }
+}
+
 impl Load {
-    /// The view of a load at this address.
-    pub(super) fn view(&self, ptr: Ptr) -> View {
+    /// The view of a load at this address, over the shape of its group.
+    pub(super) fn view(&self, ptr: Ptr, shape: &[usize]) -> View {
         let mut view = View::new(ptr, self.dtype, copied(&self.strides));
-        let Some(turns) = &self.turns else { return view };
-        let mut wraps = self.layout.shape.to_vec();
+        let turns = match &self.bend {
+            None => return view,
+            Some(Bend::Padded(padding)) => {
+                view.padding = Some(padding.clone());
+                return view;
+            }
+            Some(Bend::Turned(turns)) => turns,
+        };
+        let mut wraps = shape.to_vec();
         let mut offset = 0;
         for (d, turn) in turns.iter().enumerate().filter(|&(d, _)| self.strides[d] != 0) {
             offset += turn.first as isize * self.strides[d];
@@ -74,7 +126,7 @@ impl Load {
             }
         }
         view.ptr = ptr.wrapping_add_signed((offset * self.dtype.size() as isize) as i64);
-        view.wraps = (wraps != self.layout.shape.as_slice()).then(|| wraps.into());
+        view.wraps = (wraps != shape).then(|| wraps.into());
         view
     }
 }
@@ -82,23 +134,35 @@ impl Load {
 impl FusedGroup {
     /// True when the group reads a turned load.
     pub(super) fn is_turned(&self) -> bool {
-        self.loads.iter().any(|load| load.turns.is_some())
+        self.loads.iter().any(|load| matches!(load.bend, Some(Bend::Turned(_))))
     }
 
-    /// True when the group may also read these turns.
-    fn takes(&self, turns: &[Turn]) -> bool {
-        let known = self.loads.iter().filter_map(|load| load.turns.as_deref());
-        let all: SmallVec<[&[Turn]; 16]> = known.chain(std::iter::once(turns)).collect();
-        let parts = |(d, &extent): (usize, &usize)| {
-            let mut wraps: SmallVec<[usize; 16]> = all.iter().map(|turns| turns[d].wrap(extent)).collect();
-            wraps.push(extent);
-            wraps.sort_unstable();
-            wraps.dedup();
-            wraps.len()
-        };
-        let boxes: usize = self.shape.iter().enumerate().map(parts).product();
-        boxes <= MOST_BOXES && all.len() * self.shape.len() <= MOST_DIMS
+    /// True when the group reads a turned or padded load.
+    pub(super) fn is_bent(&self) -> bool {
+        self.loads.iter().any(|load| load.bend.is_some())
     }
+
+    /// True when the group may also have a load that bends so.
+    pub(super) fn takes(&self, bend: &Bend) -> bool {
+        let known = self.loads.iter().filter_map(|load| load.bend.as_ref());
+        let all: SmallVec<[&Bend; 16]> = known.chain(std::iter::once(bend)).collect();
+        fits(&all, &self.shape)
+    }
+}
+
+/// True when a launch over a shape may have these bent loads.
+pub(super) fn fits(all: &[&Bend], shape: &[usize]) -> bool {
+    let parts = |(d, &extent): (usize, &usize)| {
+        let mut ends: SmallVec<[usize; 32]> = all.iter().flat_map(|bend| bend.cuts(d, extent)).collect();
+        ends.push(extent);
+        ends.retain(|end| *end > 0);
+        ends.sort_unstable();
+        ends.dedup();
+        ends.len()
+    };
+    let boxes = shape.iter().enumerate().map(parts).fold(1, usize::saturating_mul);
+    let words: usize = all.iter().map(|bend| bend.words(shape.len())).sum();
+    boxes <= MOST_BOXES && words <= MOST_WORDS
 }
 
 /// A tensor in memory and how it is turned.
@@ -122,7 +186,10 @@ impl Runtime {
         self.begin_round(at)?;
         let from = match self.pending_load(at, x) {
             Some(load) => {
-                let inner = load.turns.as_deref();
+                let inner = match &load.bend {
+                    Some(Bend::Turned(turns)) => Some(turns),
+                    _ => None,
+                };
                 let turn = |(d, turn): (usize, &Turn)| {
                     turn.after(inner.map_or(Turn::default(), |inner| inner[d]), x.shape()[d])
                 };
@@ -136,22 +203,22 @@ impl Runtime {
             }
         };
         let queue = &self.queues[at];
+        let Turned { storage, layout, turns } = from;
+        let is_turned = turns.iter().any(|turn| *turn != Turn::default());
+        let bend = is_turned.then(|| Bend::Turned(turns.to_vec().into_boxed_slice()));
         let fits = |group: &FusedGroup| {
             group.shape == *target.shape()
                 && !group.uses_position()
                 && !group.gathers()
-                && group.takes(&from.turns)
+                && bend.as_ref().is_none_or(|bend| group.takes(bend))
         };
         if !queue.rows().is_empty() || !queue.has_room(2) || !queue.group.as_deref().is_none_or(fits) {
             self.begin_group(at)?;
         }
         let group = self.queues[at].open(x.device(), target.shape());
-        let Turned { storage, layout, turns } = from;
-        let is_turned = turns.iter().any(|turn| *turn != Turn::default());
-        let turns = is_turned.then(|| turns.to_vec().into_boxed_slice());
-        let reg = match group.load_of(&storage, &layout, x.dtype(), turns.as_deref()) {
+        let reg = match group.load_of(&storage, &layout, x.dtype(), bend.as_ref()) {
             Some(load) => load.reg,
-            None => push_load(group, storage, &layout, x.dtype(), turns),
+            None => push_load(group, storage, &layout, x.dtype(), bend),
         };
         let part = self.queues[at].chain.len();
         self.add_node(at, part, reg, &target, name)?;
@@ -167,7 +234,8 @@ impl Runtime {
         let is_copy = node.dtype == x.dtype() && node.layout(node.storage.as_ref()?) == x.layout();
         let load = group.loads.iter().find(|load| is_copy && load.reg == node.reg)?;
         // Memory does not yet hold the values that this group writes.
-        (load.layout.shape == group.shape && load.storage.pending().is_none()).then_some(load)
+        let is_padded = matches!(load.bend, Some(Bend::Padded(_)));
+        (load.layout.shape == group.shape && load.storage.pending().is_none() && !is_padded).then_some(load)
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::array::Class;
 use crate::kernel::host::define::host_map;
 use crate::kernel::host::{self, FaultSlot};
-use crate::kernel::{CAST, CudaText, Instr, Map, MapFn, Source, Store, philox};
+use crate::kernel::{Beside, CAST, CudaText, Instr, Map, MapFn, Padding, SELECT, Source, Store, philox};
 
 /// Runs a map on both sides and compares every view.
 fn agree(gpu: &dyn Side, map: &Map, shape: &[usize], pairs: &mut [Pair], numbers: &[u64]) {
@@ -143,6 +143,114 @@ fn loads_around_the_ends_of_dimensions() {
                 1 => turned(view, shape, second, back),
                 _ => view,
             });
+        }
+    }
+}
+
+/// Views of elements between numbers or copies of the elements, inside these ranges.
+#[test]
+fn loads_beside_the_ends_of_dimensions() {
+    let Some(gpu) = side() else { return };
+    type Case<'a> = (&'a [usize], [&'a [[usize; 2]]; 2]);
+    let cases: &[Case<'_>] = &[
+        (&[1000], [&[[1, 1000]], &[[0, 999]]]),
+        (&[1000], [&[[16, 992]], &[[512, 1000]]]),
+        (&[70, 101], [&[[1, 70], [0, 101]], &[[0, 70], [100, 101]]]),
+        (&[64, 1024], [&[[0, 63], [0, 1024]], &[[2, 64], [16, 1008]]]),
+        (&[64, 1024], [&[[0, 64], [1, 1024]], &[[0, 63], [0, 1023]]]),
+        (&[33, 9001], [&[[30, 33], [4000, 8000]], &[[0, 1], [3, 9001]]]),
+        (&[300, 200], [&[[1, 299], [1, 199]], &[[2, 300], [0, 200]]]),
+        (&[100, 5], [&[[0, 100], [2, 3]], &[[50, 51], [0, 5]]]),
+        (&[3, 5, 130], [&[[1, 3], [4, 5], [0, 130]], &[[0, 3], [0, 5], [1, 129]]]),
+        (&[2, 3, 4, 65], [&[[0, 2], [0, 2], [1, 4], [0, 65]], &[[1, 2], [0, 3], [0, 3], [64, 65]]]),
+    ];
+    for dtype in [Dtype::Bool, Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::I64] {
+        let load = |view| Source::Load { view, dtype };
+        let stores = (0..3).map(|reg| Store { reg, view: 3 + reg }).collect();
+        let map = Map { sources: vec![load(0), load(1), load(2)], instrs: vec![], stores };
+        for (shape, inside) in cases {
+            for besides in [
+                [Beside::Number(1), Beside::Number(0)],
+                [Beside::Nearest, Beside::Mirrored],
+                [Beside::Mirrored, Beside::Number(1)],
+                [Beside::Wrapped, Beside::Wrapped],
+            ] {
+                // The copied elements lie inside.
+                let has_copied = |(inside, beside): (&&[[usize; 2]], &Beside)| {
+                    let mut each = shape.iter().zip(*inside);
+                    matches!(beside, Beside::Number(_) | Beside::Nearest)
+                        || each.all(|(&n, &[first, end])| first < end - first && n - end < end - first)
+                };
+                if !inside.iter().zip(&besides).all(has_copied) {
+                    continue;
+                }
+                for strides in [None, Some(0), Some(2)] {
+                    let dense = contiguous_strides(shape);
+                    let of = |v: usize| match strides {
+                        // Rows that begin elsewhere, or columns apart.
+                        Some(more) if v == 1 => dense.iter().map(|stride| stride * (more + 1)).collect(),
+                        _ => dense.clone(),
+                    };
+                    let offset = usize::from(strides == Some(0));
+                    let mut pairs: Vec<Pair> =
+                        (0..6).map(|v| Pair::at(&gpu, dtype, shape, &of(v), offset, v as u64)).collect();
+                    let work = launch(&program(map.clone()), shape, vec![], &[]);
+                    agree_through(&gpu, &work, &mut pairs, |v, view| match v {
+                        0 | 1 => {
+                            let inside = inside[v].iter().copied().collect();
+                            View { padding: Some(Box::new(Padding { inside, beside: besides[v] })), ..view }
+                        }
+                        _ => view,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Elements of one load inside a padded view, and of another outside.
+#[test]
+fn loads_chosen_by_coordinates() {
+    let Some(gpu) = side() else { return };
+    type Case<'a> = (&'a [usize], &'a [[usize; 2]]);
+    let cases: &[Case<'_>] = &[
+        (&[1000], &[[1, 999]]),
+        (&[64, 1024], &[[1, 63], [0, 1024]]),
+        (&[64, 1024], &[[1, 63], [1, 1023]]),
+        (&[60, 1024], &[[0, 60], [16, 512]]),
+        (&[100, 5], &[[0, 100], [2, 3]]),
+        (&[3, 5, 130], &[[1, 3], [1, 5], [1, 129]]),
+    ];
+    for dtype in [Dtype::U8, Dtype::F32, Dtype::I64] {
+        let map = Map {
+            sources: vec![
+                Source::Load { view: 0, dtype },
+                Source::Load { view: 1, dtype },
+                Source::Inside { view: 1 },
+            ],
+            instrs: vec![Instr {
+                f: &SELECT,
+                args: [2, 1, 0].into_iter().collect(),
+                class: dtype.class(),
+                dtype,
+            }],
+            stores: vec![Store { reg: 3, view: 2 }],
+        };
+        for (shape, inside) in cases {
+            let mut pairs: Vec<Pair> = (0..3).map(|v| Pair::dense(&gpu, dtype, shape, v)).collect();
+            let work = launch(&program(map.clone()), shape, vec![], &[]);
+            agree_through(&gpu, &work, &mut pairs, |v, view| match v {
+                1 => {
+                    let inside = inside.iter().copied().collect();
+                    View { padding: Some(Box::new(Padding { inside, beside: Beside::Number(0) })), ..view }
+                }
+                _ => view,
+            });
+            // Both loads are read.
+            let differs = |v: usize| {
+                (0..shape.iter().product()).filter(|&i| pairs[2].raw(i) != pairs[v].raw(i)).count()
+            };
+            assert!(differs(0) > 0 && differs(1) > 0, "{shape:?}");
         }
     }
 }

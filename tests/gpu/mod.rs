@@ -17,6 +17,7 @@ mod mapping;
 mod maps;
 mod moves;
 pub(super) mod on_cpu;
+mod pads;
 mod peers;
 mod products;
 mod profiling;

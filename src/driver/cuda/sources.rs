@@ -327,37 +327,6 @@ fn maps_of_all_layouts_compile() {
 }
 
 #[test]
-fn maps_of_wrapping_views_compile() {
-    if !nvrtc_is_here() {
-        return;
-    }
-    let (a, c) = (Dtype::F32, Dtype::F16);
-    for (shape, wraps) in [
-        (&[6, 5, 8][..], [6, 2, 8]),
-        (&[6, 5, 8], [3, 5, 7]),
-        (&[6, 50, 80], [6, 1, 79]),
-        (&[1, 50, 80], [1, 1, 80]),
-        (&[1, 1, 1 << 20], [1, 1, 1]),
-        (&[6, 5, 3], [6, 5, 1]),
-    ] {
-        let dense = contiguous_strides(shape);
-        let back: Vec<isize> = dense.iter().map(|stride| -stride).collect();
-        for (first, second) in [(&dense[..], &dense[..]), (&back, &dense), (&dense, &[0, 0, 1])] {
-            let mut views = [
-                view(a, first, 0),
-                view(a, second, 0),
-                view(c, &dense, 0),
-                view(Dtype::Bool, &dense, 0),
-                view(a, &dense, 0),
-            ];
-            views[0].wraps = Some(Box::new(wraps));
-            let work = launch(sample_map(a, c), shape, &views, 0);
-            if shape[1] == 50 && second == dense.as_slice() { everywhere(&work) } else { check(&work) }
-        }
-    }
-}
-
-#[test]
 fn reductions_compile() {
     if !nvrtc_is_here() {
         return;
@@ -656,6 +625,7 @@ fn the_device_kernels_and_random_functions_compile() {
     }
 }
 
+mod bent;
 /// Long programs, and programs with repeated instructions.
 mod gathered;
 mod long;

@@ -135,6 +135,8 @@ pub(in crate::kernel) struct Surroundings<'a> {
     pub functions: &'a Functions,
     /// An expression for the bits of the view's element.
     pub load: &'a dyn Fn(u16, Dtype) -> String,
+    /// An expression that is true where the view's element lies in memory.
+    pub inside: &'a dyn Fn(u16) -> String,
     /// The parameter word of a number.
     pub number: &'a dyn Fn(u16) -> usize,
     /// A statement that stores bits.
@@ -320,6 +322,7 @@ impl<'a> Code<'a> {
                 writeln!(out, "const {class} r{reg} = {name}_of(p.w[{word}]);")
             }
             Source::Position => writeln!(out, "const i64 r{reg} = position;"),
+            Source::Inside { view } => writeln!(out, "const i64 r{reg} = {};", (self.around.inside)(*view)),
         };
     }
 
@@ -405,6 +408,7 @@ pub(in crate::kernel) fn counts(map: &Map) -> (usize, usize) {
             }
             Source::Number { slot, .. } => numbers = numbers.max(usize::from(*slot) + 1),
             Source::Position => {}
+            Source::Inside { view } => views = views.max(usize::from(*view) + 1),
         }
     }
     for store in &map.stores {

@@ -3,7 +3,8 @@
 //! Divisors are known only at launch. 32-bit divisions use a multiplier computed by the host; 64-bit ones
 //! divide.
 
-use crate::kernel::{Launch, View};
+use crate::array::Dtype;
+use crate::kernel::{Beside, Launch, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -86,6 +87,24 @@ impl Space {
         })
     }
 
+    /// [`Space::offset`] of a view with copies beside its elements; the words from `padding` on are those of [`push_padding`].
+    pub fn padded_offset(&self, strides: usize, padding: usize) -> String {
+        let Space { name, index, rank, .. } = self;
+        self.sum(|d| {
+            let within = within(&format!("({index}){name}{d}"), index, padding, (d, *rank));
+            format!("{within} * ({index})p.w[{}]", strides + d)
+        })
+    }
+
+    /// True when the coordinates are inside: the first coordinates are in the words from `firsts` on, followed by the numbers
+    /// of those inside.
+    pub fn are_inside(&self, firsts: usize) -> String {
+        let Space { name, index, rank, .. } = self;
+        let all = (0..*rank)
+            .map(|d| is_inside(&format!("({index}){name}{d}"), index, [firsts + d, firsts + rank + d]));
+        if *rank == 0 { "true".into() } else { all.collect::<Vec<_>>().join(" && ") }
+    }
+
     fn sum(&self, term: impl Fn(usize) -> String) -> String {
         match self.rank {
             0 => "0".into(),
@@ -97,6 +116,49 @@ impl Space {
     pub fn signed(&self) -> &'static str {
         if self.index == "u64" { "i64" } else { "i32" }
     }
+}
+
+/// True when a coordinate is inside: one of as many from the first on as the two words say.
+pub(in crate::kernel) fn is_inside(at: &str, index: &str, [first, count]: [usize; 2]) -> String {
+    format!("({index})({at} - ({index})p.w[{first}]) < ({index})p.w[{count}]")
+}
+
+/// Parameter words of the padding of a view over this many dimensions, with numbers or copies beside its elements.
+pub(in crate::kernel) fn padding_words(rank: usize, has_numbers: bool) -> usize {
+    if has_numbers { 2 * rank + 1 } else { 4 * rank + 1 }
+}
+
+/// Appends the padding of a view over these dimensions: the first coordinates inside, the numbers of those, and the number
+/// beside; or the bases before and after, and the slope. The last dimension is counted in units.
+pub(in crate::kernel) fn push_padding(words: &mut Words, view: &View, dims: &[usize], unit: usize) {
+    let Some(padding) = &view.padding else { return };
+    let unit = |i: usize| if i + 1 == dims.len() { unit } else { 1 };
+    words.extend(dims.iter().enumerate().map(|(i, &d)| (padding.inside[d][0] / unit(i)) as u64));
+    let count = |(i, &d): (usize, &usize)| ((padding.inside[d][1] - padding.inside[d][0]) / unit(i)) as u64;
+    words.extend(dims.iter().enumerate().map(count));
+    match padding.beside {
+        Beside::Number(bits) => words.push(repeated(bits, view.dtype)),
+        _ => {
+            for end in 0..2 {
+                words.extend(dims.iter().map(|&d| padding.bases(d)[end] as u64));
+            }
+            words.push(padding.slope() as u64);
+        }
+    }
+}
+
+/// The coordinate of the element at coordinate `at` of dimension `d` of `rank`, for a view with copies beside its
+/// elements.
+pub(in crate::kernel) fn within(at: &str, index: &str, padding: usize, (d, rank): (usize, usize)) -> String {
+    let word = |number: usize| format!("({index})p.w[{}]", padding + number * rank + d);
+    let (first, count, before, after) = (word(0), word(1), word(2), word(3));
+    let slope = format!("({index})p.w[{}]", padding + 4 * rank);
+    format!("({at} - {first} < {count} ? {at} : ({at} < {first} ? {before} : {after}) + {slope} * {at})")
+}
+
+/// The bits of an element, repeated as often as they fit 64 bits.
+fn repeated(bits: u64, dtype: Dtype) -> u64 {
+    (0..64).step_by(8 * dtype.size().min(8)).fold(0, |all, at| all | bits << at)
 }
 
 /// The largest offset, in elements, of a view over a shape without empty dimensions.

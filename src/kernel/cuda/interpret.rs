@@ -501,7 +501,7 @@ impl Coding<'_> {
                 place
             }
             // `kinds/map/gathered.rs` replaces these.
-            Source::Gathered { .. } => return None,
+            Source::Gathered { .. } | Source::Inside { .. } => return None,
             Source::Number { slot, dtype } => {
                 let (class, bits) = (dtype.class(), self.launch.numbers[usize::from(slot)]);
                 if class.is_complex() {

@@ -224,7 +224,7 @@ fn element_registers(
             }
             Source::Number { slot, .. } => numbers[usize::from(slot)],
             Source::Position => position as u64,
-            Source::Gathered { .. } => unreachable!("tested with whole scripts"),
+            Source::Gathered { .. } | Source::Inside { .. } => unreachable!("tested with whole scripts"),
         });
     }
     for instr in &map.instrs {

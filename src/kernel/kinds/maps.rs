@@ -184,6 +184,7 @@ impl Kind for Maps {
                     v if !vector || self.is_uniform(v) => format!("x{v}"),
                     v => format!("take<{}>(x{v}, j)", bits_type(dtype)),
                 },
+                inside: &|_| "true".into(),
                 number: &number,
                 store: &|store, value| match (vector, place(store)) {
                     (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.map.dtype(store.reg))),
@@ -200,6 +201,7 @@ impl Kind for Maps {
                     v if self.is_uniform(v) => format!("x{v}"),
                     v => format!("memory<const {}>(p.w[at + {}])[place]", bits_type(dtype), 1 + v),
                 },
+                inside: &|_| "true".into(),
                 number: &number,
                 store: &|store, value| {
                     let bits = bits_type(self.map.dtype(store.reg));

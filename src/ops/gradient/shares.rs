@@ -18,7 +18,7 @@ use super::sums::add;
 use crate::array::{Layout, Scalar};
 use crate::base::Result;
 use crate::ops::{Arg, Args, Call, apply, composed, join, subscript, table};
-use crate::plan::{MapArg, Runtime, overlaps_itself};
+use crate::plan::{Beyond, MapArg, Padding, Runtime, overlaps_itself};
 use crate::stream::Stream;
 use crate::tensor::{Edge, Tensor};
 use smallvec::SmallVec;
@@ -29,6 +29,9 @@ const MAX_RATIO: usize = 8;
 
 /// Up to this many parts are compared pairwise.
 const MAX_COMPARED: usize = 16;
+
+/// Up to this many parts are padded and added at once.
+const MAX_PADDED: usize = 8;
 
 /// A gradient as a rule returns it.
 pub(super) enum Share {
@@ -204,6 +207,10 @@ fn with_parts(
     form: &Varies,
     parts: Vec<(Tensor, Arg)>,
 ) -> Result<Tensor> {
+    let before = match sum_of_padded(rt, before, form, &parts)? {
+        (Some(sum), true) => return Ok(sum),
+        (before, _) => before,
+    };
     let is_new = before.is_none();
     let filled = parts.iter().map(|(gradient, _)| gradient.count()).sum::<usize>()
         == form.shape.iter().product::<usize>();
@@ -214,15 +221,7 @@ fn with_parts(
     };
     let mut views = Vec::with_capacity(parts.len());
     for (gradient, place) in parts {
-        let view = match &place {
-            Arg::Indices(indices) => subscript::as_view(&memory, indices)?,
-            Arg::Ints(layout) => strided::decoded(layout).map(|layout| {
-                let offset = layout.offset + memory.layout().offset;
-                memory.with_layout(Layout { offset, ..layout })
-            }),
-            _ => None,
-        };
-        views.extend(view.map(|view| (view, gradient)));
+        views.extend(view_at(&memory, &place)?.map(|view| (view, gradient)));
     }
     let are_apart = is_new && are_apart(&views, memory.layout());
     if is_new && !(are_apart && filled) {
@@ -240,6 +239,77 @@ fn with_parts(
         }
     }
     Ok(memory)
+}
+
+/// The part of a tensor at a place.
+fn view_at(memory: &Tensor, place: &Arg) -> Result<Option<Tensor>> {
+    Ok(match place {
+        Arg::Indices(indices) => subscript::as_view(memory, indices)?,
+        Arg::Ints(layout) => strided::decoded(layout).map(|layout| {
+            let offset = layout.offset + memory.layout().offset;
+            memory.with_layout(Layout { offset, ..layout })
+        }),
+        _ => None,
+    })
+}
+
+/// A gradient with the gradients of a few large parts that overlap, such as those of a stencil's slices: the sum of padded
+/// parts, which are read without storing them. False, with the gradient as it was, for other parts.
+fn sum_of_padded(
+    rt: &mut Runtime,
+    before: Option<Tensor>,
+    form: &Varies,
+    parts: &[(Tensor, Arg)],
+) -> Result<(Option<Tensor>, bool)> {
+    let count = form.shape.iter().product::<usize>();
+    let is_large = |(part, _): &(Tensor, Arg)| {
+        part.dtype() == form.dtype && part.device() == form.device && part.count() >= count.div_ceil(2)
+    };
+    if parts.len() > MAX_PADDED || form.dtype.is_complex() || count == 0 || !parts.iter().all(is_large) {
+        return Ok((before, false));
+    }
+    let whole = rt.fresh(&form.shape, form.dtype, form.device)?;
+    let mut sizes = Vec::with_capacity(parts.len());
+    let mut views = Vec::with_capacity(parts.len());
+    for (part, place) in parts {
+        let Some(view) = view_at(&whole, place)? else { return Ok((before, false)) };
+        let Some(one) = sizes_around(view.layout(), part, whole.layout()) else { return Ok((before, false)) };
+        sizes.push(one);
+        views.push((view, part.clone()));
+    }
+    if before.is_none() && are_apart(&views, whole.layout()) {
+        return Ok((before, false));
+    }
+    drop(views);
+    let mut sum = before;
+    for (sizes, (part, _)) in sizes.into_iter().zip(parts) {
+        let padding = Padding { sizes, beyond: Beyond::Number(Scalar::Int(0)) };
+        let part = rt.padded("pad", part, &padding)?;
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => composed::call(rt, "add", &[Arg::Tensor(sum), Arg::Tensor(part)])?,
+        });
+    }
+    Ok((sum, true))
+}
+
+/// The numbers of elements around a range of a contiguous tensor, if a view of it is one.
+fn sizes_around(view: &Layout, part: &Tensor, whole: &Layout) -> Option<SmallVec<[[usize; 2]; 6]>> {
+    if view.shape != *part.shape() || view.shape.len() != whole.shape.len() {
+        return None;
+    }
+    let mut rest = view.offset - whole.offset;
+    let mut sizes = SmallVec::new();
+    for (d, (&extent, &all)) in view.shape.iter().zip(&whole.shape).enumerate() {
+        let stride = whole.strides[d].unsigned_abs().max(1);
+        let first = if all == 1 { 0 } else { rest / stride };
+        if extent > 1 && view.strides[d] != whole.strides[d] || first + extent > all {
+            return None;
+        }
+        rest -= first * stride;
+        sizes.push([first, all - first - extent]);
+    }
+    (rest == 0).then_some(sizes)
 }
 
 /// True if these parts of a buffer are known not to overlap: they follow each other, or are few enough to compare.

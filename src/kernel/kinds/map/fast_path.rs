@@ -69,7 +69,7 @@ pub(super) unsafe fn run(map: &Map, launch: &Launch) -> bool {
                 (own.cast_const(), dtype.class())
             }
             // Such maps do not come here.
-            Source::Gathered { .. } => return false,
+            Source::Gathered { .. } | Source::Inside { .. } => return false,
             Source::Position => {
                 // SAFETY: as above.
                 if let RegMut::I64(x) = unsafe { write(own, Class::I64, n) } {

@@ -13,20 +13,23 @@ mod grid;
 pub(super) mod host;
 pub(super) mod parts;
 mod transpose;
+mod views;
 
 use crate::array::{Class, Dims, Dtype, same};
 use crate::base::Result;
 use crate::kernel::cuda::element::{
     Functions, Surroundings, counts, elements, loaded, stored, view_dtype, weight_of,
 };
-use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, reach};
+use crate::kernel::cuda::index::{Space, Words, is_linear, is_uniform, push_padding, reach};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, MapFn, View};
 use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
+use views::{LIKE_FIRST, ViewKind};
 
 /// Registers of one instruction's arguments, at most four. Registers are numbered sources first, then
 /// instructions, each in order.
@@ -154,6 +157,11 @@ pub enum Source {
         /// The dtype in memory.
         dtype: Dtype,
     },
+    /// True where the elements of a view lie in memory, a `bool`. The view has [`View::padding`] and is loaded.
+    Inside {
+        /// Index into [`Launch::views`](crate::kernel::Launch::views).
+        view: u16,
+    },
 }
 
 /// A register written to memory.
@@ -189,6 +197,7 @@ impl Map {
                 Source::Load { dtype, .. } | Source::Gathered { dtype, .. } | Source::Number { dtype, .. },
             ) => *dtype,
             Some(Source::Position) => Dtype::I64,
+            Some(Source::Inside { .. }) => Dtype::Bool,
             None => self.instrs[reg - self.sources.len()].dtype,
         }
     }
@@ -196,55 +205,6 @@ impl Map {
 
 /// Threads of a block.
 const BLOCK: usize = 128;
-
-/// The addressing of a view.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ViewKind {
-    /// Row-major without gaps: addressed by the element's position.
-    Linear = 0,
-    /// One element, loaded once per thread.
-    Uniform = 1,
-    /// Adjacent elements along the innermost dimension are adjacent in memory.
-    Row = 2,
-    /// Constant along the innermost dimension.
-    Repeat = 3,
-    /// Addressed by coordinates.
-    Strided = 4,
-    /// Addressed by coordinates, and wraps.
-    Wrapped = 5,
-    /// A row that wraps, along any dimension, between units.
-    WrappedRow = 6,
-    /// Addressed by coordinates and an index. A unit, if it has several elements, is adjacent in memory.
-    Gathered = 7,
-    /// Gathered, and constant along the innermost dimension.
-    GatheredOne = 8,
-}
-
-impl ViewKind {
-    const ALL: [ViewKind; 8] = [
-        ViewKind::Linear,
-        ViewKind::Uniform,
-        ViewKind::Row,
-        ViewKind::Repeat,
-        ViewKind::Strided,
-        ViewKind::Wrapped,
-        ViewKind::WrappedRow,
-        ViewKind::Gathered,
-    ];
-
-    fn by_coordinates(self) -> bool {
-        !matches!(self, ViewKind::Linear | ViewKind::Uniform)
-    }
-
-    /// Units of the view are adjacent elements.
-    fn has_units(self) -> bool {
-        matches!(self, ViewKind::Linear | ViewKind::Row | ViewKind::WrappedRow)
-    }
-
-    fn wraps(self) -> bool {
-        matches!(self, ViewKind::Wrapped | ViewKind::WrappedRow)
-    }
-}
 
 /// The source's dependencies.
 struct Plan {
@@ -265,10 +225,6 @@ const MOST_UNROLLED: usize = 256;
 /// Maximum number of views whose kinds fit a signature; programs with more views address all of them as strided.
 const MAX_KINDS: usize = 27;
 
-/// Set in a view's kind when the view has the strides of the first view addressed by coordinates. No gathered view has
-/// it.
-const LIKE_FIRST: usize = 8;
-
 /// In programs with more views than fit a signature, the number of views that may wrap; loads come first.
 const MAX_WRAPS: usize = 100;
 
@@ -279,11 +235,7 @@ impl Plan {
         for v in 0..views {
             if views <= MAX_KINDS {
                 let number = (signature.0 >> (16 + 4 * v) & 15) as usize;
-                kinds[v] = ViewKind::ALL[number & 7];
-                like_first[v] = number & LIKE_FIRST != 0;
-                if number == ViewKind::GatheredOne as usize {
-                    (kinds[v], like_first[v]) = (ViewKind::GatheredOne, false);
-                }
+                (kinds[v], like_first[v]) = ViewKind::of(number);
             } else if v < MAX_WRAPS && signature.0 >> (16 + v) & 1 == 1 {
                 kinds[v] = ViewKind::Wrapped;
             }
@@ -370,10 +322,10 @@ impl Kind for Map {
             // SAFETY: guaranteed by the caller.
             return gathered::reporting(faults, |faults| unsafe { host::run(self, launch, faults) });
         }
-        if boxes::is_wrapped(launch) {
-            for part in boxes::boxes(launch) {
+        if boxes::is_bent(launch) {
+            for (map, part) in boxes::boxes(self, launch) {
                 // SAFETY: guaranteed by the caller: a part's views are parts of the launch's.
-                unsafe { host::run(self, &part, faults) }
+                unsafe { host::run(&map, &part, faults) }
             }
             return;
         }
@@ -412,6 +364,10 @@ impl Kind for Map {
                     Some(1) => ViewKind::WrappedRow,
                     _ => ViewKind::Wrapped,
                 }
+            } else if let Some(padding) = &view.padding {
+                debug_assert!(views.len() <= MAX_KINDS, "the signature has no kinds");
+                (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
+                ViewKind::of_padded(padding, inner.is_some_and(|(d, _)| view.strides[d] == 1))
             } else if is_linear(shape, &view.strides) {
                 ViewKind::Linear
             } else if !written && is_uniform(shape, &view.strides) {
@@ -441,6 +397,7 @@ impl Kind for Map {
                     transposed |= inner.is_some_and(|(d, _)| view.strides[d].abs() > 1);
                 }
                 ViewKind::Wrapped | ViewKind::Gathered => aligned = 1,
+                ViewKind::Padded | ViewKind::Copied => aligned = 1,
                 _ => {}
             }
         }
@@ -455,17 +412,21 @@ impl Kind for Map {
         for (v, view) in views.iter().enumerate().take(MAX_KINDS) {
             if kinds[v].has_units() || kinds[v] == ViewKind::Gathered {
                 let unit = (width * view.dtype.size()).min(16) as u64;
-                aligned |= view.ptr % unit;
+                aligned |= view.origin() % unit;
             }
             if let (Some(indexed), ViewKind::Gathered) = (&view.indexed, kinds[v]) {
                 aligned |= (indexed.step.unsigned_abs() % width) as u64;
             }
-            if matches!(kinds[v], ViewKind::Row | ViewKind::WrappedRow | ViewKind::Gathered) {
+            if kinds[v].has_units() && kinds[v] != ViewKind::Linear || kinds[v] == ViewKind::Gathered {
                 let outer = squeezed(shape).rev().skip(1);
                 aligned |= outer.fold(0, |all, (d, _)| all | (view.strides[d].unsigned_abs() % width)) as u64;
             }
             if let (Some(wraps), Some((d, _))) = (&view.wraps, inner) {
                 aligned |= (wraps[d] % width) as u64;
+            }
+            if let (Some(padding), Some((d, _))) = (&view.padding, inner) {
+                let [first, end] = padding.inside[d];
+                aligned |= ((first % width) | (end % width)) as u64;
             }
         }
         let ragged = !flat && inner.is_some_and(|(_, extent)| extent % width != 0);
@@ -488,10 +449,11 @@ impl Kind for Map {
                 let kind = match kind {
                     ViewKind::Row | ViewKind::Repeat if width == 1 => ViewKind::Strided,
                     ViewKind::WrappedRow if width == 1 => ViewKind::Wrapped,
+                    ViewKind::PaddedRow if width == 1 => ViewKind::Padded,
                     kind => *kind,
                 };
                 let mut number = kind as usize;
-                if kind.by_coordinates() && !kind.wraps() {
+                if kind.shares_strides() {
                     let same =
                         |first: &View| squeezed(shape).all(|(d, _)| first.strides[d] == views[v].strides[d]);
                     match first {
@@ -530,9 +492,8 @@ impl Kind for Map {
         for (v, slot) in strides.iter_mut().enumerate() {
             if plan.has_strides(v) {
                 *slot = next;
-                next += plan.rank * if plan.kinds[v].wraps() { 3 } else { 1 };
-                // A view that wraps shares no strides.
-                shared = shared.or((!plan.kinds[v].wraps()).then_some(*slot));
+                next += plan.kinds[v].words(plan.rank);
+                shared = shared.or(plan.kinds[v].shares_strides().then_some(*slot));
             } else if let (true, Some(first)) = (plan.like_first[v], shared) {
                 *slot = first;
             }
@@ -546,15 +507,19 @@ impl Kind for Map {
                 ViewKind::Linear => format!("(unit) * {}", width * size),
                 ViewKind::Uniform => "0".into(),
                 kind => {
-                    let offset = match kind.wraps() {
-                        true => space.wrapped_offset(strides[v]),
-                        false => space.offset(strides[v]),
+                    let offset = match kind {
+                        ViewKind::Copied => space.padded_offset(strides[v], strides[v] + plan.rank),
+                        kind if kind.wraps() => space.wrapped_offset(strides[v]),
+                        _ => space.offset(strides[v]),
                     };
                     format!("(i64)({})({offset}) * {size}", space.signed())
                 }
             };
             format!("p.w[{}] + (u64){at}", pointer(v))
         };
+        // For padded views, the condition for an element in memory, and the word of the number beside.
+        let beside = |v: usize| strides[v] + 3 * plan.rank;
+        let inside = |v: usize| space.are_inside(strides[v] + plan.rank);
         let moves_unit =
             |v: usize| vector && (plan.kinds[v].has_units() || plan.kinds[v] == ViewKind::Gathered);
 
@@ -571,14 +536,29 @@ impl Kind for Map {
                 loads.push_str(&gathered::resolved(word, &format!("g{v}[u]"), "(u64)unit * WIDTH"));
                 address.push_str(" + ahead");
             }
+            let padded = (plan.kinds[v].has_numbers()).then(|| (beside(v), inside(v)));
             if plan.kinds[v] == ViewKind::Uniform {
                 let _ = writeln!(uniform, "const {bits} x{v} = *memory<const {bits}>({address});");
             } else if moves_unit(v) {
                 let _ = writeln!(registers, "u32 x{v}[UNROLL][{}];", width * dtype.size() / 4);
+                if let Some((number, inside)) = padded {
+                    let words = width * dtype.size() / 4;
+                    let _ = writeln!(
+                        loads,
+                        "if (!({inside})) {{\n#pragma unroll\nfor (int i = 0; i < {words}; i++) \
+                         x{v}[u][i] = (u32)(p.w[{number}] >> (i & 1) * 32);\n}} else "
+                    );
+                }
                 let _ = writeln!(loads, "load_words(x{v}[u], {address});");
             } else {
                 let _ = writeln!(registers, "{bits} x{v}[UNROLL];");
-                let _ = writeln!(loads, "x{v}[u] = *memory<const {bits}>({address});");
+                let load = format!("*memory<const {bits}>({address})");
+                let _ = match padded {
+                    Some((number, inside)) => {
+                        writeln!(loads, "x{v}[u] = {inside} ? {load} : ({bits})p.w[{number}];")
+                    }
+                    None => writeln!(loads, "x{v}[u] = {load};"),
+                };
             }
             if number.is_some() {
                 let _ = writeln!(loads, "}}");
@@ -616,7 +596,8 @@ impl Kind for Map {
         if load_coordinates {
             loads.insert_str(0, &coordinates);
         }
-        if store_coordinates {
+        let is_conditional = |source: &Source| matches!(source, Source::Inside { .. });
+        if store_coordinates || self.sources.iter().any(is_conditional) {
             results.insert_str(0, &coordinates);
         }
         let place =
@@ -632,6 +613,7 @@ impl Kind for Map {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
                     v => format!("x{v}[u]"),
                 },
+                inside: &|view| inside(usize::from(view)),
                 number: &number,
                 store: &|store, value| match (moves_unit(usize::from(store.view)), place(store)) {
                     (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.dtype(store.reg))),
@@ -655,6 +637,7 @@ impl Kind for Map {
                             format!("memory<const {}>(p.w[{}])[at]", bits_type(dtype), pointer(v))
                         }
                     },
+                    inside: &|_| "true".into(),
                     number: &number,
                     store: &|store, value| {
                         let bits = bits_type(self.dtype(store.reg));
@@ -710,7 +693,7 @@ impl Kind for Map {
         let mut words = Words::new();
         words.extend_from_slice(&[units, count % width]);
         for view in &launch.views[..views] {
-            words.push(view.ptr);
+            words.push(view.origin());
         }
         words.extend_from_slice(&launch.numbers[..numbers]);
         let grid = blocks(units.max(1), per_block);
@@ -738,6 +721,9 @@ impl Kind for Map {
                 let inner = wraps.next_back().map(|wrap| wrap / width);
                 words.extend(wraps.chain(inner));
                 words.extend(dims.map(|(d, n)| (view.strides[d] as u64).wrapping_mul(n as u64)));
+            } else if plan.kinds[v].is_padded() {
+                let dims: SmallVec<[usize; 6]> = dims.map(|(d, _)| d).collect();
+                push_padding(&mut words, view, &dims, plan.width);
             }
         }
         gathered::push(&mut words, self, launch, queue);
@@ -751,9 +737,12 @@ impl Kind for Map {
         }
         // All boxes call the same functions, so the first one decides for all. What is queued before that writes only
         // scratch memory.
-        let boxes = if boxes::is_wrapped(launch) { boxes::boxes(launch) } else { vec![launch.clone()] };
-        for part in boxes {
-            let Some(encoded) = parts::encode(self, &part, queue)? else { return Ok(false) };
+        let boxes = match boxes::is_bent(launch) {
+            true => boxes::boxes(self, launch),
+            false => vec![(Cow::Borrowed(self), launch.clone())],
+        };
+        for (map, part) in boxes {
+            let Some(encoded) = parts::encode(&map, &part, queue)? else { return Ok(false) };
             for encoded in encoded {
                 if !queue.interpret(&encoded)? {
                     return Ok(false);

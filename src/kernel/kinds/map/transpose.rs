@@ -3,7 +3,7 @@
 //! Handles launches where some view is contiguous along a dimension `y` that is not the innermost one, `x`;
 //! all such views share `y`. Other views are addressed by coordinates.
 
-use super::boxes::is_wrapped;
+use super::boxes::is_bent;
 use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, element, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, reach};
@@ -72,7 +72,7 @@ fn along(view: &crate::kernel::View, outer: &[usize]) -> Option<usize> {
 /// The signature of a launch that should run by tiles; `None` for all others.
 pub(super) fn signature(map: &Map, launch: &Launch) -> Option<Signature> {
     let views = counts(map).0;
-    if views > MAX_VIEWS || map.sources.contains(&Register::Position) || is_wrapped(launch) {
+    if views > MAX_VIEWS || map.sources.contains(&Register::Position) || is_bent(launch) {
         return None;
     }
     let axes = axes(launch);
@@ -159,6 +159,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
                 v if plan.is_transposed(v) => format!("s{v}[lane][line]"),
                 v => format!("x{v}[i]"),
             },
+            inside: &|_| "true".into(),
             number: &|slot| HEAD + views + usize::from(slot),
             store: &|store, value| match usize::from(store.view) {
                 v if plan.is_transposed(v) => format!("t{v}[lane][line] = {value};"),

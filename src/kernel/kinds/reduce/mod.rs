@@ -575,6 +575,7 @@ impl Reduce {
                     v if moves_unit(v) => format!("take<{}>(x{v}[u], j)", bits_type(dtype)),
                     v => format!("x{v}[u]"),
                 },
+                inside: &|_| "true".into(),
                 number: &|slot| pointers + views + usize::from(slot),
                 store: &|store, value| match (moves_unit(usize::from(store.view)), place(store)) {
                     (true, s) => format!("put<{}>(y{s}, j, {value});", bits_type(self.map.dtype(store.reg))),

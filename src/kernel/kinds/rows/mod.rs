@@ -432,6 +432,7 @@ impl<'a> Text<'a> {
                 copies,
                 functions: &self.functions,
                 load: &|view, dtype| self.load(view, dtype),
+                inside: &|_| "true".into(),
                 number: &|slot| first_number + usize::from(slot),
                 store,
             },

@@ -1,27 +1,31 @@
-//! The registers of a group under construction: operands of operations, loads, numbers.
+//! The registers of an operation's operands in a group.
 
 use super::MapArg;
 use super::chain::part_and_node;
 use super::gather::Gathered;
-use super::queue::FusedGroup;
-use super::turn::Turn;
+use super::pad::Padded;
+use super::queue::{FusedGroup, Load};
+use super::turn::Bend;
 use crate::array::{Class, Dtype, Layout, Scalar, copied, same};
 use crate::kernel::{CAST, COMPLEX, MapFn, Regs, Source};
 use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What an operation reads: its operands, and the groups that run before its own.
+/// What an operation reads: its operands, the groups that run before its own, and the padded tensors of its queue.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'r> {
     pub before: &'r [FusedGroup],
     /// Results that wait in the queue.
     pub waiting: &'r [Arc<Gathered>],
+    pub pads: &'r [Padded],
     pub operands: &'r [MapArg<'r>],
+    /// Whether the group may have bent loads.
+    pub may_bend: bool,
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
-/// or of a new load. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
+/// or of a new load, for a padded tensor that of the original. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
 pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
     let before = reading.before;
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {
@@ -39,6 +43,9 @@ pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Te
         {
             return reg;
         }
+        if let Some(reg) = group.read_padded(reading.pads, tensor) {
+            return reg;
+        }
     }
     let (layout, dtype) = (tensor.layout(), tensor.dtype());
     match group.load_of(tensor.storage(), layout, dtype, None) {
@@ -53,7 +60,7 @@ pub(super) fn push_load(
     storage: StorageRef,
     layout: &Layout,
     dtype: Dtype,
-    turns: Option<Box<[Turn]>>,
+    bend: Option<Bend>,
 ) -> u16 {
     let strides = match same(&layout.shape, &group.shape) {
         true => copied(&layout.strides),
@@ -64,15 +71,7 @@ pub(super) fn push_load(
     };
     let view = group.loads.len() as u16;
     let reg = push_source(group, Source::Load { view, dtype });
-    group.loads.push(super::queue::Load {
-        storage,
-        layout: layout.clone(),
-        strides,
-        turns,
-        gathered: None,
-        dtype,
-        reg,
-    });
+    group.loads.push(Load { storage, layout: layout.clone(), strides, bend, gathered: None, dtype, reg });
     reg
 }
 
@@ -124,7 +123,7 @@ pub(super) fn operand_register(
     }
 }
 
-fn push_source(group: &mut FusedGroup, source: Source) -> u16 {
+pub(super) fn push_source(group: &mut FusedGroup, source: Source) -> u16 {
     group.map.sources.push(source);
     (group.map.sources.len() - 1) as u16
 }

@@ -1,0 +1,56 @@
+//! Stencils over padded tensors, and steps that overwrite the interior of a copy, by scripts.
+
+#![cfg(test)]
+
+use super::device;
+use crate::device::Backend;
+use crate::engine::Engine;
+
+/// Stencils of five and nine points with each mode, one that overwrites the interior, and the gradient of one. Sums of
+/// a few small multiples of 1/8 are exact in each dtype but `u8`, whose sums wrap.
+fn script(dtype: &str, rows: usize, columns: usize) -> String {
+    format!(
+        "let u = ((arange({rows} * {columns}) * 37 % 11).reshape({rows}, {columns}) / 8).to({dtype})\n\
+         let w = u.clone()\n\
+         let all = []\n\
+         for k in 0..6 {{\n\
+         for mode in [\"constant\", \"replicate\", \"reflect\", \"circular\"] {{\n\
+             let p = w.pad([1, 1, 1, 1], mode=mode)\n\
+             w = p[..-2, 1..-1] + p[2.., 1..-1] + p[1..-1, ..-2] + p[1..-1, 2..] - 3 * w\n\
+             w = where(w > 1, u, where(w < 0, 0 * u, w))\n\
+         }}\n\
+         let p = w.pad([1, 1, 1, 1], value=1)\n\
+         let m = p[..-2, ..-2]\n\
+         for i in 0..3 {{ for j in 0..3 {{ m = maximum(m, p[i..{rows} + i, j..{columns} + j]) }} }}\n\
+         let v = w.clone()\n\
+         v[1..-1, 1..-1] = w[..-2, 1..-1] + w[2.., 1..-1] - w[1..-1, 1..-1]\n\
+         w = where(v > 1, m, v).to({dtype})\n\
+         }}\n\
+         let x = u.float().requires_grad_()\n\
+         let q = x.pad([1, 1, 1, 1])\n\
+         (q[..-2, 1..-1] * 2 - q[2.., 1..-1] + q[1..-1, 2..]).backward(u.float())\n\
+         str((w.tolist(), x.grad.tolist()))"
+    )
+}
+
+#[test]
+fn stencils_over_padded_tensors_have_the_bits_of_the_host() {
+    let Some(_gpu) = device() else { return };
+    let run = |backend: Backend, fuse: bool, code: &str| {
+        let engine = Engine::builder().backend(backend).devices(1).fuse(fuse).build();
+        engine.unwrap().eval::<String>(code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
+    };
+    let shapes = [(64, 96), (37, 130), (5, 7), (300, 2)];
+    // The first rounds are interpreted until the kernels are compiled.
+    for _ in 0..3 {
+        for dtype in ["f32", "bf16", "f16", "u8", "i64"] {
+            for (rows, columns) in shapes {
+                let code = script(dtype, rows, columns);
+                let expected = run(Backend::Emu, false, &code);
+                assert_eq!(run(Backend::Cuda, true, &code), expected, "{code}");
+                assert_eq!(run(Backend::Cuda, false, &code), expected, "{code}");
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+}
