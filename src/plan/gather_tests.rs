@@ -1,5 +1,7 @@
 //! Tests of results that wait for their readers.
 
+#![cfg(test)]
+
 use super::*;
 use crate::device::{Backend, Config, Machine};
 use crate::driver::DeviceId;
