@@ -128,3 +128,13 @@ fn an_operand_that_only_the_value_needs_takes_no_more_memory() {
     assert!(moved(keeping(), one) < moved(never(), one));
     agrees(&format!("{DATA}{one}\nstr((p.tolist(), q.tolist()))"));
 }
+
+#[test]
+fn an_open_group_may_write_or_read_the_value() {
+    let two = "let u = begin(480).reshape(40, 12)\nlet v = u * 2\nlet a = u[5] - 1\n";
+    agrees(&format!("{DATA}{two}v[7] = a\nstr((v.tolist(), a.tolist(), u.tolist()))"));
+    agrees(&format!(
+        "{DATA}{two}let b = v[5] + a\nlet c = v[.., 3].sum()\nstr((b.tolist(), c.item(), v.tolist()))"
+    ));
+    agrees(&format!("{DATA}{two}u[3] = a\nlet b = v.sum(0)\nstr((b.tolist(), v.tolist(), u.tolist()))"));
+}

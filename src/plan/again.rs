@@ -229,7 +229,8 @@ impl Place {
             offset +=
                 (own[0] + self.first[dim]) as isize * load.strides[dim] - start as isize * load.strides[dim];
         }
-        for (dim, &first) in self.first.iter().enumerate().filter(|(dim, _)| !self.dims.contains(&Some((*dim, *dim))))
+        for (dim, &first) in
+            self.first.iter().enumerate().filter(|(dim, _)| !self.dims.contains(&Some((*dim, *dim))))
         {
             let [start, end] = padding.inside[dim];
             if !(start..end).contains(&first) {

@@ -179,7 +179,7 @@ impl Assembled {
                 Some((gathered, (_, &source))) => {
                     views.extend(of.views(gathered, &group.shape, [place, source]));
                 }
-                None => views.push(of.view(place)),
+                None => views.push(of.view(place, &group.shape)),
             }
         }
         views

@@ -7,7 +7,7 @@
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
 
-use super::gather::{Gathered, is_gathered};
+use super::gather::is_gathered;
 use super::memory::prune;
 use super::operands::Reading;
 use super::queue::{FusedGroup, Queue};
@@ -19,7 +19,6 @@ use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
 use crate::tensor::{StorageRef, Tensor};
-use std::sync::Arc;
 
 /// The largest number of groups in a chain.
 pub(super) const MAX_GROUPS: usize = 16;
@@ -221,13 +220,15 @@ impl Runtime {
         let begun = self.begin_gathers(at, false);
         let queue = &mut self.queues[at];
         queue.rows_from = None;
-        let chain = std::mem::take(&mut queue.chain);
+        let mut chain = std::mem::take(&mut queue.chain);
         for group in &chain {
             group.release();
         }
+        self.keep_values(at, &mut chain);
+        let queue = &mut self.queues[at];
         // The open group may read their results, so it must not be flushed before they are computed.
         let open = queue.group.take();
-        let done = self.run_chain(at, chain, true);
+        let done = self.run_chain(at, chain, false);
         let queue = &mut self.queues[at];
         queue.group = open;
         queue.renumber(at);

@@ -7,13 +7,13 @@
 //! program, when something else needs it in memory, before an operand is written, and when the stream's work must be
 //! complete. The bits are the same, because a register is rounded after every instruction wherever it is computed.
 //!
-//! Operands are mostly much smaller than the value: differences of all pairs, `x[.., none] - y`. One operand, or two that
-//! something else keeps in memory anyway, may be as large: the scores behind a mask, the sum of a product and a bias.
+//! Something else keeps the operands in memory anyway, so this takes no more memory. Mostly they are much smaller than the
+//! value: differences of all pairs, `x[.., none] - y`. Up to two may be as large.
 
 use super::again::{Registers, copy_registers, distinct, last_stride, parts};
 use super::gather::{GATHERED, Gathered};
-use super::queue::FusedGroup;
 use super::operands::Reading;
+use super::queue::FusedGroup;
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
 use crate::array::{Layout, copied};
 use crate::base::Result;
@@ -72,7 +72,9 @@ impl Kept {
         let layouts = self.layouts(tensor)?;
         // In the order of the registers.
         let used = needed.all.iter().filter_map(|&reg| match self.group.map.sources.get(usize::from(reg)) {
-            Some(&Source::Load { view, .. }) => layouts.get(usize::from(view)).map(|layout| (layout.clone(), None)),
+            Some(&Source::Load { view, .. }) => {
+                layouts.get(usize::from(view)).map(|layout| (layout.clone(), None))
+            }
             _ => None,
         });
         copy_registers(group, &self.group, &needed, used.collect())
@@ -101,14 +103,16 @@ impl Runtime {
         }
     }
 
-    /// True if these groups write an operand of a program, or groups that stay in the queue an operand or the value.
+    /// True if these groups write an operand of a program, or groups that stay in the queue do so, or refer to the value.
     fn is_written(&self, at: usize, groups: &[FusedGroup], program: &FusedGroup, out: &StorageRef) -> bool {
         let is_operand = |written: &StorageRef| program.loads.iter().any(|load| load.storage.is(written));
         let written = |group: &FusedGroup, of: &dyn Fn(&StorageRef) -> bool| {
             group.nodes.iter().filter_map(|node| node.storage.as_ref()).any(of)
         };
         groups.iter().any(|group| written(group, &is_operand))
-            || self.queues[at].groups().any(|group| written(group, &|of| of.is(out) || is_operand(of)))
+            || self.queues[at]
+                .groups()
+                .any(|group| written(group, &is_operand) || group.storages().any(|storage| storage.is(out)))
     }
 
     /// Lets the value of a node wait with this program.
@@ -206,8 +210,8 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
         only += if is_only { load.storage.bytes() } else { 0 };
         layouts.push((read, None));
     }
-    // Something else keeps the operands, or they take no more memory than the value.
-    if large > 2 || large == 2 && only > 0 || only > out.bytes() {
+    // Otherwise the program would take memory in addition to that of the value, once it is stored.
+    if large > 2 || only > 0 {
         return None;
     }
     let mut program = FusedGroup::new(group.device, copied(&group.shape));

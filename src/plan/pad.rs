@@ -11,8 +11,9 @@
 
 use super::assemble::merge_dims;
 use super::flush::{Noted, address, address_to_read};
-use super::gather::{GATHERED, Place, is_prepared};
+use super::gather::{GATHERED, is_prepared};
 use super::operands::push_load;
+use super::place::Place;
 use super::queue::{FusedGroup, Queue};
 use super::trace::Traced;
 use super::turn::{Bend, Turn, fits};
@@ -138,16 +139,20 @@ impl Padded {
     fn read(&self, view: &Layout) -> Option<Read> {
         let whole = self.out.first_layout();
         let place = Place::of(&view.shape, &view.strides, view.offset, whole)?;
+        if place.dims.iter().flatten().any(|(first, last, _)| first != last) {
+            return None;
+        }
         let mut inside: SmallVec<[[usize; 2]; 6]> = view.shape.iter().map(|&extent| [0, extent]).collect();
         let mut turns: SmallVec<[Turn; 6]> = SmallVec::from_elem(Turn::default(), view.shape.len());
         let mut strides: Strides = SmallVec::from_elem(0, view.shape.len());
         let mut offset = self.layout.offset as isize;
         let (mut is_padded, mut is_turned) = (false, false);
         for d in 0..whole.shape.len() {
-            let is_own = |dim: &(usize, &Option<(usize, isize)>)| dim.1.is_some_and(|(dim, _)| dim == d);
+            let is_own =
+                |dim: &(usize, &Option<(usize, usize, isize)>)| dim.1.is_some_and(|(dim, ..)| dim == d);
             let mut own = place.dims.iter().enumerate().filter(is_own);
             let (first, stride) = (place.first[d] as isize - self.before[d] as isize, self.layout.strides[d]);
-            let Some((at, &Some((_, step)))) = own.next() else {
+            let Some((at, &Some((.., step)))) = own.next() else {
                 offset += self.source_of(d, place.first[d])? * stride;
                 continue;
             };

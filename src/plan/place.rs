@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 /// last, which it merges, and the coordinates from one element to the next; and the first coordinates.
 pub(super) struct Place {
     pub dims: SmallVec<[Option<(usize, usize, isize)>; 6]>,
-    first: Dims,
+    pub first: Dims,
     shape: Dims,
 }
 

@@ -17,8 +17,8 @@
 use super::assemble::{Assembled, computing};
 use super::flush::{Noted, address, address_to_read, is_wanted};
 use super::gather::{GATHERED, is_gathered, is_prepared};
-use super::queue::{FusedGroup, Queue};
 use super::operands::{Reading, push_load};
+use super::queue::{FusedGroup, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};
@@ -115,7 +115,13 @@ impl Runtime {
         let parts = queue.chain.len();
         let reg = match pending {
             GATHERED => {
-                let reading = Reading { before: &[], waiting: &queue.gathers, operands: &[] };
+                let reading = Reading {
+                    before: &[],
+                    waiting: &queue.gathers,
+                    pads: &[],
+                    operands: &[],
+                    may_bend: false,
+                };
                 let kept = group.read_kept(reading, &value.with_layout(layout.clone()));
                 let load = |group| push_load(group, value.storage_ref(), &layout, value.dtype(), None);
                 kept.or_else(|| Some(load(&mut group)))

@@ -205,6 +205,7 @@ impl MappedScatter {
                     ),
                 },
                 number: &number,
+                inside: &|_| String::new(),
                 store: &|_, bits| format!("result = {bits};"),
             },
         );
