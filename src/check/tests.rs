@@ -27,6 +27,7 @@ impl Catalog for Small {
             "print" => Some(Entry::Function(Signature { params: PRINT })),
             "zeros" | "dict" | "xs" => Some(Entry::Value),
             "fft" => Some(Entry::Module),
+            "scaler" => Some(Entry::Function(Signature { params: &[] })),
             _ => None,
         }
     }
@@ -69,6 +70,10 @@ impl Catalog for Small {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn is_from_library(&self, name: &str) -> bool {
+        name == "scaler"
     }
 
     fn is_attribute(&self, name: &str) -> bool {
@@ -299,6 +304,8 @@ fn methods_are_checked_where_nothing_else_can_bring_them() {
         "let m = (forward = |x| x); m.forward(1)",
         "let m = dict(); m.forward = relu; m.forward(1)",
         "import nn\nlet m = nn.Linear(2); m.anything(1)",
+        "let m = scaler(); m.anything(1)",
+        "let make = scaler; make().anything(1)",
     ]);
     wrong(&[
         (

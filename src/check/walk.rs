@@ -41,7 +41,8 @@ pub struct Walk<'c> {
     methods: Vec<MethodCall>,
     /// Names of fields that the script creates.
     fields: HashSet<Rc<str>>,
-    imports: bool,
+    /// True if other code may supply records whose fields are not in `fields`.
+    other_records: bool,
     is_program: bool,
     loops: usize,
     functions: usize,
@@ -104,7 +105,7 @@ impl<'c> Walk<'c> {
             calls: Vec::new(),
             methods: Vec::new(),
             fields: HashSet::default(),
-            imports: false,
+            other_records: false,
             is_program: false,
             loops: 0,
             functions: 0,
@@ -176,7 +177,7 @@ impl<'c> Walk<'c> {
     /// Reports method calls where no type has the method, or the arguments fit no type that has it. Nothing
     /// is reported if a record may hold a function of that name, or other code may supply such a record.
     fn check_methods(&mut self) {
-        let others = self.imports || !self.globals.is_empty();
+        let others = self.other_records || !self.globals.is_empty();
         for MethodCall { name, given, receiver } in std::mem::take(&mut self.methods) {
             if receiver.is_none() && (others || self.fields.contains(&name.text)) {
                 continue;
@@ -349,7 +350,7 @@ impl<'c> Walk<'c> {
             let suggestion = self.suggest(&import.path, libraries.iter().map(|l| &**l));
             self.errors.push(error::unknown_library(import.path_span, &import.path, suggestion));
         } else {
-            self.imports = true;
+            self.other_records = true;
         }
         self.names.bind(&import.name.text);
     }
@@ -650,6 +651,7 @@ impl<'c> Walk<'c> {
             _ if self.globals.has(name) => return Meaning::Global,
             found => {
                 if let Some(entry) = self.catalog.find(name) {
+                    self.other_records |= self.catalog.is_from_library(name);
                     return Meaning::Builtin(entry);
                 }
                 if let Found::Later(id) = found {

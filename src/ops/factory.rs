@@ -138,7 +138,14 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor filled with one number, with the shape, dtype and device of `x`. Source: \
               `torch.full_like`.",
         search: &["create", "same shape", "constant"],
-        params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD],
+        params: &[
+            X,
+            Param::new("fill_value", Kind::TensorOrNumber),
+            DTYPE,
+            DEVICE,
+            PIN_MEMORY,
+            REQUIRES_GRAD,
+        ],
         form: Form::FUNCTION,
         example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
         run: Run::Primitive(|rt, args| {

@@ -76,8 +76,13 @@ pub static OPS: &[Op] = &[
             error::no_bools("logspace", 4, options.dtype)?;
             let result = allocate(rt, &[steps(args)?], options)?;
             let ends = [whole_end(args, 0, options.dtype)?, whole_end(args, 1, options.dtype)?];
-            let exponents =
-                evenly(rt, "logspace", ends, steps(args)?, TensorOptions { dtype: Dtype::F64, pinned: false, ..options })?;
+            let exponents = evenly(
+                rt,
+                "logspace",
+                ends,
+                steps(args)?,
+                TensorOptions { dtype: Dtype::F64, pinned: false, ..options },
+            )?;
             let base = MapArg::Number(Scalar::Float(args.float(3)?));
             let operands = [base, MapArg::Tensor(&exponents)];
             let dtype = options.dtype;

@@ -47,6 +47,8 @@ pub struct Proto {
     pub doc: Option<Rc<str>>,
     /// The position of its definition.
     pub span: Span,
+    /// True for code of a library module, whose faults are reported where the script called it.
+    pub is_library: bool,
     /// The source that its spans refer to.
     pub source: Option<Arc<Source>>,
     /// Source positions of the instructions, read only for errors.

@@ -114,7 +114,11 @@ fn every_factory_takes_every_option() {
     for op in table::all() {
         let known = calls.iter().any(|(name, _)| *name == op.name);
         let has = |name: &str| op.params.iter().any(|param| param.name == name);
-        assert!(known || !(has("pin_memory") || has("requires_grad")), "`{}` is not among the calls", op.name);
+        assert!(
+            known || !(has("pin_memory") || has("requires_grad")),
+            "`{}` is not among the calls",
+            op.name
+        );
     }
     for (name, args) in &calls {
         let op = table::all().find(|op| op.name == *name).unwrap();
@@ -129,7 +133,8 @@ fn every_factory_takes_every_option() {
             named.extend(device.map(|device| ("device", Arg::Device(device))));
             named.extend(pinned.then(|| ("pin_memory", true.into())));
             named.extend(gradient.then(|| ("requires_grad", true.into())));
-            let what = format!("{name} with {dtype:?} {device:?} pin_memory={pinned} requires_grad={gradient}");
+            let what =
+                format!("{name} with {dtype:?} {device:?} pin_memory={pinned} requires_grad={gradient}");
             if pinned && device.is_none() {
                 assert_eq!(lab.fails(name, args, &named).code().id, "E0353", "{what}");
                 continue;
