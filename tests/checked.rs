@@ -420,6 +420,58 @@ fn assigned_values_that_nothing_reads_are_reported() {
 }
 
 #[test]
+fn fields_of_self_that_are_lost_are_reported() {
+    // Writes, each with the warning's line, in a body that does not read the field.
+    for (write, line) in [
+        ("self.steps += 1", 2),
+        ("self.steps -= 1", 2),
+        ("self.steps *= 2", 2),
+        ("self.steps = 3", 2),
+        ("self.steps = self.steps + 1", 2),
+        ("if x > 0 { self.steps += 1 }", 2),
+        ("for i in 0..3 { self.steps += i }", 2),
+        ("map(|i| { self.steps += i; 0 }, [1])", 2),
+        ("x += self.steps\nself.steps += 1", 3),
+    ] {
+        for rest in ["x * self.w", "self.inner(x)", "print(self.w, x)\nreturn x"] {
+            for (head, end) in [
+                ("let net = (steps = 0, w = 1, inner = print, forward = |self, x| {", "})\nprint(net)"),
+                ("fn go(self, x) {", "}\nprint(go((steps = 0), 1))"),
+            ] {
+                let text = format!("{head}\n{write}\n{rest}\n{end}");
+                let wanted = format!("W0208@{line} the new value of `self.steps` is lost when the function ends");
+                assert_eq!(warnings(&text), wanted, "{text}");
+            }
+        }
+    }
+    // Writes that have an effect.
+    for body in [
+        "self.steps += 1; self",
+        "self.steps += 1; return (x, self)",
+        "self.steps += 1; (..self, w = 2)",
+        "self.steps += 1; print(self.steps); x",
+        "self.steps += 1; \"{self.steps}\"",
+        "self.steps += 1; self.count(x)",
+        "self.steps += 1; self.steps(x)",
+        "for i in 0..3 { print(self.steps); self.steps += i }",
+        "defer print(self); self.steps += 1; x",
+        "let show = || self.steps; self.steps += 1; show()",
+        "self.steps.add_(1); x",
+        "self.items[0] += 1; x",
+        "self.items.steps += 1; x",
+        "let self = (steps = 1); self.steps += 1; x",
+        "let other = self; other.steps += 1; x",
+    ] {
+        let text = format!(
+            "let net = (steps = 0, count = |self, x| x + self.steps, forward = |self, x| {{ {body} }})\nprint(net(1))"
+        );
+        assert_eq!(warnings(&text), "", "{text}");
+    }
+    let plain = "fn f(r) { r.steps += 1 }\nprint(f((steps = 0)))";
+    assert_eq!(warnings(plain), "", "{plain}");
+}
+
+#[test]
 fn lists_that_are_meant_to_be_joined_are_reported() {
     let repeated = "W0207@1 this is a product, not a repetition";
     let added = "W0207@2 this is a sum, not a joined list";

@@ -18,6 +18,7 @@ pub mod foreign;
 pub mod imports;
 mod lists;
 mod scope;
+mod selves;
 mod streams;
 #[cfg(test)]
 mod tests;

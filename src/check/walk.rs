@@ -8,6 +8,7 @@ use super::flow;
 use super::imports::Imports;
 use super::lists;
 use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
+use super::selves::Selves;
 use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
 use crate::base::{self, Span, stack, stop};
 use crate::syntax::ast::*;
@@ -46,6 +47,7 @@ pub struct Walk<'c> {
     is_program: bool,
     loops: usize,
     functions: usize,
+    selves: Selves,
     /// The bindings of uses by position, if requested.
     uses: Option<HashMap<u32, Id>>,
     /// The known modules, and the key of this one.
@@ -109,6 +111,7 @@ impl<'c> Walk<'c> {
             is_program: false,
             loops: 0,
             functions: 0,
+            selves: Selves::default(),
             uses: None,
             exports: HashMap::default(),
             steps: 0,
@@ -165,6 +168,7 @@ impl<'c> Walk<'c> {
         for (store, binding) in self.names.lost() {
             self.warnings.push(error::lost(store.span, binding, store.update));
         }
+        self.warnings.extend(std::mem::take(&mut self.selves).warnings());
         let mut errors = self.errors.in_order();
         errors.truncate(MAX_ERRORS);
         let warnings = self.warnings.in_order();
@@ -418,6 +422,7 @@ impl<'c> Walk<'c> {
     // --- Functions and patterns ---
 
     fn function(&mut self, function: &Function) {
+        self.selves.function(function);
         let loops = std::mem::take(&mut self.loops);
         self.functions += 1;
         self.names.level += 1;
@@ -542,6 +547,7 @@ impl<'c> Walk<'c> {
             match field {
                 Field::Named(name, e) => {
                     self.fields.insert(name.text.clone());
+                    self.selves.field(name, e);
                     if let Some(first) = seen.insert(&name.text, name.span) {
                         self.errors.push(error::name_twice(name.span, &name.text, first, "the record"));
                     }
