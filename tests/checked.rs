@@ -376,11 +376,81 @@ fn pytorch_names_suggest_runnel_names() {
         ("ones(2, 2).inverse()", "no decompositions of matrices yet"),
         ("ones(2).lcm(ones(2))", "PyTorch has it, Runnel not yet"),
         ("max_pool2d(ones(1, 1, 2, 2), 2)", "windows are views"),
+        ("time.perf_counter()", "write `clock()`"),
+        ("import nn\nnn.cross_entropy_loss(1, 2)", "write `nn.cross_entropy(...)`"),
+        ("import nn\nnn.CrossEntropyLoss()", "a loss is a function: write `nn.cross_entropy(x, y)`"),
+        ("import nn\nnn.BCEWithLogitsLoss()", "write `nn.binary_cross_entropy_with_logits(x, y)`"),
+        ("import nn\nnn.KLDivLoss()", "write `nn.kl_div(x, y)`"),
+        ("import nn\nnn.huber(1, 2)", "write `nn.huber_loss(...)`"),
+        ("import nn\nnn.Parameter(ones(2))", "write `nn.parameter(...)`"),
+        ("import nn\nnn.ConvTranspose2d(1, 2, 3)", "`runnel doc nn` lists its members"),
+        ("3.5.round(2)", "for a number, write `round(x, ...)`"),
+        ("let x = 3.5\nx.round(2)", "for a number, write `round(x, ...)`"),
     ];
     for (text, wanted) in table {
         let errors = runnel::engine::diagnose(&mut SourceMap::default(), "t", text).errors;
         let help = errors.first().and_then(|e| e.help_text()).unwrap_or_default();
         assert!(errors.len() == 1 && help.contains(wanted), "{text}: {errors:?}");
+    }
+}
+
+#[test]
+fn classes_of_pytorch_are_named_as_functions_of_nn() {
+    for (class, own) in [
+        ("Linear", "linear"),
+        ("Embedding", "embedding"),
+        ("EmbeddingBag", "embedding_bag"),
+        ("LSTM", "lstm"),
+        ("LSTMCell", "lstm_cell"),
+        ("GRU", "gru"),
+        ("GRUCell", "gru_cell"),
+        ("RNNCell", "rnn_cell"),
+        ("LayerNorm", "layer_norm"),
+        ("RMSNorm", "rms_norm"),
+        ("BatchNorm1d", "batch_norm1d"),
+        ("BatchNorm2d", "batch_norm2d"),
+        ("GroupNorm", "group_norm"),
+        ("InstanceNorm2d", "instance_norm2d"),
+        ("MultiheadAttention", "multi_head_attention"),
+        ("Transformer", "transformer"),
+        ("TransformerEncoderLayer", "transformer_encoder_layer"),
+        ("TransformerDecoder", "transformer_decoder"),
+        ("Sequential", "sequential"),
+        ("Dropout", "dropout"),
+        ("Dropout2d", "dropout2d"),
+        ("AlphaDropout", "alpha_dropout"),
+        ("ReLU", "relu"),
+        ("LeakyReLU", "leaky_relu"),
+        ("PReLU", "prelu"),
+        ("RReLU", "rrelu"),
+        ("SiLU", "silu"),
+        ("GELU", "gelu"),
+        ("Tanhshrink", "tanhshrink"),
+        ("Softmin", "softmin"),
+        ("LogSoftmax", "log_softmax"),
+        ("PixelShuffle", "pixel_shuffle"),
+        ("Bilinear", "bilinear"),
+        ("Flatten", "flatten"),
+        ("Unflatten", "unflatten"),
+        ("SGD", "sgd"),
+        ("Adam", "adam"),
+        ("AdamW", "adamw"),
+        ("NAdam", "nadam"),
+        ("RAdam", "radam"),
+        ("RMSprop", "rmsprop"),
+        ("Adagrad", "adagrad"),
+        ("LBFGS", "lbfgs"),
+        ("StepLR", "step_lr"),
+        ("CosineAnnealingLR", "cosine_annealing_lr"),
+        ("OneCycleLR", "one_cycle_lr"),
+        ("ReduceLROnPlateau", "reduce_lr_on_plateau"),
+        ("Parameter", "parameter"),
+    ] {
+        let errors =
+            runnel::engine::diagnose(&mut SourceMap::default(), "t", &format!("import nn\nnn.{class}(2)"))
+                .errors;
+        let help = errors.first().and_then(|e| e.help_text()).unwrap_or_default();
+        assert_eq!(help, format!("write `nn.{own}(...)`"), "{class}");
     }
 }
 
@@ -439,14 +509,15 @@ fn fields_of_self_that_are_lost_are_reported() {
                 ("fn go(self, x) {", "}\nprint(go((steps = 0), 1))"),
             ] {
                 let text = format!("{head}\n{write}\n{rest}\n{end}");
-                let wanted = format!("W0208@{line} the new value of `self.steps` is lost when the function ends");
+                let wanted =
+                    format!("W0208@{line} the new value of `self.steps` is lost when the function ends");
                 assert_eq!(warnings(&text), wanted, "{text}");
             }
         }
     }
     // Writes that have an effect.
     for body in [
-        "self.steps += 1; self",
+        "self.steps += x; self",
         "self.steps += 1; return (x, self)",
         "self.steps += 1; (..self, w = 2)",
         "self.steps += 1; print(self.steps); x",

@@ -228,7 +228,7 @@ fn results_that_are_wrong_without_an_error_are_warned_of_when_a_script_runs() {
         ("print([0] * 3)", "W0207"),
         ("let net = (n = 0, forward = |self| { self.n += 1; 2 })\nprint(net())", "W0208"),
     ] {
-        program.write("warned.rnl", text);
+        program.file("warned.rnl", text);
         for arguments in [&["warned.rnl"][..], &["run", "warned.rnl"], &["-e", text]] {
             let ended = program.run(arguments);
             assert_eq!(ended.status, 0, "{}", ended.err);

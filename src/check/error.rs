@@ -2,8 +2,8 @@
 
 use super::foreign::{self, foreign_method, foreign_name};
 use super::scope::{Binding, Origin};
-use crate::syntax::ast::Binary;
 use crate::base::{Code, Error, ErrorKind, Span, suggest};
+use crate::syntax::ast::Binary;
 
 const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
     Code { id, kind: ErrorKind::Name, title, page, example }
@@ -237,8 +237,16 @@ pub static CODES: &[&Code] = &[
 ];
 
 /// Every warning of this phase.
-pub static WARNINGS: &[&Code] =
-    &[&UNUSED, &UNREACHABLE, &NO_EFFECT, &SHAPES_CLASH, &NOT_WAITED_FOR, &LOST, &LIST_ARITHMETIC, &LOST_FIELD];
+pub static WARNINGS: &[&Code] = &[
+    &UNUSED,
+    &UNREACHABLE,
+    &NO_EFFECT,
+    &SHAPES_CLASH,
+    &NOT_WAITED_FOR,
+    &LOST,
+    &LIST_ARITHMETIC,
+    &LOST_FIELD,
+];
 
 /// The warnings about results that are wrong without an error. They are shown when the script runs, too.
 pub static SHOWN_AT_RUN: &[&Code] = &[&LIST_ARITHMETIC, &LOST_FIELD];
@@ -344,6 +352,26 @@ pub(super) fn unknown_member(
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
         None => error.help(format!("`runnel doc {page}` lists its members")),
+    }
+}
+
+/// A member that has another name here.
+pub(super) fn renamed_member(span: Span, module: &str, name: &str, own: &str) -> Error {
+    let error = Error::new(&UNKNOWN_MEMBER, format!("`{module}` has no `{name}`")).at(span, "");
+    error.help(match name.ends_with("Loss") {
+        true => format!("a loss is a function: write `{module}.{own}(x, y)`, with its options after them"),
+        false => format!("write `{module}.{own}(...)`"),
+    })
+}
+
+/// The error of a method call; `of_numbers`: a function of this name takes the arguments with a number before them.
+pub(super) fn method_of_tensors(error: Error, name: &str, of_numbers: bool) -> Error {
+    match error.help_text() {
+        Some(help) if of_numbers => {
+            let help = format!("for a number, write `{name}(x, ...)`; for a tensor, {help}");
+            error.help(help)
+        }
+        _ => error,
     }
 }
 

@@ -115,11 +115,7 @@ fn takes_self(function: &Function) -> bool {
 }
 
 /// Finds the writes and uses in a function. False if it gives the name another meaning.
-fn visit<'e>(
-    function: &'e Function,
-    stores: &mut Vec<Store<'e>>,
-    uses: &mut Vec<(Use<'e>, u32)>,
-) -> bool {
+fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec<(Use<'e>, u32)>) -> bool {
     let mut left = vec![(Left::Part(Part::Block(&function.body)), Inside::default())];
     while let Some((next, inside)) = left.pop() {
         // A nested function may run at any later time.

@@ -7,9 +7,9 @@ use super::error::Owner;
 use super::flow;
 use super::imports::Imports;
 use super::lists;
-use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
+use super::scope::{Found, Id, Names, Origin, Resolved, bound_names, first_not_in};
 use super::selves::Selves;
-use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
+use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error, foreign};
 use crate::base::{self, Span, stack, stop};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
@@ -197,7 +197,10 @@ impl<'c> Walk<'c> {
             let mut errors = candidates.iter().map(|(_, s)| bind::method(&name.text, s, &given));
             let first = errors.next().unwrap_or_default();
             if !first.is_empty() && errors.all(|e| !e.is_empty()) {
-                self.errors.extend(first);
+                let plain = self.catalog.find(&name.text);
+                let of_numbers = matches!(plain, Some(Entry::Either(_, plain)) if bind::method(&name.text, &plain, &given).is_empty());
+                let errors = first.into_iter();
+                self.errors.extend(errors.map(|e| error::method_of_tensors(e, &name.text, of_numbers)));
             }
         }
     }
@@ -755,9 +758,14 @@ impl<'c> Walk<'c> {
             let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
             return Some(Member::OfLibrary(shown, function.clone()));
         }
-        let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
+        // Functions without documentation are the module's own.
+        let public = exports.iter().filter(|(_, f)| file || f.as_ref().is_some_and(|f| f.doc.is_some()));
+        let suggestion = self.suggest(&name.text, public.map(|(known, _)| &**known));
         let owner = Owner::Module(module);
-        let error = error::unknown_member(name.span, owner, &name.text, suggestion, None);
+        let error = match foreign::member(&name.text, |form| exports.contains_key(form)) {
+            Some(own) => error::renamed_member(name.span, module, &name.text, &own),
+            None => error::unknown_member(name.span, owner, &name.text, suggestion, None),
+        };
         self.errors.push(match (suggestion, exports.len()) {
             (None, 1..=12) => {
                 let names: Vec<&str> = exports.keys().map(|known| &**known).collect();
@@ -777,15 +785,6 @@ impl<'c> Walk<'c> {
     fn is_enough(&self) -> bool {
         self.errors.len() >= MAX_SUGGESTED
     }
-}
-
-/// The first name bound by one pattern and not by another.
-fn first_not_in<'n>(
-    names: &'n HashMap<Rc<str>, Span>,
-    other: &HashMap<Rc<str>, Span>,
-) -> Option<(&'n Rc<str>, Span)> {
-    let missing = names.iter().filter(|(name, _)| !other.contains_key(*name));
-    missing.map(|(name, span)| (name, *span)).min_by_key(|(_, span)| span.lo)
 }
 
 /// The type of a literal that has its own methods.

@@ -389,8 +389,8 @@ pub struct Native {
 impl Native {
     /// The library function that a call of an operation refers to, depending on the arguments. A list
     /// argument stays a list if that function takes any value. If the function takes a number, or an argument
-    /// is named after a parameter that only the operation has (`max(items, dim=1)`), the list becomes a
-    /// tensor.
+    /// is named after a parameter that only the operation has (`max(items, dim=1)`), or has no place in that
+    /// function (`prod(items, 1)`), the list becomes a tensor.
     pub fn of_plain_values<'a, 'n>(
         &'a self,
         args: &[Value],
@@ -404,7 +404,11 @@ impl Native {
             _ => false,
         };
         let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.name == name);
-        let of_tensors = args.iter().any(is_tensor) || names.any(|n| knows(self, n) && !knows(plain, n));
+        let params = plain.signature.params;
+        let places = params.iter().take_while(|p| !p.named_only).count();
+        let is_extra = args.len() > places && !params.iter().any(|p| p.rest);
+        let of_tensors =
+            is_extra || args.iter().any(is_tensor) || names.any(|n| knows(self, n) && !knows(plain, n));
         (!of_tensors).then_some(plain)
     }
 }
