@@ -71,7 +71,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
         "The language",
         &[
             ("core", "Basic functions"),
-            ("types", "Attributes of devices and dtypes"),
+            ("types", "Devices and dtypes"),
             ("math", "Numbers"),
             ("strings", "Strings"),
             ("lists", "Lists"),

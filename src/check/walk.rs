@@ -758,11 +758,14 @@ impl<'c> Walk<'c> {
             let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
             return Some(Member::OfLibrary(shown, function.clone()));
         }
-        // Functions without documentation are the module's own.
-        let public = exports.iter().filter(|(_, f)| file || f.as_ref().is_some_and(|f| f.doc.is_some()));
-        let suggestion = self.suggest(&name.text, public.map(|(known, _)| &**known));
+        // In a module with documentation, functions without it are the module's own.
+        let has_doc = |f: &Option<Rc<Function>>| f.as_ref().is_some_and(|f| f.doc.is_some());
+        let documents = exports.values().any(has_doc);
+        let is_public = |known: &str| exports.get(known).is_some_and(|f| !documents || has_doc(f));
+        let public = exports.keys().map(|known| &**known).filter(|known| is_public(known));
+        let suggestion = self.suggest(&name.text, public);
         let owner = Owner::Module(module);
-        let error = match foreign::member(&name.text, |form| exports.contains_key(form)) {
+        let error = match foreign::member(&name.text, is_public) {
             Some(own) => error::renamed_member(name.span, module, &name.text, &own),
             None => error::unknown_member(name.span, owner, &name.text, suggestion, None),
         };

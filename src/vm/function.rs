@@ -47,6 +47,8 @@ pub struct Proto {
     pub doc: Option<Rc<str>>,
     /// The position of its definition.
     pub span: Span,
+    /// The name of the function that this one is defined in.
+    pub maker: Option<Rc<str>>,
     /// True for code of a library module, whose faults are reported where the script called it.
     pub is_library: bool,
     /// The source that its spans refer to.
@@ -403,7 +405,7 @@ impl Native {
             Value::List(_) => !takes_lists,
             _ => false,
         };
-        let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.name == name);
+        let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.is_called(name));
         let params = plain.signature.params;
         let places = params.iter().take_while(|p| !p.named_only).count();
         let is_extra = args.len() > places && !params.iter().any(|p| p.rest);

@@ -35,6 +35,7 @@ mod raced;
 mod run;
 pub mod search;
 mod sinks;
+mod structure;
 mod table;
 mod tensor_index;
 mod tensors;

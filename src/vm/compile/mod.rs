@@ -187,7 +187,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         self.top_level(block, value)?;
         self.emit(Op::Return { src: value });
         let Some(function) = self.functions.pop() else { return Ok(None) };
-        Ok((!self.too_far).then(|| function.finish(Vec::new(), None, block.span, self.world)))
+        Ok((!self.too_far).then(|| function.finish(Vec::new(), None, block.span, None, self.world)))
     }
 
     /// Compiles a function; returns its index among the protos of the enclosing one.
@@ -204,7 +204,9 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         let params = self.parameters(function, itself.then_some(&name))?;
         self.tail_block(&function.body)?;
         let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
-        let proto = done.finish(params, function.doc.clone(), span, self.world);
+        let enclosing = self.functions.last().filter(|outer| !outer.name.starts_with('<'));
+        let maker = enclosing.map(|outer| Rc::clone(&outer.name));
+        let proto = done.finish(params, function.doc.clone(), span, maker, self.world);
         let outer = self.last();
         outer.protos.push(proto);
         Ok(outer.protos.len() as u32 - 1)
@@ -329,7 +331,14 @@ impl Function<'_> {
         }
     }
 
-    fn finish(self, params: Vec<ParamInfo>, doc: Option<Rc<str>>, span: Span, world: &World) -> Rc<Proto> {
+    fn finish(
+        self,
+        params: Vec<ParamInfo>,
+        doc: Option<Rc<str>>,
+        span: Span,
+        maker: Option<Rc<str>>,
+        world: &World,
+    ) -> Rc<Proto> {
         let rest = params.iter().any(|p| p.rest);
         let plain = if rest { NEVER_PLAIN } else { u16::try_from(params.len()).unwrap_or(NEVER_PLAIN) };
         Rc::new(Proto {
@@ -343,6 +352,7 @@ impl Function<'_> {
             captures: self.captures,
             doc,
             span,
+            maker,
             is_library: world.is_library,
             source: world.source.clone(),
             places: self.places,
