@@ -247,8 +247,8 @@ fn calls_fit_the_parameters() {
             "E0207@8..9 `relu` takes 1 argument by position, 2 are given | the parameters are `relu(x)`",
         ),
         (
-            "sum(1, keepdims=true)",
-            "E0206@7..15 `sum` has no parameter `keepdims` | did you mean `keepdim`? the parameters are \
+            "sum(1, keepdimm=true)",
+            "E0206@7..15 `sum` has no parameter `keepdimm` | did you mean `keepdim`? the parameters are \
              `sum(x, dim=none, keepdim=false, *, dtype=none)`",
         ),
         ("max(1, x=1)", "E0209@7..8 `max` gets two values for `x` | leave one of the two out"),

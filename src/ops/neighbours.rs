@@ -20,7 +20,9 @@ pub static OPS: &[Op] = &[Op {
     example: "assert(nextafter(tensor(1.0), 2.0).item() == 1 + finfo(f32).eps)\n\
               assert(equal(nextafter(f64[0.0], -1.0), f64[-5e-324]))",
     run: Run::Composed(nextafter),
-    gradient: Gradient::Zero,
+    gradient: Gradient::Missing(
+        "the next number does not vary smoothly; write `nextafter(x.detach(), other)`",
+    ),
     ..Op::BASE
 }];
 
@@ -47,11 +49,11 @@ fn nextafter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         let own = x.call("view", &[Arg::Dtype(bits)]);
         let away = x.gt(0.0).call("eq", &[other.gt(&x).arg()]);
         let step = |n: i64| own.call("add", &[Arg::Int(n)]);
-        let next = f.select(&away, &step(1), &step(-1));
+        let next = f.select(&away, step(1), step(-1));
         let least =
             |bits_of: i64| f.op("full", &[Arg::Ints(Vec::new()), Arg::Int(bits_of), Arg::Dtype(bits)]);
-        let first = f.select(&other.gt(0.0), &least(1), &least(sign + 1));
-        let next = f.select(&x.eq(0.0), &first, &next).call("view", &[Arg::Dtype(dtype)]);
+        let first = f.select(&other.gt(0.0), least(1), least(sign + 1));
+        let next = f.select(&x.eq(0.0), first, next).call("view", &[Arg::Dtype(dtype)]);
         let next = f.select(&x.eq(&other), &other, &next);
         f.select(&x.ne(&x).call("logical_or", &[other.ne(&other).arg()]), f64::NAN, &next).to(dtype)
     });
