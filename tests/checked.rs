@@ -376,11 +376,81 @@ fn pytorch_names_suggest_runnel_names() {
         ("ones(2, 2).inverse()", "no decompositions of matrices yet"),
         ("ones(2).lcm(ones(2))", "PyTorch has it, Runnel not yet"),
         ("max_pool2d(ones(1, 1, 2, 2), 2)", "windows are views"),
+        ("time.perf_counter()", "write `clock()`"),
+        ("import nn\nnn.cross_entropy_loss(1, 2)", "write `nn.cross_entropy(...)`"),
+        ("import nn\nnn.CrossEntropyLoss()", "a loss is a function: write `nn.cross_entropy(x, y)`"),
+        ("import nn\nnn.BCEWithLogitsLoss()", "write `nn.binary_cross_entropy_with_logits(x, y)`"),
+        ("import nn\nnn.KLDivLoss()", "write `nn.kl_div(x, y)`"),
+        ("import nn\nnn.huber(1, 2)", "write `nn.huber_loss(...)`"),
+        ("import nn\nnn.Parameter(ones(2))", "write `nn.parameter(...)`"),
+        ("import nn\nnn.ConvTranspose2d(1, 2, 3)", "`runnel doc nn` lists its members"),
+        ("3.5.round(2)", "for a number, write `round(x, ...)`"),
+        ("let x = 3.5\nx.round(2)", "for a number, write `round(x, ...)`"),
     ];
     for (text, wanted) in table {
         let errors = runnel::engine::diagnose(&mut SourceMap::default(), "t", text).errors;
         let help = errors.first().and_then(|e| e.help_text()).unwrap_or_default();
         assert!(errors.len() == 1 && help.contains(wanted), "{text}: {errors:?}");
+    }
+}
+
+#[test]
+fn classes_of_pytorch_are_named_as_functions_of_nn() {
+    for (class, own) in [
+        ("Linear", "linear"),
+        ("Embedding", "embedding"),
+        ("EmbeddingBag", "embedding_bag"),
+        ("LSTM", "lstm"),
+        ("LSTMCell", "lstm_cell"),
+        ("GRU", "gru"),
+        ("GRUCell", "gru_cell"),
+        ("RNNCell", "rnn_cell"),
+        ("LayerNorm", "layer_norm"),
+        ("RMSNorm", "rms_norm"),
+        ("BatchNorm1d", "batch_norm1d"),
+        ("BatchNorm2d", "batch_norm2d"),
+        ("GroupNorm", "group_norm"),
+        ("InstanceNorm2d", "instance_norm2d"),
+        ("MultiheadAttention", "multi_head_attention"),
+        ("Transformer", "transformer"),
+        ("TransformerEncoderLayer", "transformer_encoder_layer"),
+        ("TransformerDecoder", "transformer_decoder"),
+        ("Sequential", "sequential"),
+        ("Dropout", "dropout"),
+        ("Dropout2d", "dropout2d"),
+        ("AlphaDropout", "alpha_dropout"),
+        ("ReLU", "relu"),
+        ("LeakyReLU", "leaky_relu"),
+        ("PReLU", "prelu"),
+        ("RReLU", "rrelu"),
+        ("SiLU", "silu"),
+        ("GELU", "gelu"),
+        ("Tanhshrink", "tanhshrink"),
+        ("Softmin", "softmin"),
+        ("LogSoftmax", "log_softmax"),
+        ("PixelShuffle", "pixel_shuffle"),
+        ("Bilinear", "bilinear"),
+        ("Flatten", "flatten"),
+        ("Unflatten", "unflatten"),
+        ("SGD", "sgd"),
+        ("Adam", "adam"),
+        ("AdamW", "adamw"),
+        ("NAdam", "nadam"),
+        ("RAdam", "radam"),
+        ("RMSprop", "rmsprop"),
+        ("Adagrad", "adagrad"),
+        ("LBFGS", "lbfgs"),
+        ("StepLR", "step_lr"),
+        ("CosineAnnealingLR", "cosine_annealing_lr"),
+        ("OneCycleLR", "one_cycle_lr"),
+        ("ReduceLROnPlateau", "reduce_lr_on_plateau"),
+        ("Parameter", "parameter"),
+    ] {
+        let errors =
+            runnel::engine::diagnose(&mut SourceMap::default(), "t", &format!("import nn\nnn.{class}(2)"))
+                .errors;
+        let help = errors.first().and_then(|e| e.help_text()).unwrap_or_default();
+        assert_eq!(help, format!("write `nn.{own}(...)`"), "{class}");
     }
 }
 
@@ -417,6 +487,59 @@ fn assigned_values_that_nothing_reads_are_reported() {
     ] {
         assert_eq!(warnings(text), "", "{text}");
     }
+}
+
+#[test]
+fn fields_of_self_that_are_lost_are_reported() {
+    // Writes, each with the warning's line, in a body that does not read the field.
+    for (write, line) in [
+        ("self.steps += 1", 2),
+        ("self.steps -= 1", 2),
+        ("self.steps *= 2", 2),
+        ("self.steps = 3", 2),
+        ("self.steps = self.steps + 1", 2),
+        ("if x > 0 { self.steps += 1 }", 2),
+        ("for i in 0..3 { self.steps += i }", 2),
+        ("map(|i| { self.steps += i; 0 }, [1])", 2),
+        ("x += self.steps\nself.steps += 1", 3),
+    ] {
+        for rest in ["x * self.w", "self.inner(x)", "print(self.w, x)\nreturn x"] {
+            for (head, end) in [
+                ("let net = (steps = 0, w = 1, inner = print, forward = |self, x| {", "})\nprint(net)"),
+                ("fn go(self, x) {", "}\nprint(go((steps = 0), 1))"),
+            ] {
+                let text = format!("{head}\n{write}\n{rest}\n{end}");
+                let wanted =
+                    format!("W0208@{line} the new value of `self.steps` is lost when the function ends");
+                assert_eq!(warnings(&text), wanted, "{text}");
+            }
+        }
+    }
+    // Writes that have an effect.
+    for body in [
+        "self.steps += x; self",
+        "self.steps += 1; return (x, self)",
+        "self.steps += x; (..self, w = 2)",
+        "self.steps += 1; print(self.steps); x",
+        "self.steps += x; \"{self.steps}\"",
+        "self.steps += 1; self.count(x)",
+        "self.steps += 1; self.steps(x)",
+        "for i in 0..3 { print(self.steps); self.steps += i }",
+        "defer print(self); self.steps += 1; x",
+        "let show = || self.steps; self.steps += 1; show()",
+        "self.steps.add_(1); x",
+        "self.items[0] += 1; x",
+        "self.items.steps += 1; x",
+        "let self = (steps = 1); self.steps += 1; x",
+        "let other = self; other.steps += 1; x",
+    ] {
+        let text = format!(
+            "let net = (steps = 0, count = |self, x| x + self.steps, forward = |self, x| {{ {body} }})\nprint(net(1))"
+        );
+        assert!(!warnings(&text).contains("W0208"), "{text}");
+    }
+    let plain = "fn f(r) { r.steps += 1 }\nprint(f((steps = 0)))";
+    assert_eq!(warnings(plain), "", "{plain}");
 }
 
 #[test]

@@ -222,6 +222,22 @@ fn code_and_standard_input_run() {
 }
 
 #[test]
+fn results_that_are_wrong_without_an_error_are_warned_of_when_a_script_runs() {
+    let program = Program::new();
+    for (text, code) in [
+        ("print([0] * 3)", "W0207"),
+        ("let net = (n = 0, forward = |self| { self.n += 1; 2 })\nprint(net())", "W0208"),
+    ] {
+        program.file("warned.rnl", text);
+        for arguments in [&["warned.rnl"][..], &["run", "warned.rnl"], &["-e", text]] {
+            let ended = program.run(arguments);
+            assert_eq!(ended.status, 0, "{}", ended.err);
+            assert!(ended.err.contains(code) && ended.err.contains("help: "), "{text}: {}", ended.err);
+        }
+    }
+}
+
+#[test]
 fn bad_values_of_the_script_s_options_are_status_2() {
     let program = Program::new();
     let text = "print(option(\"--rows\", 2), flag(\"--fast\"))\n";

@@ -10,7 +10,12 @@ fn run(script: &str) -> Result<(), Error> {
     let config = Config { backend: Backend::Emu, ..Config::default() };
     let machine = Machine::open(&config).expect("emulated devices are always there");
     let mut vm = runnel::library::machine(Runtime::new(machine, Settings::default()));
-    vm.eval("<example>", script, Mode::Script).map(drop)
+    // As commands do before they run a script.
+    let block = vm.parse("<example>", script)?;
+    if let Some(error) = vm.check("<example>", &block, true).errors.into_iter().next() {
+        return Err(error);
+    }
+    vm.run(&block, Mode::Script).map(drop)
 }
 
 #[test]

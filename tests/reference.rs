@@ -71,7 +71,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
         "The language",
         &[
             ("core", "Basic functions"),
-            ("types", "Attributes of devices and dtypes"),
+            ("types", "Devices and dtypes"),
             ("math", "Numbers"),
             ("strings", "Strings"),
             ("lists", "Lists"),
@@ -122,6 +122,34 @@ fn the_pages_of_names_are_up_to_date() {
         let name = path.strip_prefix(folder()).unwrap().to_str().unwrap().to_string();
         assert!(name == "errors.md" || files.contains_key(&name), "docs/reference/{name} is of no page");
     }
+}
+
+#[test]
+fn every_public_name_of_a_module_is_documented() {
+    let mut files = files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs"));
+    for folder in ["examples", "tests/lang", "stdlib"] {
+        files.extend(files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)));
+    }
+    let texts: Vec<String> = files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    assert!(texts.len() > 100, "{}", texts.len());
+    let mut missing = std::collections::BTreeSet::new();
+    for module in runnel::library::MODULES {
+        let documented: Vec<String> = module.functions().into_iter().map(|f| f.name).collect();
+        let defined = module.text.lines().filter_map(|line| line.strip_prefix("fn ")?.split('(').next());
+        let own: Vec<&str> = defined.filter(|name| !documented.iter().any(|known| known == name)).collect();
+        for text in &texts {
+            for (at, _) in text.match_indices(&format!("{}.", module.name)) {
+                let before = text[..at].chars().next_back();
+                let word = &text[at + module.name.len() + 1..];
+                let name = word.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or("");
+                let is_member = !before.is_some_and(|c| c.is_alphanumeric() || "_./".contains(c));
+                if is_member && own.contains(&name) {
+                    missing.insert(format!("{}.{name}", module.name));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "used by others, but without documentation: {missing:?}");
 }
 
 #[test]

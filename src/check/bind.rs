@@ -4,7 +4,7 @@
 
 use super::error;
 use crate::base::{self, Error, Span};
-use crate::ops::signature::{Default, Signature};
+use crate::ops::signature::{Default, Signature, other_name};
 use crate::syntax::ast::{Arg, Function, PatternKind};
 use std::rc::Rc;
 
@@ -39,6 +39,7 @@ impl Given {
 /// A parameter of any kind of function.
 struct Slot<'a> {
     name: &'a str,
+    other_name: Option<&'static str>,
     required: bool,
     rest: bool,
     /// A rest parameter that may be given by name, as one list.
@@ -53,6 +54,7 @@ pub fn native(function: &str, signature: &Signature, given: &Given) -> Vec<Error
         .iter()
         .map(|p| Slot {
             name: p.name,
+            other_name: other_name(p.name),
             required: p.default == Default::Required && !p.rest,
             rest: p.rest,
             listed: p.listed(),
@@ -84,6 +86,7 @@ pub fn script(name: &str, function: &Function, given: &Given) -> Vec<Error> {
             };
             let slot = Slot {
                 name,
+                other_name: None,
                 required: p.default.is_none() && !p.rest,
                 rest: p.rest,
                 listed: false,
@@ -116,7 +119,9 @@ fn fit(function: &str, slots: &[Slot<'_>], given: &Given, signature: &str) -> Ve
         *place = Some(*span);
     }
     for (name, span) in &given.named {
-        match slots.iter().position(|s| *s.name == **name && (!s.rest || s.listed) && s.name != "_") {
+        match slots.iter().position(|s| {
+            (*s.name == **name || s.other_name == Some(name)) && (!s.rest || s.listed) && s.name != "_"
+        }) {
             Some(at) if slots[at].rest && given.positional.len() > by_place => {
                 errors.push(error::argument_twice(*span, function, name, Some(given.positional[by_place])));
             }

@@ -3,6 +3,7 @@
 use super::foreign::{self, foreign_method, foreign_name};
 use super::scope::{Binding, Origin};
 use crate::base::{Code, Error, ErrorKind, Span, suggest};
+use crate::syntax::ast::Binary;
 
 const fn code(id: &'static str, title: &'static str, page: &'static str, example: &'static str) -> Code {
     Code { id, kind: ErrorKind::Name, title, page, example }
@@ -206,6 +207,16 @@ pub static LIST_ARITHMETIC: Code = code(
     "let found = [1]\nfound += [2]\nprint(found)",
 );
 
+/// `self.steps += 1` in a function that takes `self`.
+pub static LOST_FIELD: Code = code(
+    "W0208",
+    "changed field that is lost",
+    "A function gets the record `self` as a value: a write to a field changes the function's own copy, and nothing reads \
+     the field afterwards. Keep what changes in a tensor and write into it (`self.steps.add_(1)`), in a list or a dict, or \
+     return the changed record: `(..self, steps = self.steps + 1)`.",
+    "let net = (steps = 0, forward = |self, x| {\n    self.steps += 1\n    x\n})\nprint(net(1), net.steps)",
+);
+
 /// Every error of this phase.
 pub static CODES: &[&Code] = &[
     &UNKNOWN_NAME,
@@ -226,8 +237,19 @@ pub static CODES: &[&Code] = &[
 ];
 
 /// Every warning of this phase.
-pub static WARNINGS: &[&Code] =
-    &[&UNUSED, &UNREACHABLE, &NO_EFFECT, &SHAPES_CLASH, &NOT_WAITED_FOR, &LOST, &LIST_ARITHMETIC];
+pub static WARNINGS: &[&Code] = &[
+    &UNUSED,
+    &UNREACHABLE,
+    &NO_EFFECT,
+    &SHAPES_CLASH,
+    &NOT_WAITED_FOR,
+    &LOST,
+    &LIST_ARITHMETIC,
+    &LOST_FIELD,
+];
+
+/// The warnings about results that are wrong without an error. They are shown when the script runs, too.
+pub static SHOWN_AT_RUN: &[&Code] = &[&LIST_ARITHMETIC, &LOST_FIELD];
 
 fn did_you_mean(error: Error, suggestion: Option<&str>) -> Error {
     match suggestion {
@@ -330,6 +352,26 @@ pub(super) fn unknown_member(
     match suggestion {
         Some(_) => did_you_mean(error, suggestion),
         None => error.help(format!("`runnel doc {page}` lists its members")),
+    }
+}
+
+/// A member that has another name here.
+pub(super) fn renamed_member(span: Span, module: &str, name: &str, own: &str) -> Error {
+    let error = Error::new(&UNKNOWN_MEMBER, format!("`{module}` has no `{name}`")).at(span, "");
+    error.help(match name.ends_with("Loss") {
+        true => format!("a loss is a function: write `{module}.{own}(x, y)`, with its options after them"),
+        false => format!("write `{module}.{own}(...)`"),
+    })
+}
+
+/// The error of a method call; `of_numbers`: a function of this name takes the arguments with a number before them.
+pub(super) fn method_of_tensors(error: Error, name: &str, of_numbers: bool) -> Error {
+    match error.help_text() {
+        Some(help) if of_numbers => {
+            let help = format!("for a number, write `{name}(x, ...)`; for a tensor, {help}");
+            error.help(help)
+        }
+        _ => error,
     }
 }
 
@@ -471,6 +513,22 @@ pub(super) fn lost(span: Span, binding: &Binding, update: bool) -> Error {
     Error::new(&LOST, format!("the value that {what}`{name}` gets here is never read"))
         .at(span, "only this name changes")
         .help(help)
+}
+
+/// `update`: the operator of `self.field += ...`.
+pub(super) fn lost_field(span: Span, field: &str, update: Option<Binary>) -> Error {
+    let in_place = match update {
+        Some(Binary::Add) => "add_(...)",
+        Some(Binary::Sub) => "sub_(...)",
+        Some(Binary::Mul) => "mul_(...)",
+        Some(Binary::Div) => "div_(...)",
+        _ => "copy_(...)",
+    };
+    Error::new(&LOST_FIELD, format!("the new value of `self.{field}` is lost when the function ends"))
+        .at(span, "this changes the function's own copy of the record")
+        .help(format!(
+            "write into a tensor, `self.{field}.{in_place}`, or return the changed record, `(..self, {field} = ...)`"
+        ))
 }
 
 pub(super) fn repeated(span: Span) -> Error {

@@ -42,9 +42,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "write `import nn`: `nn.linear(3, 4)`, `nn.cross_entropy(x, y)`, `nn.adam(net)`",
     ),
     (
-        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "Parameter", "BatchNorm2d"],
+        &["Linear", "Sequential", "Module", "ReLU", "LayerNorm", "Embedding", "BatchNorm2d"],
         "layers are functions of `nn`, in lower case: `nn.linear(3, 4)`, `nn.sequential(...)`; they give records with `forward = |self, x| ...`",
     ),
+    (&["Parameter"], "write `import nn`: `nn.parameter(x)`, or make the tensor with `requires_grad=true`"),
     (
         &[
             "CrossEntropyLoss",
@@ -182,7 +183,37 @@ const FOREIGN_METHODS: &[(&[&str], &str)] = &[
     (&["adjoint"], "write `x.mH`"),
     (&["ndimension"], "write `x.ndim`"),
     (&["where"], "write `where(condition, x, other)`"),
+    (
+        &["perf_counter", "monotonic", "process_time", "perf_counter_ns", "monotonic_ns"],
+        "write `clock()`: the seconds of a clock for measurements",
+    ),
+    (&["time_ns"], "write `time()`: the seconds since 1970"),
 ];
+
+/// The name in a module that another library's class or function has there: `nn.BatchNorm2d` is `batch_norm2d`, and
+/// `nn.cross_entropy_loss` is `cross_entropy`.
+pub(super) fn member(name: &str, is_there: impl Fn(&str) -> bool) -> Option<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let mut snake = String::new();
+    for (i, c) in letters.iter().enumerate() {
+        let before = i.checked_sub(1).and_then(|i| letters.get(i)).copied().unwrap_or('_');
+        let ends = letters.get(i + 1).is_some_and(|next| next.is_lowercase());
+        if c.is_uppercase() && (before.is_lowercase() || (before != '_' && ends)) {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    let snake = snake.replace("re_lu", "relu");
+    let long = [("bce", "binary_cross_entropy"), ("multihead", "multi_head")];
+    let long = long.iter().find_map(|(short, long)| Some(format!("{long}{}", snake.strip_prefix(short)?)));
+    let names = [Some(snake), Some(name.to_lowercase()), long];
+    let forms = names.iter().flatten().flat_map(|name| {
+        let bare = name.strip_suffix("_loss").unwrap_or(name);
+        [name.clone(), bare.to_string(), format!("{name}_loss")]
+    });
+    let mut forms = forms.filter(|form| form != name && is_there(form));
+    forms.next()
+}
 
 /// Functions and methods of PyTorch that do not exist yet.
 const MISSING: &[(&[&str], &str)] = &[
@@ -241,7 +272,6 @@ const MISSING: &[(&[&str], &str)] = &[
             "polygamma",
             "igamma",
             "frexp",
-            "nextafter",
             "lcm",
             "gcd",
             "i0",
@@ -249,7 +279,6 @@ const MISSING: &[(&[&str], &str)] = &[
             "as_strided_",
             "set_",
             "special",
-            "unravel_index",
         ],
         "PyTorch has it, Runnel not yet",
     ),
@@ -259,10 +288,10 @@ const MISSING: &[(&[&str], &str)] = &[
 const NOT_YET: &str = "\
     adaptive_avg_pool1d adaptive_max_pool1d airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 binomial \
     broadcast_tensors channel_shuffle conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d empty_strided erfcx \
-    feature_alpha_dropout feature_dropout finfo fractional_max_pool2d fractional_max_pool3d gammainc gammaincc gradient \
-    histogramdd i0e i1 i1e igammac iinfo local_response_norm log_ndtr lp_pool1d lp_pool2d max_unpool1d max_unpool2d \
+    feature_alpha_dropout feature_dropout fractional_max_pool2d fractional_max_pool3d gammainc gammaincc gradient \
+    histogramdd i0e i1 i1e igammac local_response_norm log_ndtr lp_pool1d lp_pool2d max_unpool1d max_unpool2d \
     multigammaln mvlgamma ndtr ndtri nonzero_static pad_sequence \
-    unpad_sequence pdist promote_types resolve_conj segment_reduce sum_to_size to_dense to_sparse upsample xlog1py \
+    unpad_sequence pdist resolve_conj segment_reduce sum_to_size to_dense to_sparse upsample xlog1py \
     zeta vecdot coalesce";
 
 /// The help for a function of PyTorch that does not exist yet.
@@ -306,7 +335,8 @@ fn of_number(name: &str) -> Option<String> {
         }
         "int" | "long" => Some("write `int(x)`".into()),
         "float" | "double" => Some("write `float(x)`".into()),
-        "abs" | "round" | "pow" | "min" | "max" => Some(format!("{NUMBER}: write `{name}(x)`")),
+        "round" => Some(format!("{NUMBER}: write `round(x)`, or `round(x, digits)`")),
+        "abs" | "pow" | "min" | "max" => Some(format!("{NUMBER}: write `{name}(x)`")),
         _ if MATH.contains(&name) => Some(format!("{NUMBER}: write `math.{name}(x)`")),
         "shape" | "dtype" | "device" | "ndim" | "T" | "grad" | "requires_grad" | "is_cuda" => Some(format!(
             "it is a number, not a tensor: `tensor(x).{name}`; `.item()` turns a tensor into a number"
@@ -327,6 +357,11 @@ pub fn foreign_attribute(found: &str, name: &str, known: &[&str]) -> Option<Stri
         "record" if known.contains(&"forward") => of_network(name),
         "record" | "module" => None,
         "int" | "float" | "bool" => of_number(name).or_else(|| foreign_method(name).map(str::to_string)),
+        "tuple" if name == "numel" => Some("write `x.numel()` of the tensor, or `prod(shape)`".into()),
+        "tuple" | "range" if matches!(name, "prod" | "sum" | "max" | "min" | "sort" | "any" | "all") => {
+            let function = if name == "sort" { "sorted" } else { name };
+            Some(format!("write `{function}(x)`"))
+        }
         "tuple" | "range" if table::find(name).is_some_and(|op| op.form.method) => {
             Some(format!("make a tensor of it: `tensor(list(x)).{name}(...)`"))
         }
@@ -362,7 +397,7 @@ pub(super) fn foreign_method(name: &str) -> Option<&'static str> {
 
 /// Parameter names of other libraries.
 const FOREIGN_ARGUMENTS: &[(&str, &str)] =
-    &[("axis", "dim"), ("axes", "dims"), ("keepdims", "keepdim"), ("size", "shape"), ("mean", "loc")];
+    &[("axis", "dim"), ("axes", "dims"), ("size", "shape"), ("mean", "loc")];
 
 pub(super) fn foreign_name(name: &str) -> Option<&'static str> {
     let own = FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, help)| *help);

@@ -18,6 +18,7 @@ pub mod foreign;
 pub mod imports;
 mod lists;
 mod scope;
+mod selves;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,9 @@ pub trait Catalog {
 
     /// The methods of this name: the type, and the signature with the receiver first.
     fn methods(&self, name: &str) -> Vec<(&'static str, Signature)>;
+
+    /// True if a function returns what a library written in Runnel returns, such as a record with functions.
+    fn is_from_library(&self, name: &str) -> bool;
 
     /// True if values of some type have an attribute of this name.
     fn is_attribute(&self, name: &str) -> bool;

@@ -278,3 +278,12 @@ pub fn bound_names(pattern: &Pattern, add: &mut dyn FnMut(&Rc<str>, Span)) {
         add(&name.text, name.span);
     }
 }
+
+/// The first name bound by one pattern and not by another.
+pub fn first_not_in<'n>(
+    names: &'n HashMap<Rc<str>, Span>,
+    other: &HashMap<Rc<str>, Span>,
+) -> Option<(&'n Rc<str>, Span)> {
+    let missing = names.iter().filter(|(name, _)| !other.contains_key(*name));
+    missing.map(|(name, span)| (name, *span)).min_by_key(|(_, span)| span.lo)
+}

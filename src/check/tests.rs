@@ -27,6 +27,7 @@ impl Catalog for Small {
             "print" => Some(Entry::Function(Signature { params: PRINT })),
             "zeros" | "dict" | "xs" => Some(Entry::Value),
             "fft" => Some(Entry::Module),
+            "scaler" => Some(Entry::Function(Signature { params: &[] })),
             _ => None,
         }
     }
@@ -69,6 +70,10 @@ impl Catalog for Small {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn is_from_library(&self, name: &str) -> bool {
+        name == "scaler"
     }
 
     fn is_attribute(&self, name: &str) -> bool {
@@ -242,8 +247,8 @@ fn calls_fit_the_parameters() {
             "E0207@8..9 `relu` takes 1 argument by position, 2 are given | the parameters are `relu(x)`",
         ),
         (
-            "sum(1, keepdims=true)",
-            "E0206@7..15 `sum` has no parameter `keepdims` | did you mean `keepdim`? the parameters are \
+            "sum(1, keepdimm=true)",
+            "E0206@7..15 `sum` has no parameter `keepdimm` | did you mean `keepdim`? the parameters are \
              `sum(x, dim=none, keepdim=false, *, dtype=none)`",
         ),
         ("max(1, x=1)", "E0209@7..8 `max` gets two values for `x` | leave one of the two out"),
@@ -299,6 +304,8 @@ fn methods_are_checked_where_nothing_else_can_bring_them() {
         "let m = (forward = |x| x); m.forward(1)",
         "let m = dict(); m.forward = relu; m.forward(1)",
         "import nn\nlet m = nn.Linear(2); m.anything(1)",
+        "let m = scaler(); m.anything(1)",
+        "let make = scaler; make().anything(1)",
     ]);
     wrong(&[
         (

@@ -7,8 +7,9 @@ use super::error::Owner;
 use super::flow;
 use super::imports::Imports;
 use super::lists;
-use super::scope::{Found, Id, Names, Origin, Resolved, bound_names};
-use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error};
+use super::scope::{Found, Id, Names, Origin, Resolved, bound_names, first_not_in};
+use super::selves::Selves;
+use super::{Catalog, Entry, Exports, Findings, Globals, Kept, error, foreign};
 use crate::base::{self, Span, stack, stop};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
@@ -41,10 +42,12 @@ pub struct Walk<'c> {
     methods: Vec<MethodCall>,
     /// Names of fields that the script creates.
     fields: HashSet<Rc<str>>,
-    imports: bool,
+    /// True if other code may supply records whose fields are not in `fields`.
+    other_records: bool,
     is_program: bool,
     loops: usize,
     functions: usize,
+    selves: Selves,
     /// The bindings of uses by position, if requested.
     uses: Option<HashMap<u32, Id>>,
     /// The known modules, and the key of this one.
@@ -104,10 +107,11 @@ impl<'c> Walk<'c> {
             calls: Vec::new(),
             methods: Vec::new(),
             fields: HashSet::default(),
-            imports: false,
+            other_records: false,
             is_program: false,
             loops: 0,
             functions: 0,
+            selves: Selves::default(),
             uses: None,
             exports: HashMap::default(),
             steps: 0,
@@ -164,6 +168,7 @@ impl<'c> Walk<'c> {
         for (store, binding) in self.names.lost() {
             self.warnings.push(error::lost(store.span, binding, store.update));
         }
+        self.warnings.extend(std::mem::take(&mut self.selves).warnings());
         let mut errors = self.errors.in_order();
         errors.truncate(MAX_ERRORS);
         let warnings = self.warnings.in_order();
@@ -176,7 +181,7 @@ impl<'c> Walk<'c> {
     /// Reports method calls where no type has the method, or the arguments fit no type that has it. Nothing
     /// is reported if a record may hold a function of that name, or other code may supply such a record.
     fn check_methods(&mut self) {
-        let others = self.imports || !self.globals.is_empty();
+        let others = self.other_records || !self.globals.is_empty();
         for MethodCall { name, given, receiver } in std::mem::take(&mut self.methods) {
             if receiver.is_none() && (others || self.fields.contains(&name.text)) {
                 continue;
@@ -192,7 +197,10 @@ impl<'c> Walk<'c> {
             let mut errors = candidates.iter().map(|(_, s)| bind::method(&name.text, s, &given));
             let first = errors.next().unwrap_or_default();
             if !first.is_empty() && errors.all(|e| !e.is_empty()) {
-                self.errors.extend(first);
+                let plain = self.catalog.find(&name.text);
+                let of_numbers = matches!(plain, Some(Entry::Either(_, plain)) if bind::method(&name.text, &plain, &given).is_empty());
+                let errors = first.into_iter();
+                self.errors.extend(errors.map(|e| error::method_of_tensors(e, &name.text, of_numbers)));
             }
         }
     }
@@ -349,7 +357,7 @@ impl<'c> Walk<'c> {
             let suggestion = self.suggest(&import.path, libraries.iter().map(|l| &**l));
             self.errors.push(error::unknown_library(import.path_span, &import.path, suggestion));
         } else {
-            self.imports = true;
+            self.other_records = true;
         }
         self.names.bind(&import.name.text);
     }
@@ -417,6 +425,7 @@ impl<'c> Walk<'c> {
     // --- Functions and patterns ---
 
     fn function(&mut self, function: &Function) {
+        self.selves.function(function);
         let loops = std::mem::take(&mut self.loops);
         self.functions += 1;
         self.names.level += 1;
@@ -541,6 +550,7 @@ impl<'c> Walk<'c> {
             match field {
                 Field::Named(name, e) => {
                     self.fields.insert(name.text.clone());
+                    self.selves.field(name, e);
                     if let Some(first) = seen.insert(&name.text, name.span) {
                         self.errors.push(error::name_twice(name.span, &name.text, first, "the record"));
                     }
@@ -650,6 +660,7 @@ impl<'c> Walk<'c> {
             _ if self.globals.has(name) => return Meaning::Global,
             found => {
                 if let Some(entry) = self.catalog.find(name) {
+                    self.other_records |= self.catalog.is_from_library(name);
                     return Meaning::Builtin(entry);
                 }
                 if let Found::Later(id) = found {
@@ -747,9 +758,17 @@ impl<'c> Walk<'c> {
             let shown = if file { name.text.to_string() } else { format!("{module}.{}", name.text) };
             return Some(Member::OfLibrary(shown, function.clone()));
         }
-        let suggestion = self.suggest(&name.text, exports.iter().map(|(known, _)| &**known));
+        // In a module with documentation, functions without it are the module's own.
+        let has_doc = |f: &Option<Rc<Function>>| f.as_ref().is_some_and(|f| f.doc.is_some());
+        let documents = exports.values().any(has_doc);
+        let is_public = |known: &str| exports.get(known).is_some_and(|f| !documents || has_doc(f));
+        let public = exports.keys().map(|known| &**known).filter(|known| is_public(known));
+        let suggestion = self.suggest(&name.text, public);
         let owner = Owner::Module(module);
-        let error = error::unknown_member(name.span, owner, &name.text, suggestion, None);
+        let error = match foreign::member(&name.text, is_public) {
+            Some(own) => error::renamed_member(name.span, module, &name.text, &own),
+            None => error::unknown_member(name.span, owner, &name.text, suggestion, None),
+        };
         self.errors.push(match (suggestion, exports.len()) {
             (None, 1..=12) => {
                 let names: Vec<&str> = exports.keys().map(|known| &**known).collect();
@@ -769,15 +788,6 @@ impl<'c> Walk<'c> {
     fn is_enough(&self) -> bool {
         self.errors.len() >= MAX_SUGGESTED
     }
-}
-
-/// The first name bound by one pattern and not by another.
-fn first_not_in<'n>(
-    names: &'n HashMap<Rc<str>, Span>,
-    other: &HashMap<Rc<str>, Span>,
-) -> Option<(&'n Rc<str>, Span)> {
-    let missing = names.iter().filter(|(name, _)| !other.contains_key(*name));
-    missing.map(|(name, span)| (name, *span)).min_by_key(|(_, span)| span.lo)
 }
 
 /// The type of a literal that has its own methods.

@@ -348,10 +348,15 @@ fn converted<T>(convert: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Parses and checks a source with the session's names, or `alone`.
 fn checked(vm: &mut Vm, name: &str, text: &str, alone: bool) -> Result<Block> {
     let block = vm.parse(name, text)?;
-    match joined(vm.check(name, &block, alone).errors) {
-        Some(error) => Err(error),
-        None => Ok(block),
+    let found = vm.check(name, &block, alone);
+    if let Some(error) = joined(found.errors) {
+        return Err(error);
     }
+    let is_shown = |warning: &Error| {
+        crate::check::error::SHOWN_AT_RUN.iter().any(|code| std::ptr::eq(*code, warning.code()))
+    };
+    found.warnings.into_iter().filter(is_shown).for_each(|warning| vm.rt.warn(warning));
+    Ok(block)
 }
 
 /// A `test "name" { }` block of a script, for [`Engine::run_test`].

@@ -81,6 +81,10 @@ pub fn unknown_format<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clo
         _ => Error::new(&UNKNOWN_FORMAT, format!("`{name}` is not a file format")),
     };
     match suggest(name, known.clone()) {
+        _ if matches!(name, "pt" | "pth" | "ckpt" | "pkl" | "pickle") => error.help(
+            "these files may contain code: write `.safetensors`, which PyTorch reads and writes as well \
+             (`safetensors.torch.load_file`, `save_file`)",
+        ),
         Some(near) => error.help(format!("did you mean `{near}`?")),
         None => error.help(format!("formats are {}", known.collect::<Vec<_>>().join(", "))),
     }

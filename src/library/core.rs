@@ -71,7 +71,7 @@ pub static TABLE: &[NativeDef] = &[
               continues. A program that embeds Runnel receives it with other warnings.",
         example: "warn(\"the learning rate is 0\")",
         run: |vm, args| {
-            let site = vm.script_span();
+            let site = vm.rt.script_span();
             vm.rt.warn_script(&owned(&args[0]), site);
             Ok(Value::None)
         },

@@ -87,6 +87,17 @@ pub static TABLE: &[NativeDef] = &[
         run: round,
     },
     NativeDef {
+        name: "pow",
+        receiver: "",
+        signature: takes(&[Param::new("x", Kind::Number), Param::new("exponent", Kind::Number)]),
+        doc: "A number to a power: `x ** exponent`.",
+        example: "assert(pow(2, 3) == 8 and pow(2, -1) == 0.5)",
+        run: |vm, args| {
+            let (x, exponent) = (args[0].clone(), args[1].clone());
+            crate::vm::arith::binary(vm, crate::syntax::ast::Binary::Pow, x, exponent)
+        },
+    },
+    NativeDef {
         name: "divmod",
         receiver: "",
         signature: takes(&[any("a"), any("b")]),

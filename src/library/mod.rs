@@ -22,6 +22,7 @@ mod core;
 pub mod device;
 mod dict;
 pub mod docs;
+mod dtypes;
 pub(crate) mod files;
 mod foreach;
 pub(crate) mod gradient;
@@ -63,6 +64,7 @@ pub static NATIVES: &[(&str, &[NativeDef])] = &[
     ("lists", list::TABLE),
     ("dicts", dict::TABLE),
     ("math", math::TABLE),
+    ("types", dtypes::TABLE),
     ("input-output", io::TABLE),
     ("trees", tree::TABLE),
     ("iterables", iterable::TABLE),

@@ -49,9 +49,15 @@ pub static TABLE: &[NativeDef] = &[
         name: "len",
         receiver: "",
         signature: takes(&[any("x")]),
-        doc: "The number of elements of a container, of characters of a string, of rows of a tensor.",
+        doc: "The number of elements of a container, of characters of a string, of rows of a tensor, of layers of `nn.sequential(...)`.",
         example: "assert(len([1, 2]) == 2)",
-        run: |vm, args| vm.length(&args[0]).map(|n| Value::Int(n as i64)),
+        run: |vm, args| {
+            let layers = match &args[0] {
+                Value::Record(record) => record.layers().map(|layers| layers.len()),
+                _ => None,
+            };
+            layers.map_or_else(|| vm.length(&args[0]), Ok).map(|n| Value::Int(n as i64))
+        },
     },
     NativeDef {
         name: "range",
@@ -280,6 +286,22 @@ pub static TABLE: &[NativeDef] = &[
         },
     },
     NativeDef {
+        name: "prod",
+        receiver: "",
+        signature: PRODUCT,
+        doc: "The product of the elements of a sequence, multiplied with `*` by `start`.",
+        example: "assert(prod((2, 3)) == 6 and prod([]) == 1)\nassert(prod(zeros(4, 5).shape) == 20)",
+        run: product,
+    },
+    NativeDef {
+        name: "math.prod",
+        receiver: "",
+        signature: PRODUCT,
+        doc: "The product of the elements of a sequence: `prod`.",
+        example: "assert(math.prod([2, 3], start=10) == 60)",
+        run: product,
+    },
+    NativeDef {
         name: "min",
         receiver: "",
         signature: EXTREME,
@@ -298,6 +320,18 @@ pub static TABLE: &[NativeDef] = &[
         run: |vm, args| extreme(vm, args, Ordering::Greater, "max"),
     },
 ];
+
+/// As in Python, `start` goes by name.
+const PRODUCT: Signature = takes(&[any("items"), Param::named("start", Kind::Any, Default::Int(1))]);
+
+fn product(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
+    let mut total = args[1].clone();
+    let mut items = vm.each(&args[0])?;
+    while let Some(item) = items.next(vm)? {
+        total = arith::binary(vm, Binary::Mul, total, item)?;
+    }
+    Ok(total)
+}
 
 const EXTREME: Signature = takes(&[
     Param::rest("values", Kind::Any),

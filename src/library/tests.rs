@@ -11,6 +11,16 @@ fn vm() -> crate::vm::Vm {
     machine(Runtime::new(Machine::open(&config).unwrap(), Settings::default()))
 }
 
+/// Checks a script, as commands do before they run it, and runs it.
+fn checked(script: &str) -> Result<()> {
+    let mut vm = vm();
+    let block = vm.parse("<example>", script)?;
+    match vm.check("<example>", &block, true).errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => vm.run(&block, Mode::Script).map(drop),
+    }
+}
+
 #[test]
 fn everything_has_an_example_that_runs() {
     let mut failures = Vec::new();
@@ -20,7 +30,7 @@ fn everything_has_an_example_that_runs() {
         if entry.example.is_empty() && !["input", "read", "write"].contains(&entry.name.as_str()) {
             failures.push(format!("{} has no example", entry.name));
         }
-        if let Err(error) = vm().eval("<example>", &entry.example, Mode::Script) {
+        if let Err(error) = checked(&entry.example) {
             failures.push(format!("{}: {error:?}", entry.name));
         }
     }

@@ -138,14 +138,21 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor filled with one number, with the shape, dtype and device of `x`. Source: \
               `torch.full_like`.",
         search: &["create", "same shape", "constant"],
-        params: &[X, Param::new("fill_value", Kind::TensorOrNumber), DTYPE, DEVICE, REQUIRES_GRAD],
+        params: &[
+            X,
+            Param::new("fill_value", Kind::TensorOrNumber),
+            DTYPE,
+            DEVICE,
+            PIN_MEMORY,
+            REQUIRES_GRAD,
+        ],
         form: Form::FUNCTION,
         example: "assert(equal(full_like(tensor([1, 2]), 9), [9, 9]))",
         run: Run::Primitive(|rt, args| {
             let value = Value::of(rt, args, 1)?;
             let x = args.tensor(0)?;
-            let options = TensorOptions::beside(rt, args, 2, x);
-            let tensor = rt.empty_ordered(x.layout(), options.dtype, options.device)?;
+            let options = TensorOptions::beside(args, 2, x);
+            let tensor = allocate_as(rt, x, options)?;
             value.fill(rt, "full_like", &tensor)?;
             Ok(Out::Tensor(tensor))
         }),
@@ -158,13 +165,14 @@ pub static OPS: &[Op] = &[
         doc: "Makes a tensor of numbers in nested lists, with the dtype and on the device of this tensor. Source: \
               `torch.Tensor.new_tensor`.",
         search: &["create", "same device", "same dtype"],
-        params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE, REQUIRES_GRAD],
+        params: &[X, Param::new("data", Kind::Data), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD],
         form: Form::METHOD,
         example: "assert(zeros(1, dtype=f64).new_tensor([1, 2]).dtype == f64)",
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
-            let options = TensorOptions::beside(rt, args, 2, x);
-            from_argument(rt, args.get(1), 1, Some(options.dtype), Some(options.device)).map(Out::Tensor)
+            let options = TensorOptions::beside(args, 2, x);
+            let made = from_argument(rt, args.get(1), 1, Some(options.dtype), Some(options.device))?;
+            pinned_if(rt, "new_tensor", made, options.pinned).map(Out::Tensor)
         }),
         gradient: Gradient::Constant,
         ..Op::BASE
@@ -180,13 +188,14 @@ pub static OPS: &[Op] = &[
             Param::new("fill_value", Kind::TensorOrNumber),
             DTYPE,
             DEVICE,
+            PIN_MEMORY,
             REQUIRES_GRAD,
         ],
         form: Form::METHOD,
         example: "assert(equal(tensor([1]).new_full([2], 3), [3, 3]))",
         run: Run::Primitive(|rt, args| {
             let (shape, value) = (args.shape(1)?, Value::of(rt, args, 2)?);
-            let options = TensorOptions::beside(rt, args, 3, args.tensor(0)?);
+            let options = TensorOptions::beside(args, 3, args.tensor(0)?);
             value.written(rt, "new_full", &shape, options).map(Out::Tensor)
         }),
         gradient: Gradient::Constant,
@@ -344,14 +353,14 @@ impl<'a> Value<'a> {
 /// `pin_memory=false`
 pub(super) const PIN_MEMORY: Param = Param::named("pin_memory", Kind::Bool, Default::Bool(false));
 
-/// `(*size, dtype=none, device=none, pin_memory=false)`
+/// `(*size, dtype=none, device=none, pin_memory=false, requires_grad=false)`
 const SIZED: &[Param] = &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD];
 
-/// `(x, *, dtype=none, device=none)`
-const LIKE: &[Param] = &[X, DTYPE, DEVICE, REQUIRES_GRAD];
+/// `(x, *, dtype=none, device=none, pin_memory=false, requires_grad=false)`
+const LIKE: &[Param] = &[X, DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD];
 
-/// `(x, *size, dtype=none, device=none)`
-const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE, REQUIRES_GRAD];
+/// `(x, *size, dtype=none, device=none, pin_memory=false, requires_grad=false)`
+const NEW: &[Param] = &[X, Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, REQUIRES_GRAD];
 
 /// The device and the dtype of a factory's tensor.
 #[derive(Clone, Copy)]
@@ -362,7 +371,7 @@ pub(super) struct TensorOptions {
 }
 
 impl TensorOptions {
-    /// Reads the arguments from `index` on: `dtype`, `device`, and `pin_memory` if there is one.
+    /// Reads `dtype`, `device` and `pin_memory`, which are the arguments from `index` on.
     pub fn of(rt: &Runtime, args: &Args<'_>, index: usize, dtype: Dtype) -> TensorOptions {
         TensorOptions {
             dtype: args.dtype(index).unwrap_or(dtype),
@@ -372,11 +381,11 @@ impl TensorOptions {
     }
 
     /// As [`TensorOptions::of`], with the dtype and device of `x` as defaults.
-    pub fn beside(_: &Runtime, args: &Args<'_>, index: usize, x: &Tensor) -> TensorOptions {
+    pub fn beside(args: &Args<'_>, index: usize, x: &Tensor) -> TensorOptions {
         TensorOptions {
             dtype: args.dtype(index).unwrap_or(x.dtype()),
             device: args.device(index + 1).unwrap_or(x.device()),
-            pinned: false,
+            pinned: args.flag(index + 2),
         }
     }
 }
@@ -388,6 +397,26 @@ pub(super) fn allocate(rt: &mut Runtime, shape: &[usize], options: TensorOptions
         (true, DeviceId::Cpu) => rt.pinned(shape, options.dtype),
         (true, device) => Err(error::only_host_is_pinned(device)),
     }
+}
+
+/// [`allocate`] with the shape and the order in memory of `x`.
+pub(super) fn allocate_as(rt: &mut Runtime, x: &Tensor, options: TensorOptions) -> Result<Tensor> {
+    match (options.pinned, options.device) {
+        (false, device) => rt.empty_ordered(x.layout(), options.dtype, device),
+        (true, DeviceId::Cpu) => rt.pinned_ordered(x.layout(), options.dtype),
+        (true, device) => Err(error::only_host_is_pinned(device)),
+    }
+}
+
+/// The tensor, or its copy in page-locked memory.
+pub(super) fn pinned_if(rt: &mut Runtime, name: &'static str, made: Tensor, pinned: bool) -> Result<Tensor> {
+    if !pinned {
+        return Ok(made);
+    }
+    let options = TensorOptions { dtype: made.dtype(), device: made.device(), pinned };
+    let copy = allocate(rt, made.shape(), options)?;
+    rt.assign(name, &copy, &made)?;
+    Ok(copy)
 }
 
 /// A tensor filled with one number, or left uninitialised.
@@ -427,15 +456,15 @@ fn like(
     value: Option<Scalar>,
 ) -> Result<Out> {
     let x = args.tensor(0)?;
-    let options = TensorOptions::beside(rt, args, index, x);
-    let tensor = rt.empty_ordered(x.layout(), options.dtype, options.device)?;
+    let options = TensorOptions::beside(args, index, x);
+    let tensor = allocate_as(rt, x, options)?;
     fill(rt, name, &tensor, value)?;
     Ok(Out::Tensor(tensor))
 }
 
 fn new(rt: &mut Runtime, name: &'static str, args: &Args<'_>, value: Option<i64>) -> Result<Out> {
     let shape = args.shape(1)?;
-    let options = TensorOptions::beside(rt, args, 2, args.tensor(0)?);
+    let options = TensorOptions::beside(args, 2, args.tensor(0)?);
     filled(rt, name, &shape, options, value.map(Scalar::Int)).map(Out::Tensor)
 }
 
@@ -448,13 +477,7 @@ fn constant(rt: &mut Runtime, name: &'static str, x: &Tensor, value: MapArg<'_>)
 fn tensor(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (dtype, device) = (args.dtype(1), args.device(2));
     let made = from_argument(rt, args.get(0), 0, dtype, device)?;
-    if !args.flag(3) {
-        return Ok(Out::Tensor(made));
-    }
-    let options = TensorOptions { dtype: made.dtype(), device: made.device(), pinned: true };
-    let pinned = allocate(rt, made.shape(), options)?;
-    rt.assign("tensor", &pinned, &made)?;
-    Ok(Out::Tensor(pinned))
+    pinned_if(rt, "tensor", made, args.flag(3)).map(Out::Tensor)
 }
 
 /// A tensor from any value that `Kind::Data` accepts: numbers, nested lists, or a tensor (which is copied).

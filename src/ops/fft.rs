@@ -7,10 +7,10 @@
 
 use super::arith::MUL;
 use super::complex::{self, conjugate};
-use super::factory::TensorOptions;
+use super::factory::{PIN_MEMORY, TensorOptions, pinned_if};
 use super::gradient::{Back, Var};
 use super::join::rolled;
-use super::params::X;
+use super::params::{DEVICE, DTYPE, REQUIRES_GRAD, X};
 use super::shape::{narrowed, needs_dim, permuted};
 use super::signature::{Default, Kind, Param};
 use super::subscript::{Index, SPREAD};
@@ -33,8 +33,10 @@ const MANY: &[Param] =
 const FREQUENCIES: &[Param] = &[
     Param::new("n", Kind::Int),
     Param::or("d", Kind::Number, Default::Float(1.0)),
-    Param::named("dtype", Kind::Dtype, Default::None),
-    Param::named("device", Kind::Device, Default::None),
+    DTYPE,
+    DEVICE,
+    PIN_MEMORY,
+    REQUIRES_GRAD,
 ];
 const SHIFT: &[Param] = &[X, Param::or("dim", Kind::Dims, Default::None)];
 const SEARCH: &[&str] = &["fourier", "spectrum", "frequency", "dft", "cufft"];
@@ -516,7 +518,8 @@ fn frequencies(rt: &mut Runtime, name: &'static str, args: &Args<'_>, half: bool
         options.device,
     )?;
     let step = MapArg::Number(Scalar::Float(1.0 / (n as f64 * args.float(1)?)));
-    rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], options.dtype, options.dtype).map(Out::Tensor)
+    let found = rt.map(name, &MUL, &[MapArg::Tensor(&whole), step], options.dtype, options.dtype)?;
+    pinned_if(rt, name, found, options.pinned).map(Out::Tensor)
 }
 
 fn shifted(rt: &mut Runtime, args: &Args<'_>, shift: fn(usize) -> usize) -> Result<Out> {

@@ -1,10 +1,11 @@
 //! Properties of a tensor: its extents, strides, address. Nothing is computed.
 
 use super::dims;
+use super::map::rank;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
 use super::{Args, Foreign, Form, Gradient, Op, Out, Run};
-use crate::array::Scalar;
+use crate::array::{Scalar, result_type};
 use crate::base::Result;
 
 const OPTIONAL_DIM: &[Param] = &[X, Param::or("dim", Kind::Int, Default::None)];
@@ -161,6 +162,23 @@ pub static OPS: &[Op] = &[
         form: Form::METHOD,
         example: "let x = zeros(2) on cpu\nassert(not x.is_pinned())\nassert(x.pin_memory().is_pinned())",
         run: Run::Primitive(|_, args| truth(args.tensor(0)?.storage().is_pinned())),
+        gradient: Gradient::Constant,
+        ..Op::BASE
+    },
+    Op {
+        name: "result_type",
+        doc: "Returns the dtype of arithmetic with two operands. Script numbers are weak, and so are tensors without \
+              dimensions: they count only if their kind (bool, int, float, complex) is above that of the other operand. \
+              Source: `torch.result_type`.",
+        search: &["dtype", "promotion", "promote", "weak"],
+        params: &[Param::new("tensor1", Kind::TensorOrNumber), Param::new("tensor2", Kind::TensorOrNumber)],
+        form: Form::FUNCTION,
+        example: "assert(result_type(i64[1], 2.5) == f32 and result_type(f16[1.0], f64[2.0]) == f64)\n\
+                  assert(result_type(f16[1.0], tensor(2.0)) == f16)",
+        run: Run::Primitive(|_, args| {
+            let operands = [args.operand(0)?, args.operand(1)?];
+            Ok(Out::Dtype(result_type(operands.iter().map(rank))))
+        }),
         gradient: Gradient::Constant,
         ..Op::BASE
     },

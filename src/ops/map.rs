@@ -234,7 +234,7 @@ fn is_bool(arg: &MapArg<'_>) -> bool {
     }
 }
 
-fn rank(arg: &MapArg<'_>) -> Operand {
+pub(super) fn rank(arg: &MapArg<'_>) -> Operand {
     match arg {
         MapArg::Tensor(t) if t.rank() == 0 => Operand::ZeroDim(t.dtype()),
         MapArg::Tensor(t) => Operand::Tensor(t.dtype()),

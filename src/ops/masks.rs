@@ -1,6 +1,6 @@
 //! Writing by masks and by groups, composed of other operations.
 
-use super::composed::{call, call_in_place, expand, reshape, t};
+use super::composed::{call, call_in_place, expand, reshape, t, to};
 use super::formula::formula;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -54,7 +54,37 @@ pub static OPS: &[Op] = &[
         gradient: Gradient::Composed,
         ..Op::BASE
     },
+    Op {
+        name: "unravel_index",
+        doc: "Returns the coordinates, one tensor for each dimension, of elements that are counted in row-major order in a \
+              tensor of the shape `shape`. Source: `torch.unravel_index`.",
+        search: &["coordinates", "flat", "argmax", "position"],
+        params: &[Param::new("indices", Kind::Tensor), Param::new("shape", Kind::Shape)],
+        form: Form::FUNCTION,
+        example: "let (row, column) = unravel_index(tensor([1, 5]), (2, 3))\n\
+                  assert(equal(row, [0, 1]) and equal(column, [1, 2]))",
+        run: Run::Composed(unravel_index),
+        gradient: Gradient::Constant,
+        ..Op::BASE
+    },
 ];
+
+fn unravel_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
+    let (indices, shape) = (args.tensor(0)?, args.shape(1)?);
+    if !indices.dtype().is_int() {
+        return Err(error::wrong_tensor(0, "ints", indices, "positions are ints: `x.to(i64)`"));
+    }
+    let indices = to(rt, indices, Dtype::I64)?;
+    let mut below =
+        shape.iter().try_fold(1i64, |n, &extent| n.checked_mul(extent as i64)).unwrap_or(i64::MAX);
+    let mut found = Vec::with_capacity(shape.len());
+    for &extent in &shape {
+        below = if extent == 0 { 0 } else { below / extent as i64 };
+        let units = call(rt, "floor_divide", &[t(&indices), Arg::Int(below)])?;
+        found.push(call(rt, "remainder", &[t(&units), Arg::Int(extent as i64)])?);
+    }
+    Ok(Out::Tuple(found))
+}
 
 fn masked_scatter(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let (x, mask, source) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);

@@ -5,7 +5,7 @@
 //! generator by [`STEP`]. A draw uses the generator of its device unless `generator` is given.
 
 use super::composed::{call, t};
-use super::factory::{PIN_MEMORY, TensorOptions, allocate};
+use super::factory::{PIN_MEMORY, TensorOptions, allocate, allocate_as};
 use super::folds::{ALL, SUM};
 use super::known;
 use super::params::{DEVICE, DTYPE, GENERATOR, REQUIRES_GRAD, X};
@@ -110,6 +110,7 @@ pub static OPS: &[Op] = &[
             DEVICE,
             PIN_MEMORY,
             GENERATOR,
+            REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
         example: "assert(equal(normal(5.0, 0.0, [2]), [5.0, 5.0]))",
@@ -166,7 +167,7 @@ pub static OPS: &[Op] = &[
         example: "assert(rand_like(zeros(3, dtype=f64)).dtype == f64)",
         run: Run::Primitive(|rt, args| {
             let target = like(rt, args, 1)?;
-            uniform_into(rt, "rand_like", &target, args.generator(3))
+            uniform_into(rt, "rand_like", &target, args.generator(4))
         }),
         shape: known::SAME_SHAPE,
         gradient: Gradient::Constant,
@@ -182,7 +183,7 @@ pub static OPS: &[Op] = &[
         example: "assert(randn_like(zeros(3, 2)).shape == (3, 2))",
         run: Run::Primitive(|rt, args| {
             let target = like(rt, args, 1)?;
-            normal_into(rt, "randn_like", &target, args.generator(3))
+            normal_into(rt, "randn_like", &target, args.generator(4))
         }),
         shape: known::SAME_SHAPE,
         gradient: Gradient::Constant,
@@ -199,6 +200,7 @@ pub static OPS: &[Op] = &[
             Param::or("high", Kind::Int, Default::None),
             DTYPE,
             DEVICE,
+            PIN_MEMORY,
             GENERATOR,
         ],
         form: Form::FUNCTION,
@@ -209,7 +211,7 @@ pub static OPS: &[Op] = &[
             let dtype = args.dtype(3).unwrap_or(args.tensor(0)?.dtype());
             let range = Whole::between("randint_like", dtype, low, high, at)?;
             let target = like(rt, args, 3)?;
-            integers_into(rt, "randint_like", &target, range, args.generator(5))
+            integers_into(rt, "randint_like", &target, range, args.generator(6))
         }),
         gradient: Gradient::Constant,
         ..Op::BASE
@@ -314,12 +316,12 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// `(*size, dtype=none, device=none, pin_memory=false, generator=none)`
+/// `(*size, dtype=none, device=none, pin_memory=false, generator=none, requires_grad=false)`
 const SIZED: &[Param] =
     &[Param::rest("size", Kind::Shape), DTYPE, DEVICE, PIN_MEMORY, GENERATOR, REQUIRES_GRAD];
 
-/// `(x, *, dtype=none, device=none, generator=none)`
-const LIKE: &[Param] = &[X, DTYPE, DEVICE, GENERATOR, REQUIRES_GRAD];
+/// `(x, *, dtype=none, device=none, pin_memory=false, generator=none, requires_grad=false)`
+const LIKE: &[Param] = &[X, DTYPE, DEVICE, PIN_MEMORY, GENERATOR, REQUIRES_GRAD];
 
 /// `a * b + c`
 static SPREAD: MapFn = MapFn {
@@ -419,8 +421,7 @@ fn sized(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
 
 fn like(rt: &mut Runtime, args: &Args<'_>, index: usize) -> Result<Tensor> {
     let x = args.tensor(0)?;
-    let options = TensorOptions::beside(rt, args, index, x);
-    rt.empty_ordered(x.layout(), options.dtype, options.device)
+    allocate_as(rt, x, TensorOptions::beside(args, index, x))
 }
 
 /// A tensor to fill with floats; `index` is the dtype's argument.

@@ -1,7 +1,7 @@
 //! Factories of evenly spaced numbers. Each element is computed from its position alone, in `f64` (in `i64`
 //! for ranges of ints), and rounded once.
 
-use super::factory::{TensorOptions, allocate};
+use super::factory::{PIN_MEMORY, TensorOptions, allocate};
 use super::known;
 use super::params::{DEVICE, DTYPE, REQUIRES_GRAD};
 use super::signature::{Default, Kind, Param};
@@ -29,6 +29,7 @@ pub static OPS: &[Op] = &[
             Param::or("step", Kind::Number, Default::Int(1)),
             DTYPE,
             DEVICE,
+            PIN_MEMORY,
             REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
@@ -65,6 +66,7 @@ pub static OPS: &[Op] = &[
             Param::or("base", Kind::Float, Default::Float(10.0)),
             DTYPE,
             DEVICE,
+            PIN_MEMORY,
             REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
@@ -74,8 +76,13 @@ pub static OPS: &[Op] = &[
             error::no_bools("logspace", 4, options.dtype)?;
             let result = allocate(rt, &[steps(args)?], options)?;
             let ends = [whole_end(args, 0, options.dtype)?, whole_end(args, 1, options.dtype)?];
-            let exponents =
-                evenly(rt, "logspace", ends, steps(args)?, TensorOptions { dtype: Dtype::F64, ..options })?;
+            let exponents = evenly(
+                rt,
+                "logspace",
+                ends,
+                steps(args)?,
+                TensorOptions { dtype: Dtype::F64, pinned: false, ..options },
+            )?;
             let base = MapArg::Number(Scalar::Float(args.float(3)?));
             let operands = [base, MapArg::Tensor(&exponents)];
             let dtype = options.dtype;
@@ -96,6 +103,7 @@ pub static OPS: &[Op] = &[
             Param::or("m", Kind::Int, Default::None),
             DTYPE,
             DEVICE,
+            PIN_MEMORY,
             REQUIRES_GRAD,
         ],
         form: Form::FUNCTION,
@@ -107,13 +115,14 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-/// `(start, end, steps, *, dtype=none, device=none)`
+/// `(start, end, steps, *, dtype=none, device=none, pin_memory=false, requires_grad=false)`
 const SPACED: &[Param] = &[
     Param::new("start", Kind::Number),
     Param::new("end", Kind::Number),
     Param::new("steps", Kind::Int),
     DTYPE,
     DEVICE,
+    PIN_MEMORY,
     REQUIRES_GRAD,
 ];
 

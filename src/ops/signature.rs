@@ -110,6 +110,12 @@ impl Param {
         Param { name, kind, default, rest: false, named_only: true, stored: false }
     }
 
+    /// True if an argument of this name belongs to the parameter. As in PyTorch, `axis` is another name of `dim`, and
+    /// `keepdims` of `keepdim`.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || other_name(self.name) == Some(name)
+    }
+
     /// True for a rest parameter that can also be given by name, as one list: `flip(x, dims=[0])`.
     pub const fn listed(&self) -> bool {
         self.rest && matches!(self.kind, Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Tensors)
@@ -118,6 +124,15 @@ impl Param {
     /// A parameter that takes all further positional arguments.
     pub const fn rest(name: &'static str, kind: Kind) -> Param {
         Param { name, kind, default: Default::None, rest: true, named_only: false, stored: false }
+    }
+}
+
+/// The name that NumPy has for a parameter.
+pub fn other_name(param: &str) -> Option<&'static str> {
+    match param {
+        "dim" => Some("axis"),
+        "keepdim" => Some("keepdims"),
+        _ => None,
     }
 }
 

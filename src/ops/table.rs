@@ -12,6 +12,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("comparison", super::compare::OPS),
     ("logic", super::logic::OPS),
     ("rounding", super::round::OPS),
+    ("rounding", super::neighbours::OPS),
     ("elementary", super::elementary::OPS),
     ("elementary", super::special::OPS),
     ("complex", super::complex::OPS),

@@ -101,6 +101,8 @@ pub(super) struct Gathered {
     origin: Origin,
     name: &'static str,
     span: Span,
+    /// Where a fault is reported.
+    script_span: Span,
     /// A launch has read all indices.
     is_checked: AtomicBool,
     /// Its source or index is about to be written.
@@ -157,7 +159,7 @@ impl Gathered {
         let origin = Origin::Program(program);
         let (is_checked, is_last, readers) =
             (AtomicBool::new(true), AtomicBool::new(false), AtomicU32::new(0));
-        Gathered { at, number: 0, out, origin, name, span, is_checked, is_last, readers }
+        Gathered { at, number: 0, out, origin, name, span, script_span: span, is_checked, is_last, readers }
     }
 
     fn reads(&self, storage: &Storage) -> bool {
@@ -228,7 +230,7 @@ impl Gathered {
     }
 
     fn suspect(&self, of: &Elements, indices: Indices) -> Suspect {
-        let Gathered { name, span, .. } = *self;
+        let Gathered { name, script_span: span, .. } = *self;
         Suspect { name, span, extent: of.limit, indices, meaning: of.meaning.clone() }
     }
 }
@@ -420,6 +422,7 @@ impl Runtime {
             origin: Origin::Elements(Box::new(elements)),
             name,
             span: self.span,
+            script_span: self.script_span(),
             is_checked: AtomicBool::new(false),
             is_last: AtomicBool::new(false),
             readers: AtomicU32::new(0),

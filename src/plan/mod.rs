@@ -108,6 +108,8 @@ pub struct Runtime {
     machine: Arc<Machine>,
     /// The source position of the operation being submitted.
     pub span: Span,
+    /// Where the script called the library's code, while that code runs; otherwise none.
+    pub outer: Span,
     /// The number of calls that the script has begun.
     call: u64,
     /// The operation that the user wrote, while it runs as a composition of others.
@@ -177,6 +179,7 @@ impl Runtime {
             group: None,
             machine,
             span: Span::NONE,
+            outer: Span::NONE,
             call: 0,
             written: None,
             settings,
@@ -204,7 +207,14 @@ impl Runtime {
     #[inline]
     pub fn enter(&mut self, span: Span) {
         self.span = span;
+        self.outer = Span::NONE;
         self.call += 1;
+    }
+
+    /// The position of the running call in the script itself, not in the library's code.
+    #[inline]
+    pub fn script_span(&self) -> Span {
+        if self.outer.is_none() { self.span } else { self.outer }
     }
 
     /// Runs an operation composed of others; race reports name it instead of its parts.

@@ -133,7 +133,8 @@ impl Runtime {
         }
         let tag = if work.kind.may_fault() || matches!(meaning, Meaning::Assertion(_)) {
             let indices = Indices::of(&work.shape, work.views.get(1).map_or(&[], |view| &view.strides));
-            let suspect = Suspect { name: work.name, span: self.span, extent: work.limit, indices, meaning };
+            let suspect =
+                Suspect { name: work.name, span: self.script_span(), extent: work.limit, indices, meaning };
             self.tag(suspect, &device, &stream)
         } else {
             0

@@ -40,7 +40,7 @@ pub(super) fn sources<'n>(
     }
     let mut rest = taken..given;
     for (i, name) in names.enumerate() {
-        let at = params.iter().position(|p| *p.name == **name && (!p.rest || p.listed()))?;
+        let at = params.iter().position(|p| p.is_called(name) && (!p.rest || p.listed()))?;
         if params[at].rest {
             if !rest.is_empty() {
                 return None;
@@ -60,6 +60,9 @@ pub(super) fn sources<'n>(
 /// The properties of a parameter that binding needs.
 trait Slot {
     fn name(&self) -> &str;
+    fn is_called(&self, name: &str) -> bool {
+        self.name() == name
+    }
     fn required(&self) -> bool;
     fn rest(&self) -> bool;
     fn named_only(&self) -> bool;
@@ -70,6 +73,9 @@ trait Slot {
 impl Slot for Param {
     fn name(&self) -> &str {
         self.name
+    }
+    fn is_called(&self, name: &str) -> bool {
+        Param::is_called(self, name)
     }
     fn required(&self) -> bool {
         self.default == Default::Required && !self.rest
@@ -143,7 +149,7 @@ fn assign<S: Slot>(
     }
     for (i, (name, value)) in named.into_iter().enumerate() {
         let operand = given + i;
-        match slots.iter().position(|s| *s.name() == *name && (!s.rest() || s.listed())) {
+        match slots.iter().position(|s| s.is_called(&name) && (!s.rest() || s.listed())) {
             Some(at) if slots[at].rest() => {
                 if !rest.is_empty() {
                     return Err(error::argument_twice(
@@ -185,7 +191,7 @@ pub(super) fn passed(params: &[Param], parameter: usize, given: usize, names: &[
     if parameter < by_place.min(given) {
         return (parameter, parameter + 1);
     }
-    match names.iter().position(|name| **name == *param.name) {
+    match names.iter().position(|name| param.is_called(name)) {
         Some(at) => (given + at, given + at + 1),
         None => (0, 0),
     }

@@ -71,6 +71,10 @@ impl Catalog for NativeCatalog<'_> {
         methods
     }
 
+    fn is_from_library(&self, name: &str) -> bool {
+        self.natives.is_from_library(name)
+    }
+
     fn is_attribute(&self, name: &str) -> bool {
         self.natives.has_attribute(name)
     }

@@ -102,6 +102,8 @@ pub fn not_callable(found: &str) -> Error {
 pub fn no_attribute<'a>(found: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Error {
     let mut known: Vec<&str> = known.into_iter().collect();
     known.sort_unstable();
+    // A record may have a field that is named like a method.
+    known.dedup();
     let error = Error::new(&NO_ATTRIBUTE, format!("{} has no attribute `{name}`", a(found)))
         .label(Place::Attribute, "no attribute of this name")
         .label(Place::Receiver, this_is(a(found)));

@@ -47,6 +47,10 @@ pub struct Proto {
     pub doc: Option<Rc<str>>,
     /// The position of its definition.
     pub span: Span,
+    /// The name of the function that this one is defined in.
+    pub maker: Option<Rc<str>>,
+    /// True for code of a library module, whose faults are reported where the script called it.
+    pub is_library: bool,
     /// The source that its spans refer to.
     pub source: Option<Arc<Source>>,
     /// Source positions of the instructions, read only for errors.
@@ -387,8 +391,8 @@ pub struct Native {
 impl Native {
     /// The library function that a call of an operation refers to, depending on the arguments. A list
     /// argument stays a list if that function takes any value. If the function takes a number, or an argument
-    /// is named after a parameter that only the operation has (`max(items, dim=1)`), the list becomes a
-    /// tensor.
+    /// is named after a parameter that only the operation has (`max(items, dim=1)`), or has no place in that
+    /// function (`prod(items, 1)`), the list becomes a tensor.
     pub fn of_plain_values<'a, 'n>(
         &'a self,
         args: &[Value],
@@ -401,8 +405,12 @@ impl Native {
             Value::List(_) => !takes_lists,
             _ => false,
         };
-        let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.name == name);
-        let of_tensors = args.iter().any(is_tensor) || names.any(|n| knows(self, n) && !knows(plain, n));
+        let knows = |native: &Native, name: &str| native.signature.params.iter().any(|p| p.is_called(name));
+        let params = plain.signature.params;
+        let places = params.iter().take_while(|p| !p.named_only).count();
+        let is_extra = args.len() > places && !params.iter().any(|p| p.rest);
+        let of_tensors =
+            is_extra || args.iter().any(is_tensor) || names.any(|n| knows(self, n) && !knows(plain, n));
         (!of_tensors).then_some(plain)
     }
 }

@@ -282,6 +282,14 @@ impl Record {
         self.position(name).map(|at| &self.values[at])
     }
 
+    /// The layers of a record that `nn.sequential` made: indices of it and `len` refer to them, as in PyTorch.
+    pub fn layers(&self) -> Option<&Rc<List>> {
+        match (self.get("kind")?, self.get("layers")?) {
+            (Value::Str(kind), Value::List(layers)) if kind.as_str() == "sequential" => Some(layers),
+            _ => None,
+        }
+    }
+
     /// The names and values.
     pub fn fields(&self) -> impl Iterator<Item = (&Rc<str>, &Value)> {
         self.names.iter().zip(&self.values)

@@ -35,6 +35,7 @@ mod raced;
 mod run;
 pub mod search;
 mod sinks;
+mod structure;
 mod table;
 mod tensor_index;
 mod tensors;
@@ -242,6 +243,13 @@ impl Vm {
         crate::check::check_all(name, block, &self.known(), globals, &mut imports)
     }
 
+    /// True for a position in the text of a library module.
+    fn is_library(&self, span: Span) -> bool {
+        let name = self.sources.find(span).map(|id| self.sources.name(id));
+        let module = name.and_then(|name| name.strip_prefix('<')?.strip_suffix('>'));
+        module.is_some_and(|module| self.modules.loader().library(module).is_some())
+    }
+
     fn known(&self) -> NativeCatalog<'_> {
         let text = |name| Some((name, self.modules.loader().library(name)?));
         NativeCatalog {
@@ -287,6 +295,7 @@ impl Vm {
 
     /// Compiles a parsed source against the names of a module; calling the result runs it there.
     pub fn compile(&mut self, block: &Block, module: &Rc<Module>, mode: Mode) -> Result<Value> {
+        let is_library = self.is_library(block.span);
         let mut world = compile::World {
             module,
             globals: &mut self.globals.values,
@@ -294,6 +303,7 @@ impl Vm {
             names: &mut self.globals.names,
             slots: &mut self.globals.slots,
             source: self.sources.hold(block.span),
+            is_library,
         };
         let proto = compile::compile(block, &mut world, mode)?;
         if proto.multiplies() {

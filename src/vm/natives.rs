@@ -67,6 +67,8 @@ pub struct Natives {
     fields: HashMap<&'static str, HashMap<Rc<str>, Rc<Native>>>,
     /// The names of these types: as requested, and as scripts see them.
     host_types: HashMap<TypeId, (&'static str, &'static str)>,
+    /// Functions that call a function of a library and return its result.
+    from_libraries: Vec<&'static str>,
     /// The operations behind operators.
     pub operators: Operators,
 }
@@ -135,6 +137,18 @@ impl Natives {
             lazy: Default::default(),
         });
         self.add_native(def.name, def.receiver, native);
+    }
+
+    /// States that a function returns what a function of a library returns (see [`Vm::library_function`]), which may
+    /// be a record with functions.
+    pub fn returns_from_library(&mut self, name: &'static str) {
+        debug_assert!(self.functions.contains_key(name), "`{name}` is a native");
+        self.from_libraries.push(name);
+    }
+
+    /// Whether a function returns what a function of a library returns.
+    pub fn is_from_library(&self, name: &str) -> bool {
+        self.from_libraries.contains(&name)
     }
 
     /// Sets the fast path of a function or method.

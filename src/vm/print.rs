@@ -5,14 +5,17 @@
 use std::rc::Rc;
 
 use super::value::Value;
-use super::{Vm, charge_text};
+use super::{Vm, charge_text, structure};
 use crate::base::Result;
 use crate::ops::show;
 use crate::plan::Runtime;
 use crate::tensor::{PrintOptions, Tensor};
 
 /// Maximum depth of printed containers.
-const DEPTH: usize = 100;
+pub(super) const DEPTH: usize = 100;
+
+/// Spaces before the inner layers of a network.
+pub(super) const INDENT: usize = 2;
 
 /// Formats tensors. Reads their elements, and so waits for them.
 type TensorText = fn(&mut Runtime, &Tensor, &PrintOptions) -> Result<String>;
@@ -31,8 +34,14 @@ impl Vm {
         }
     }
 
-    /// The text that the interactive session shows: [`Vm::repr`], but tensors as `print` shows them.
+    /// The text that the interactive session shows: [`Vm::repr`], but tensors as `print` shows them, and a network by its
+    /// layers.
     pub fn inspect(&mut self, value: &Value) -> Result<String> {
+        if let Value::Record(record) = value
+            && structure::is_layer(record)
+        {
+            return self.structure(value);
+        }
         let mut text = String::new();
         self.write_repr(value, &mut text, &mut Vec::new(), show::text)?;
         Ok(text)

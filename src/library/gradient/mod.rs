@@ -433,6 +433,7 @@ const ARGNUMS: Signature =
 /// Adds attributes and assignments.
 pub(super) fn add(natives: &mut Natives) {
     ATTRIBUTES.iter().for_each(|def| natives.add_attribute(def));
+    natives.returns_from_library("GradScaler");
     SETTERS.iter().for_each(|&(name, setter)| natives.add_setter("tensor", name, setter));
 }
 

@@ -4,7 +4,8 @@ use crate::array::Dtype::{self, *};
 use crate::array::Scalar;
 use crate::driver::DeviceId;
 use crate::ops::testing::{GPU, Lab};
-use crate::ops::{Arg, Data};
+use crate::ops::{Arg, Data, table};
+use crate::tensor::Tensor;
 
 fn ints(values: &[i64]) -> Arg {
     Arg::Ints(values.to_vec())
@@ -68,6 +69,83 @@ fn pinned_factories_are_on_the_host() {
     let plain = lab.call_with("ones", &[ints(&[3])], &[on_host]);
     assert!(!plain.storage().is_pinned());
     assert_eq!(lab.fails("ones", &[ints(&[3])], &[("pin_memory", true.into())]).code().id, "E0353");
+}
+
+/// The arguments of a call of each factory; those that take options only.
+fn factory_calls(x: &Tensor) -> Vec<(&'static str, Vec<Arg>)> {
+    let (size, x) = (ints(&[2, 3]), Arg::from(x));
+    vec![
+        ("tensor", vec![Arg::Data(list(&[number(1.0), number(2.0)]))]),
+        ("zeros", vec![size.clone()]),
+        ("ones", vec![size.clone()]),
+        ("empty", vec![size.clone()]),
+        ("full", vec![size.clone(), 3.0.into()]),
+        ("zeros_like", vec![x.clone()]),
+        ("ones_like", vec![x.clone()]),
+        ("empty_like", vec![x.clone()]),
+        ("full_like", vec![x.clone(), 3.0.into()]),
+        ("new_tensor", vec![x.clone(), Arg::Data(list(&[number(1.0)]))]),
+        ("new_full", vec![x.clone(), size.clone(), 3.0.into()]),
+        ("new_zeros", vec![x.clone(), size.clone()]),
+        ("new_ones", vec![x.clone(), size.clone()]),
+        ("new_empty", vec![x.clone(), size.clone()]),
+        ("arange", vec![3.0.into()]),
+        ("linspace", vec![0.into(), 1.into(), 5.into()]),
+        ("logspace", vec![0.into(), 1.into(), 5.into()]),
+        ("eye", vec![3.into()]),
+        ("rand", vec![size.clone()]),
+        ("randn", vec![size.clone()]),
+        ("rand_like", vec![x.clone()]),
+        ("randn_like", vec![x.clone()]),
+        ("normal", vec![0.0.into(), 1.0.into(), size.clone()]),
+        ("randint", vec![0.into(), ints(&[9]), size]),
+        ("randint_like", vec![x, 9.into()]),
+        ("randperm", vec![5.into()]),
+        ("fft.fftfreq", vec![5.into()]),
+        ("fft.rfftfreq", vec![5.into()]),
+    ]
+}
+
+#[test]
+fn every_factory_takes_every_option() {
+    let mut lab = Lab::new();
+    let x = lab.counted(&[2, 2]);
+    let calls = factory_calls(&x);
+    for op in table::all() {
+        let known = calls.iter().any(|(name, _)| *name == op.name);
+        let has = |name: &str| op.params.iter().any(|param| param.name == name);
+        assert!(
+            known || !(has("pin_memory") || has("requires_grad")),
+            "`{}` is not among the calls",
+            op.name
+        );
+    }
+    for (name, args) in &calls {
+        let op = table::all().find(|op| op.name == *name).unwrap();
+        let gradients = op.params.last().is_some_and(|param| param.name == "requires_grad");
+        assert_eq!(gradients, !name.starts_with("randint") && *name != "randperm", "{name}");
+        for bits in 0..16 {
+            let on = |bit: usize| bits >> bit & 1 == 1;
+            let (device, pinned, gradient) = (on(1).then_some(DeviceId::Cpu), on(2), on(3) && gradients);
+            let dtype = on(0).then_some(F64);
+            let mut named: Vec<(&str, Arg)> = Vec::new();
+            named.extend(dtype.map(|dtype| ("dtype", dtype.into())));
+            named.extend(device.map(|device| ("device", Arg::Device(device))));
+            named.extend(pinned.then(|| ("pin_memory", true.into())));
+            named.extend(gradient.then(|| ("requires_grad", true.into())));
+            let what =
+                format!("{name} with {dtype:?} {device:?} pin_memory={pinned} requires_grad={gradient}");
+            if pinned && device.is_none() {
+                assert_eq!(lab.fails(name, args, &named).code().id, "E0353", "{what}");
+                continue;
+            }
+            let made = lab.call_with(name, args, &named);
+            assert_eq!(made.device(), device.unwrap_or(GPU), "{what}");
+            assert!(dtype.is_none_or(|dtype| made.dtype() == dtype), "{what}");
+            assert_eq!(made.storage().is_pinned(), pinned, "{what}");
+            assert_eq!(crate::ops::gradient::requires_gradient(&mut lab.rt, &made), gradient, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub struct World<'a> {
     pub slots: &'a mut super::tidy::Slots,
     /// The source of the unit, which its functions keep alive.
     pub source: Option<Arc<Source>>,
+    /// True if the unit is a library module.
+    pub is_library: bool,
 }
 
 /// Compiles a unit to code that takes no arguments and returns the unit's value.
@@ -185,10 +187,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         self.top_level(block, value)?;
         self.emit(Op::Return { src: value });
         let Some(function) = self.functions.pop() else { return Ok(None) };
-        Ok((!self.too_far).then(|| {
-            let source = self.world.source.clone();
-            function.finish(Vec::new(), None, block.span, source)
-        }))
+        Ok((!self.too_far).then(|| function.finish(Vec::new(), None, block.span, None, self.world)))
     }
 
     /// Compiles a function; returns its index among the protos of the enclosing one.
@@ -205,7 +204,9 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         let params = self.parameters(function, itself.then_some(&name))?;
         self.tail_block(&function.body)?;
         let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
-        let proto = done.finish(params, function.doc.clone(), span, self.world.source.clone());
+        let enclosing = self.functions.last().filter(|outer| !outer.name.starts_with('<'));
+        let maker = enclosing.map(|outer| Rc::clone(&outer.name));
+        let proto = done.finish(params, function.doc.clone(), span, maker, self.world);
         let outer = self.last();
         outer.protos.push(proto);
         Ok(outer.protos.len() as u32 - 1)
@@ -335,7 +336,8 @@ impl Function<'_> {
         params: Vec<ParamInfo>,
         doc: Option<Rc<str>>,
         span: Span,
-        source: Option<Arc<Source>>,
+        maker: Option<Rc<str>>,
+        world: &World,
     ) -> Rc<Proto> {
         let rest = params.iter().any(|p| p.rest);
         let plain = if rest { NEVER_PLAIN } else { u16::try_from(params.len()).unwrap_or(NEVER_PLAIN) };
@@ -350,7 +352,9 @@ impl Function<'_> {
             captures: self.captures,
             doc,
             span,
-            source,
+            maker,
+            is_library: world.is_library,
+            source: world.source.clone(),
             places: self.places,
             shapes: self.shapes,
             last_uses: OnceCell::new(),

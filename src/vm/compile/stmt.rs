@@ -450,7 +450,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.open_scope();
         self.tail_block(block)?;
         let Some(done) = self.functions.pop() else { return Err(error::function_size()) };
-        let proto = done.finish(Vec::new(), None, span, self.world.source.clone());
+        let proto = done.finish(Vec::new(), None, span, None, self.world);
         self.last().protos.push(proto);
         let proto = self.last().protos.len() as u32 - 1;
         self.temporary(|c| {

@@ -18,6 +18,7 @@ pub fn operator_types(op: &str, left: &str, right: &str) -> Error {
         ("in" | "not in", ..) => {
             error.help("the right side of `in` is a list, a tuple, a dict, a range, a str or a tensor")
         }
+        ("%", "str", _) => error.help("formats are in the string, after a colon: `\"{x:.2f}\"`"),
         (_, "str", _) | (_, _, "str") => {
             error.help("read the number in a string with `int(x)` or `float(x)`")
         }

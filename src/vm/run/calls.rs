@@ -430,9 +430,9 @@ impl Vm {
         });
         self.calls.top = needed;
         self.calls.callbacks += 1;
-        let span = self.rt.span;
+        let (span, outer) = (self.rt.span, self.rt.outer);
         let result = self.run_loop(index);
-        self.rt.span = span;
+        (self.rt.span, self.rt.outer) = (span, outer);
         self.calls.callbacks -= 1;
         self.calls.top = before;
         result

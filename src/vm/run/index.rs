@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::counted::Counted;
 use super::super::function::Bound;
-use super::super::heap::{List, Range};
+use super::super::heap::{List, Range, Record};
 use super::super::text::Text;
 use super::super::value::Value;
 use super::super::values::Values;
@@ -69,6 +69,9 @@ impl Vm {
                 Value::Str(name) if record.position(name.as_str()).is_some() => {
                     Ok(record.get(name.as_str()).cloned().unwrap_or_default())
                 }
+                Value::Int(_) | Value::Range(_) if record.layers().is_some() => {
+                    self.layer_index(record, index)
+                }
                 Value::Range(range) => Ok(Value::tuple(pick(self, record.values(), range)?)),
                 Value::Int(_) => {
                     Ok(record.values()[position("record", index, record.values().len())?].clone())
@@ -78,6 +81,20 @@ impl Vm {
             Value::Tensor(_) => self.tensor_index(container, index),
             Value::Object(_) => self.object_index(container, index),
             other => Err(error::not_indexable(other.type_name())),
+        }
+    }
+
+    /// `net[0]` is a layer of a sequential network, `net[1..]` the network of some layers.
+    fn layer_index(&mut self, record: &Rc<Record>, index: &Value) -> Result<Value> {
+        let Some(layers) = record.layers() else { return Err(error::not_indexable("record")) };
+        let picked = self.index(&Value::List(Rc::clone(layers)), index)?;
+        match (index, record.position("layers")) {
+            (Value::Range(_), Some(at)) => {
+                let mut part = Record::clone(record);
+                part.replace(at, picked);
+                Ok(Value::Record(Rc::new(part)))
+            }
+            _ => Ok(picked),
         }
     }
 

@@ -28,7 +28,7 @@ impl Vm {
     #[inline(never)]
     pub(super) fn step(&mut self, base: usize, at: usize, proto: &Proto) -> Flow {
         self.calls.top = base + proto.registers as usize;
-        self.rt.enter(proto.places.span(at));
+        self.enter_call(proto, at);
         let flow = match proto.places.updates.is_empty() {
             true => Ok(()),
             false => self.check_update(proto.code[at], base, at, proto),
@@ -43,6 +43,15 @@ impl Vm {
                 self.calls.left = Left::Error(error);
                 Flow::Raise
             }
+        }
+    }
+
+    /// Passes the source position of the next operation to the runtime.
+    #[inline]
+    pub(super) fn enter_call(&mut self, proto: &Proto, at: usize) {
+        self.rt.enter(proto.places.span(at));
+        if proto.is_library {
+            self.rt.outer = self.outer_span();
         }
     }
 

@@ -67,7 +67,6 @@ impl Vm {
             return Ok(());
         }
         let (left, right) = self.operands(base, a, b, dead);
-        self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.calls.stack[base + dst as usize] = value;
         Ok(())
@@ -92,25 +91,15 @@ impl Vm {
             return Ok(());
         }
         let left = self.operand(base, a, dead);
-        self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.calls.stack[base + dst as usize] = value;
         Ok(())
-    }
-
-    /// Passes the source position of the next operation to the runtime.
-    #[inline]
-    fn note_span(&mut self, base: usize, at: usize, left: &Value, right: &Value) {
-        if !left.is_plain() || !right.is_plain() {
-            self.rt.enter(self.calls.span_at(base, at));
-        }
     }
 
     #[inline(never)]
     pub(super) fn unary_step(&mut self, base: usize, at: usize, op: Unary, dst: u16, a: u16) -> Result<()> {
         let dead = self.dead_from(base, at);
         let value = self.operand(base, a, dead);
-        self.note_span(base, at, &value, &Value::None);
         let value = arith::unary(self, op, value)?;
         self.calls.stack[base + dst as usize] = value;
         Ok(())
@@ -120,7 +109,6 @@ impl Vm {
     pub(super) fn truth_step(&mut self, base: usize, at: usize, a: u16) -> Result<bool> {
         let dead = self.dead_from(base, at);
         let value = self.operand(base, a, dead);
-        self.note_span(base, at, &value, &Value::None);
         self.truth(&value)
     }
 
@@ -144,7 +132,6 @@ impl Vm {
         }
         let dead = self.dead_from(base, at);
         let (left, right) = self.operands(base, a, b, dead);
-        self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.truth(&value)
     }
@@ -160,7 +147,6 @@ impl Vm {
     ) -> Result<bool> {
         let dead = self.dead_from(base, at);
         let left = self.operand(base, a, dead);
-        self.note_span(base, at, &left, &right);
         let value = arith::binary(self, op, left, right)?;
         self.truth(&value)
     }
@@ -176,7 +162,6 @@ impl Vm {
         }
         let dead = self.dead_from(base, at);
         let (container, index) = self.operands(base, a, b, dead);
-        self.note_span(base, at, &container, &index);
         let value = self.index(&container, &index)?;
         self.calls.stack[base + dst as usize] = value;
         Ok(())
@@ -223,7 +208,6 @@ impl Vm {
     ) -> Result<()> {
         let dead = self.dead_from(base, at);
         let object = self.operand(base, a, dead);
-        self.note_span(base, at, &object, &Value::None);
         let value = self.attribute(&object, name.as_str().unwrap_or(""))?;
         self.calls.stack[base + dst as usize] = value;
         Ok(())

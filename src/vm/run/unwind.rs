@@ -176,21 +176,18 @@ impl Vm {
         })
     }
 
-    /// The innermost position outside of the embedded library: the running instruction or a caller.
-    pub(crate) fn script_span(&self) -> Span {
-        let callers = self.calls.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
+    /// The innermost call that is not in code of a library module.
+    pub(super) fn outer_span(&self) -> Span {
+        let mut callers = self.calls.frames.iter().rev().filter(|frame| !frame.entry).map(|frame| {
             // SAFETY: a frame's `proto` lives as long as the frame, and `pc` points into its code, after the
             // call.
-            let (proto, next) =
-                unsafe { (&*frame.proto, frame.pc.offset_from((*frame.proto).code.as_ptr())) };
-            proto.places.span(next as usize - 1)
+            unsafe {
+                let proto = &*frame.proto;
+                (proto, frame.pc.offset_from(proto.code.as_ptr()))
+            }
         });
-        let is_own = |span: &Span| {
-            let name = self.sources.find(*span).map(|id| self.sources.name(id));
-            let module = name.and_then(|name| name.strip_prefix('<')?.strip_suffix('>'));
-            module.is_none_or(|module| self.modules.loader().library(module).is_none())
-        };
-        std::iter::once(self.rt.span).chain(callers).find(is_own).unwrap_or(self.rt.span)
+        let found = callers.find(|(proto, _)| !proto.is_library);
+        found.map_or(Span::NONE, |(proto, next)| proto.places.span(next as usize - 1))
     }
 
     /// Leaves contexts down to the `count`-th, innermost first; the first error is returned.
