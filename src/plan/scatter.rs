@@ -280,8 +280,11 @@ impl Runtime {
         launch.views = views;
         self.tag_gathers(&group, &mut launch, assembled.gathered(), (&device, &stream));
         let indices = Indices::of(&launch.shape, &index.layout().strides);
-        launch.tag =
-            self.tag(Suspect { name, span: self.span, extent: limit, indices, meaning }, &device, &stream);
+        launch.tag = self.tag(
+            Suspect { name, span: self.script_span(), extent: limit, indices, meaning },
+            &device,
+            &stream,
+        );
         let ticket = self.note_launch(&device, &stream, name, self.span);
         target.storage().set_ticket(ticket);
         let traced = self.is_traced().then(|| {
