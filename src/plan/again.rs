@@ -509,7 +509,7 @@ impl Queue {
             && self.aside().is_none()
             && open.reduce.is_none()
             && !open.uses_position()
-            && !open.is_bent()
+            && !open.is_turned()
             && !open.gathers()
             && open.device != DeviceId::Cpu
             && operands.iter().any(again)

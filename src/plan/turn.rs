@@ -132,6 +132,11 @@ impl Load {
 }
 
 impl FusedGroup {
+    /// True when the group reads a turned load.
+    pub(super) fn is_turned(&self) -> bool {
+        self.loads.iter().any(|load| matches!(load.bend, Some(Bend::Turned(_))))
+    }
+
     /// True when the group reads a turned or padded load.
     pub(super) fn is_bent(&self) -> bool {
         self.loads.iter().any(|load| load.bend.is_some())
