@@ -247,11 +247,14 @@ impl Place {
     }
 }
 
+/// How loads are read: their layouts, and what they read beside the ends.
+pub(super) type Reads = SmallVec<[(Layout, Option<Bend>); 4]>;
+
 /// A value that a group computes again.
 struct Again {
     needed: Registers,
     /// How the loads among them are read.
-    loads: SmallVec<[(Layout, Option<Bend>); 4]>,
+    loads: Reads,
 }
 
 /// The number of different elements that a layout addresses; a broadcast dimension counts once.
@@ -286,7 +289,7 @@ impl FusedGroup {
         let mut needed = Registers::default();
         needed.add(self, parts, node.reg)?;
         let place = Place::of(operand, whole, false)?;
-        let mut loads: SmallVec<[(Layout, Option<Bend>); 4]> = SmallVec::new();
+        let mut loads: Reads = SmallVec::new();
         // Loads of the same memory nearby take its bytes once.
         let mut read: SmallVec<[(&StorageRef, usize); 4]> = SmallVec::new();
         let mut is_spread = false;
@@ -398,7 +401,7 @@ impl FusedGroup {
             let layout = place.layout(view, load.layout.offset, &load.strides)?;
             load.bend.is_none().then_some((layout, None))
         };
-        let loads: Option<SmallVec<[(Layout, Option<Bend>); 4]>> = loads.map(plain).collect();
+        let loads: Option<Reads> = loads.map(plain).collect();
         copy_registers(self, from, &needed, loads?)
     }
 
@@ -460,7 +463,7 @@ pub(super) fn copy_registers(
     into: &mut FusedGroup,
     from: &FusedGroup,
     needed: &Registers,
-    loads: SmallVec<[(Layout, Option<Bend>); 4]>,
+    loads: Reads,
 ) -> Option<u16> {
     let mut loads = loads.into_iter();
     let mut made: SmallVec<[u16; 24]> = SmallVec::new();

@@ -31,8 +31,6 @@ use crate::kernel::{Launch, Map, Program, Ptr, Source as Register};
 use interpret::Encoded;
 use smallvec::SmallVec;
 use std::sync::{Arc, LazyLock};
-#[cfg(test)]
-pub(crate) use used::after_definitions;
 
 /// The source's dependencies besides its program: vector width, index width, kinds of views.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
