@@ -64,12 +64,12 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(sinc([0.0, 0.5, 1.0]), [1.0, 0.6366198, 0.0], atol=1e-6))",
         run: Run::Composed(|rt, args| {
             of_floats(rt, args, |f, x| {
-                let zero = x.eq(0.0);
-                let angle = f.select(&zero, 1.0, x * PI);
-                // At 0, the series gives the second derivative too.
-                let near = f.select(&zero, x, 0.0);
-                let at_zero = 1.0 - &near * &near * (PI * PI / 6.0);
-                f.select(&zero, at_zero, angle.unary("sin") / &angle)
+                // Near 0, the derivatives of the quotient are differences of almost equal numbers; the series has none.
+                let small = x.unary("abs").lt(NEAR);
+                let angle = f.select(&small, 1.0, x * PI);
+                let square = f.select(&small, x * PI, 0.0).unary("square");
+                let series = 1.0 - &square * (1.0 / 6.0 - &square * (1.0 / 120.0));
+                f.select(&small, series, angle.unary("sin") / &angle)
             })
         }),
         gradient: Gradient::Composed,
@@ -158,11 +158,14 @@ pub static OPS: &[Op] = &[
                     let wide = if x.dtype().is_complex() { Dtype::C128 } else { Dtype::F64 };
                     let power =
                         |exponent: &Var<'_>| f.op("pow", &[Arg::Float(2.0), exponent.to(Dtype::F64).arg()]);
-                    // In two steps: 2 ** 1100 is outside the range of f64, but 1e-300 * 2 ** 1100 is inside.
-                    let exponent = f.var(other).to(Dtype::I64);
-                    let half = exponent.call("floor_divide", &[Arg::Int(2)]);
-                    let rest = &exponent - &half;
-                    (f.var(x).to(wide) * power(&half) * power(&rest)).to(x.dtype())
+                    // In three steps: 2 ** 2100 is outside the range of f64, but 5e-324 * 2 ** 2100 is infinite, and
+                    // 0 * 2 ** 2100 is 0.
+                    let range = [Arg::Int(-2148), Arg::Int(2148)];
+                    let exponent = f.var(other).to(Dtype::I64).call("clamp", &range);
+                    let third = exponent.call("floor_divide", &[Arg::Int(3)]);
+                    let rest = &exponent - &third - &third;
+                    let third = power(&third);
+                    (f.var(x).to(wide) * &third * &third * power(&rest)).to(x.dtype())
                 }
                 (_, other) => {
                     let power = f.op("pow", &[Arg::Float(2.0), other.clone()]);
@@ -189,6 +192,9 @@ fn float_power(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     }
     call(rt, "pow", &[x, exponent])
 }
+
+/// `sinc` of numbers below this is its series, whose next term is below the precision of `f64`.
+const NEAR: f64 = 0.002;
 
 /// A formula of a tensor, in its dtype; ints and bools as `f32`, and halves by way of `f32`.
 fn of_floats(

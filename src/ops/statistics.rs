@@ -106,7 +106,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(histc(tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3), [0.0, 2.0, 1.0, 0.0]))",
         run: Run::Composed(histc),
-        gradient: Gradient::Missing("counts do not vary smoothly with the elements; count `x.detach()`"),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
