@@ -49,9 +49,13 @@ fn dense(shape: &[usize], order: &Order) -> Strides {
     strides
 }
 
-/// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`.
-fn channels_last(shape: &[usize]) -> Option<Strides> {
-    (shape.len() == 4).then(|| dense(shape, &Order::from_slice(&[1, 3, 2, 0])))
+/// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`. Row-major below 3 dimensions.
+pub fn channels_last(shape: &[usize]) -> Layout {
+    if shape.len() < 3 {
+        return Layout::contiguous(shape);
+    }
+    let order: Order = [1].into_iter().chain((2..shape.len()).rev()).chain([0]).collect();
+    Layout { shape: shape.into(), strides: dense(shape, &order), offset: 0 }
 }
 
 /// True if the strides are equal, except for extents of 1.
@@ -90,6 +94,24 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
+    /// True for images and volumes in channels-last order, also with gaps. Source:
+    /// `is_channels_last_strides_2d_s4` of PyTorch.
+    pub fn is_channels_last(&self) -> bool {
+        let (shape, strides) = (&self.shape, &self.strides);
+        if !matches!(self.rank(), 4 | 5) || strides[1] == 0 || shape.contains(&0) {
+            return false;
+        }
+        let mut least = 0isize;
+        for d in [1].into_iter().chain((2..shape.len()).rev()).chain([0]) {
+            // Extents of 1 leave both orders possible: the row-major one counts.
+            if strides[d] < least || d == 0 && least == strides[1] {
+                return false;
+            }
+            least = strides[d].saturating_mul(shape[d].max(1) as isize);
+        }
+        true
+    }
+
     /// The dimensions of a dense layout from the outermost in memory to the innermost: permuting by it makes
     /// the layout row-major. `None` if it already is.
     pub fn outermost_first(&self) -> Option<Order> {
@@ -121,8 +143,11 @@ pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
     let full = |x: &&&Layout| same(&x.shape, shape);
     if operands.iter().filter(full).count() == operands.len() {
         let all = |strides: &[isize]| operands.iter().all(|x| alike(shape, &x.strides, strides));
-        if let Some(strides) = channels_last(shape).filter(|strides| all(strides)) {
-            return strides;
+        if shape.len() == 4 {
+            let strides = channels_last(shape).strides;
+            if all(&strides) {
+                return strides;
+            }
         }
         if let Some(first) = operands.first().filter(|x| x.is_dense())
             && operands.iter().all(|x| same(&x.strides, &first.strides))

@@ -8,7 +8,9 @@ use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, assertion, dims, error, make};
-use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
+use crate::array::{
+    Dims, Dtype, Layout, Operand, Scalar, Strides, channels_last, element_count, result_type,
+};
 use crate::base::Result;
 use crate::plan::{Runtime, Turn};
 use crate::tensor::Tensor;
@@ -322,7 +324,8 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(error::bad_value(0, "the joined tensor has too many elements", "join fewer tensors"));
     }
     rt.finish_reductions(tensors)?;
-    let out = rt.empty(&shape, dtype, device)?;
+    let order = joined_order(&shape, joined.iter().map(|(_, tensor)| *tensor));
+    let out = rt.empty_ordered(&order, dtype, device)?;
     let mut at = 0;
     let part = |(_, tensor): (usize, _)| {
         let tensor: &Tensor = tensor;
@@ -378,10 +381,34 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape = unsqueezed(first, dim)?.shape().clone();
     shape[dim] = tensors.len();
     rt.finish_reductions(tensors)?;
-    let out = rt.empty(&shape, dtype, device)?;
+    let order = stacked_order(&shape, dim, tensors);
+    let out = rt.empty_ordered(&order, dtype, device)?;
     let part = |(i, tensor)| (selected(&out, dim, i), tensor);
     write_parts(rt, "stack", &tensors.iter().enumerate().map(part).collect::<Vec<_>>())?;
     Ok(Out::Tensor(out))
+}
+
+/// The memory order of joined tensors: channels last if all of them are. Source: `torch.cat`.
+fn joined_order<'a>(shape: &[usize], mut tensors: impl Iterator<Item = &'a Tensor>) -> Layout {
+    match tensors.all(|tensor| tensor.layout().is_channels_last()) {
+        true => channels_last(shape),
+        false => Layout::contiguous(shape),
+    }
+}
+
+/// The memory order of stacked tensors: that of `cat` along the dimension, which is then divided. Source: `torch.stack`.
+fn stacked_order(shape: &[usize], dim: usize, tensors: &[Tensor]) -> Layout {
+    let last = dim + 1 == shape.len();
+    if last || !tensors.iter().all(|tensor| tensor.layout().is_channels_last()) {
+        return Layout::contiguous(shape);
+    }
+    let mut joined: Dims = shape.into();
+    let (count, extent) = (joined.remove(dim), shape[dim + 1]);
+    joined[dim] *= count;
+    let mut layout = channels_last(&joined);
+    let stride = layout.strides[dim];
+    layout.strides.insert(dim, stride * extent as isize);
+    Layout { shape: shape.into(), ..layout }
 }
 
 /// Views of the given lengths, which add up to the extent.

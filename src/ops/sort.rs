@@ -153,7 +153,10 @@ pub(super) fn sorted(
     if x.count() == 0 {
         return Ok((rt.empty(shape, x.dtype(), device)?, rt.empty(shape, Dtype::I64, device)?));
     }
-    let (values, indices) = (rt.fresh(shape, x.dtype(), device)?, rt.fresh(shape, Dtype::I64, device)?);
+    // The results have the memory order of the operand, as in PyTorch.
+    let order = x.layout();
+    let (values, indices) =
+        (rt.fresh_ordered(order, x.dtype(), device)?, rt.fresh_ordered(order, Dtype::I64, device)?);
     let rows = last(x, dim).0;
     let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
     let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];

@@ -239,6 +239,8 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         }
     };
     rt.common_device(name, [&x, &q])?;
+    // A sort keeps the memory order, and the result is row-major.
+    let x = call(rt, "contiguous", &[t(&x)])?;
     let values = call(rt, "sort", &[t(&x), Arg::Int(dim as i64)])?;
     let values = rows(rt, &values, dim)?;
     let last = values.rank() - 1;
