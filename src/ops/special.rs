@@ -3,8 +3,9 @@
 use super::composed::{call, number, t};
 use super::formula::{Formula, formula};
 use super::gradient::Var;
-use super::params::{BINARY, UNARY, X_OR_NUMBER};
-use super::signature::{Kind, Param};
+use super::known;
+use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, result_type};
 use crate::base::Result;
@@ -14,6 +15,53 @@ use std::f64::consts::{LN_2, PI};
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
+    Op {
+        name: "rsub",
+        doc: "Subtracts in the other order, elementwise: `other - x`. With `alpha`, returns `other - alpha * x`. \
+              Source: `torch.rsub`.",
+        search: &["subtract", "minus", "reversed"],
+        params: &[
+            X_OR_NUMBER,
+            Param::new("other", Kind::TensorOrNumber),
+            Param::named("alpha", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(rsub([1, 2], 10), [9, 8]))\nassert(equal(rsub([1.0], [3.0], alpha=2), [1.0]))",
+        run: Run::Composed(|rt, args| {
+            let (x, other) = (args.get(0).clone(), args.get(1).clone());
+            call(rt, "sub", &[other, x, args.get(2).clone()]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "mvlgamma",
+        aliases: &["multigammaln"],
+        doc: "Returns the logarithm of the multivariate gamma function of dimension `p`: the sum of \
+              `lgamma(x - i / 2)` for `i` below `p`, and `p * (p - 1) / 4 * log(pi)`. Source: `torch.mvlgamma`.",
+        search: &["gamma", "multivariate", "wishart"],
+        params: &[X, Param::new("p", Kind::Int)],
+        form: Form::ALL,
+        example: "assert(allclose(mvlgamma([3.0], 1), lgamma([3.0])))",
+        run: Run::Composed(|rt, args| {
+            let p = args.int(1)?;
+            if !(1..=MOST_GAMMAS).contains(&p) {
+                let help = format!("write 1 to {MOST_GAMMAS}");
+                return Err(error::bad_value(
+                    1,
+                    format!("the multivariate gamma function of dimension {p}"),
+                    help,
+                ));
+            }
+            of_floats(rt, args, |_, x| {
+                let sum = (1..p).fold(x.unary("lgamma"), |sum, i| sum + (x - 0.5 * i as f64).unary("lgamma"));
+                sum + 0.25 * (p * (p - 1)) as f64 * PI.ln()
+            })
+        }),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
     Op {
         name: "positive",
         doc: "Returns `x` itself; bools are an error. Source: `torch.positive`.",
@@ -192,6 +240,9 @@ fn float_power(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     }
     call(rt, "pow", &[x, exponent])
 }
+
+/// Maximum dimension of `mvlgamma`, whose formula has a term for each.
+const MOST_GAMMAS: i64 = 256;
 
 /// `sinc` of numbers below this is its series, whose next term is below the precision of `f64`.
 const NEAR: f64 = 0.002;

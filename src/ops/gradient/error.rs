@@ -74,7 +74,7 @@ static NO_RULE: Code = Code {
     title: "the operation has no gradient",
     page: "The backward pass reached an operation without a gradient. Compute this part from other operations, \
            take it out of the record with `x.detach()`, or write its gradient with `custom_gradient`.",
-    example: "let x = ones(4, requires_grad=true)\nhistc(x, 2, 0, 3).sum().backward()",
+    example: "let x = ones(4, requires_grad=true)\nunique(x).sum().backward()",
 };
 
 static NAN_FOUND: Code = Code {
