@@ -209,6 +209,14 @@ pub fn check_gradient(gradient: &Tensor, tensor: &Tensor) -> Result<()> {
     }
 }
 
+/// A tensor is assigned as its own gradient.
+#[cold]
+pub fn own_gradient(tensor: &Tensor) -> Error {
+    Error::new(&BAD_GRADIENT, "a tensor cannot be its own gradient")
+        .operand(0, this_is(tensor.describe()))
+        .help("assign a copy: `x.grad = x.detach().clone()`")
+}
+
 /// A hook returned something that cannot replace the gradient.
 #[cold]
 pub fn hook_result(what: &str, gradient: &Tensor) -> Error {
