@@ -50,12 +50,36 @@ fn dense(shape: &[usize], order: &Order) -> Strides {
 }
 
 /// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`. Row-major below 3 dimensions.
-pub fn channels_last(shape: &[usize]) -> Layout {
+fn channels_last(shape: &[usize]) -> Layout {
     if shape.len() < 3 {
         return Layout::contiguous(shape);
     }
     let order: Order = [1].into_iter().chain((2..shape.len()).rev()).chain([0]).collect();
     Layout { shape: shape.into(), strides: dense(shape, &order), offset: 0 }
+}
+
+/// The layout of joined operands: channels last if all of them are. Source: `torch.cat`.
+pub fn joined_layout<'a>(shape: &[usize], mut operands: impl Iterator<Item = &'a Layout>) -> Layout {
+    if operands.all(Layout::is_channels_last) { channels_last(shape) } else { Layout::contiguous(shape) }
+}
+
+/// The layout of operands that are stacked along a dimension: that of `cat` along it, which is then divided. Source:
+/// `torch.stack`.
+pub fn stacked_layout<'a>(
+    shape: &[usize],
+    dim: usize,
+    mut operands: impl Iterator<Item = &'a Layout>,
+) -> Layout {
+    if dim + 1 == shape.len() || !operands.all(Layout::is_channels_last) {
+        return Layout::contiguous(shape);
+    }
+    let mut joined: Dims = shape.into();
+    let (count, extent) = (joined.remove(dim), shape[dim + 1]);
+    joined[dim] *= count;
+    let mut layout = channels_last(&joined);
+    let stride = layout.strides[dim];
+    layout.strides.insert(dim, stride * extent as isize);
+    Layout { shape: shape.into(), ..layout }
 }
 
 /// True if the strides are equal, except for extents of 1.

@@ -9,7 +9,7 @@ use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, 
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, assertion, dims, error, make};
 use crate::array::{
-    Dims, Dtype, Layout, Operand, Scalar, Strides, channels_last, element_count, result_type,
+    Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, joined_layout, result_type, stacked_layout,
 };
 use crate::base::Result;
 use crate::plan::{Runtime, Turn};
@@ -324,7 +324,7 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(error::bad_value(0, "the joined tensor has too many elements", "join fewer tensors"));
     }
     rt.finish_reductions(tensors)?;
-    let order = joined_order(&shape, joined.iter().map(|(_, tensor)| *tensor));
+    let order = joined_layout(&shape, joined.iter().map(|(_, tensor)| tensor.layout()));
     let out = rt.empty_ordered(&order, dtype, device)?;
     let mut at = 0;
     let part = |(_, tensor): (usize, _)| {
@@ -381,34 +381,11 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape = unsqueezed(first, dim)?.shape().clone();
     shape[dim] = tensors.len();
     rt.finish_reductions(tensors)?;
-    let order = stacked_order(&shape, dim, tensors);
+    let order = stacked_layout(&shape, dim, tensors.iter().map(Tensor::layout));
     let out = rt.empty_ordered(&order, dtype, device)?;
     let part = |(i, tensor)| (selected(&out, dim, i), tensor);
     write_parts(rt, "stack", &tensors.iter().enumerate().map(part).collect::<Vec<_>>())?;
     Ok(Out::Tensor(out))
-}
-
-/// The memory order of joined tensors: channels last if all of them are. Source: `torch.cat`.
-fn joined_order<'a>(shape: &[usize], mut tensors: impl Iterator<Item = &'a Tensor>) -> Layout {
-    match tensors.all(|tensor| tensor.layout().is_channels_last()) {
-        true => channels_last(shape),
-        false => Layout::contiguous(shape),
-    }
-}
-
-/// The memory order of stacked tensors: that of `cat` along the dimension, which is then divided. Source: `torch.stack`.
-fn stacked_order(shape: &[usize], dim: usize, tensors: &[Tensor]) -> Layout {
-    let last = dim + 1 == shape.len();
-    if last || !tensors.iter().all(|tensor| tensor.layout().is_channels_last()) {
-        return Layout::contiguous(shape);
-    }
-    let mut joined: Dims = shape.into();
-    let (count, extent) = (joined.remove(dim), shape[dim + 1]);
-    joined[dim] *= count;
-    let mut layout = channels_last(&joined);
-    let stride = layout.strides[dim];
-    layout.strides.insert(dim, stride * extent as isize);
-    Layout { shape: shape.into(), ..layout }
 }
 
 /// Views of the given lengths, which add up to the extent.

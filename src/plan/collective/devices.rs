@@ -6,7 +6,7 @@
 //! are queued before any of them is waited for, so that they run concurrently.
 
 use super::shares::{self, Shared};
-use crate::array::{Dims, Dtype, Layout, Strides, channels_last, contiguous_strides};
+use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, joined_layout};
 use crate::base::{Remark, Result, this_is};
 use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{MapFn, PART_ALIGN, Pack};
@@ -349,10 +349,7 @@ impl Runtime {
     /// E0512, E0430, E0513.
     pub fn gather(&mut self, tensors: &[Tensor], dim: usize, destination: DeviceId) -> Result<Tensor> {
         let shape = gathered(tensors, dim)?;
-        let layout = match tensors.iter().all(|x| x.layout().is_channels_last()) {
-            true => channels_last(&shape),
-            false => Layout::contiguous(&shape),
-        };
+        let layout = joined_layout(&shape, tensors.iter().map(Tensor::layout));
         let whole = self.empty_ordered(&layout, tensors[0].dtype(), destination)?;
         self.gather_parts(tensors, &whole, dim)?;
         Ok(whole)
