@@ -16,6 +16,6 @@ pub use element::{Bool, Element};
 pub use layout::{
     Dims, Layout, Strides, broadcast, contiguous_strides, copied, element_count, same, shape_text,
 };
-pub use order::result_strides;
+pub use order::{joined_layout, result_strides, stacked_layout};
 pub use promote::{Operand, promote, result_type};
 pub use scalar::Scalar;

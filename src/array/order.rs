@@ -49,9 +49,37 @@ fn dense(shape: &[usize], order: &Order) -> Strides {
     strides
 }
 
-/// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`.
-fn channels_last(shape: &[usize]) -> Option<Strides> {
-    (shape.len() == 4).then(|| dense(shape, &Order::from_slice(&[1, 3, 2, 0])))
+/// Channels last: `[n, h, w, c]` in memory of a shape `[n, c, h, w]`. Row-major below 3 dimensions.
+fn channels_last(shape: &[usize]) -> Layout {
+    if shape.len() < 3 {
+        return Layout::contiguous(shape);
+    }
+    let order: Order = [1].into_iter().chain((2..shape.len()).rev()).chain([0]).collect();
+    Layout { shape: shape.into(), strides: dense(shape, &order), offset: 0 }
+}
+
+/// The layout of joined operands: channels last if all of them are. Source: `torch.cat`.
+pub fn joined_layout<'a>(shape: &[usize], mut operands: impl Iterator<Item = &'a Layout>) -> Layout {
+    if operands.all(Layout::is_channels_last) { channels_last(shape) } else { Layout::contiguous(shape) }
+}
+
+/// The layout of operands that are stacked along a dimension: that of `cat` along it, which is then divided. Source:
+/// `torch.stack`.
+pub fn stacked_layout<'a>(
+    shape: &[usize],
+    dim: usize,
+    mut operands: impl Iterator<Item = &'a Layout>,
+) -> Layout {
+    if dim + 1 == shape.len() || !operands.all(Layout::is_channels_last) {
+        return Layout::contiguous(shape);
+    }
+    let mut joined: Dims = shape.into();
+    let (count, extent) = (joined.remove(dim), shape[dim + 1]);
+    joined[dim] *= count;
+    let mut layout = channels_last(&joined);
+    let stride = layout.strides[dim];
+    layout.strides.insert(dim, stride * extent as isize);
+    Layout { shape: shape.into(), ..layout }
 }
 
 /// True if the strides are equal, except for extents of 1.
@@ -90,6 +118,24 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
+    /// True for images and volumes in channels-last order, also with gaps. Source:
+    /// `is_channels_last_strides_2d_s4` of PyTorch.
+    pub fn is_channels_last(&self) -> bool {
+        let (shape, strides) = (&self.shape, &self.strides);
+        if !matches!(self.rank(), 4 | 5) || strides[1] == 0 || shape.contains(&0) {
+            return false;
+        }
+        let mut least = 0isize;
+        for d in [1].into_iter().chain((2..shape.len()).rev()).chain([0]) {
+            // Extents of 1 leave both orders possible: the row-major one counts.
+            if strides[d] < least || d == 0 && least == strides[1] {
+                return false;
+            }
+            least = strides[d].saturating_mul(shape[d].max(1) as isize);
+        }
+        true
+    }
+
     /// The dimensions of a dense layout from the outermost in memory to the innermost: permuting by it makes
     /// the layout row-major. `None` if it already is.
     pub fn outermost_first(&self) -> Option<Order> {
@@ -121,8 +167,11 @@ pub fn result_strides(shape: &Dims, operands: &[&Layout]) -> Strides {
     let full = |x: &&&Layout| same(&x.shape, shape);
     if operands.iter().filter(full).count() == operands.len() {
         let all = |strides: &[isize]| operands.iter().all(|x| alike(shape, &x.strides, strides));
-        if let Some(strides) = channels_last(shape).filter(|strides| all(strides)) {
-            return strides;
+        if shape.len() == 4 {
+            let strides = channels_last(shape).strides;
+            if all(&strides) {
+                return strides;
+            }
         }
         if let Some(first) = operands.first().filter(|x| x.is_dense())
             && operands.iter().all(|x| same(&x.strides, &first.strides))

@@ -287,11 +287,11 @@ const MISSING: &[(&[&str], &str)] = &[
 /// Other functions of PyTorch that do not exist yet.
 const NOT_YET: &str = "\
     adaptive_avg_pool1d adaptive_max_pool1d airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 binomial \
-    broadcast_tensors channel_shuffle conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d empty_strided erfcx \
+    channel_shuffle conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d empty_strided erfcx \
     feature_alpha_dropout feature_dropout fractional_max_pool2d fractional_max_pool3d gammainc gammaincc gradient \
     histogramdd i0e i1 i1e igammac local_response_norm log_ndtr lp_pool1d lp_pool2d max_unpool1d max_unpool2d \
-    multigammaln mvlgamma ndtr ndtri nonzero_static pad_sequence \
-    unpad_sequence pdist resolve_conj segment_reduce sum_to_size to_dense to_sparse upsample xlog1py \
+    ndtr ndtri nonzero_static pad_sequence \
+    unpad_sequence pdist resolve_conj segment_reduce to_dense to_sparse upsample xlog1py \
     zeta vecdot coalesce";
 
 /// The help for a function of PyTorch that does not exist yet.

@@ -377,7 +377,9 @@ pub static OPS: &[Op] = &[
             b.to(0, || {
                 // The gradient of nan is that of numbers above 3, as in PyTorch.
                 let x = b.x(0);
-                let low = b.select(&x.le(-3.0), 0.0, b.g() * (&x / 3.0 + 0.5));
+                // The factor is finite where it is not chosen, or its own gradient would be nan.
+                let near = x.call("clamp", &[Arg::Float(-3.0), Arg::Float(3.0)]);
+                let low = b.select(&x.le(-3.0), 0.0, b.g() * (near / 3.0 + 0.5));
                 b.select(&x.lt(3.0), low, b.g())
             });
         }),

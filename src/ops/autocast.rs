@@ -22,13 +22,15 @@ const LOWER: &[&str] = &[
     "baddbmm",
     "linear",
     "einsum",
-    "tensordot",
     "prelu",
     "scaled_dot_product_attention",
 ];
 
 /// Operations that run in the lower dtype on CUDA devices only.
 const LOWER_ON_CUDA: &[&str] = &["mv", "addmv", "addr"];
+
+/// Operations of one dtype that run in the widest dtype of their operands on CUDA devices: `f32` beside a half.
+const WIDEST: &[&str] = &["bilinear", "cross", "dot", "inner", "scatter_add", "tensordot", "vdot"];
 
 /// Operations that run in `f32` on the host, in addition to `fft.*`.
 const WIDE_ON_CPU: &[&str] = &["cdist", "nanquantile", "polar", "prod", "quantile", "trace"];
@@ -59,12 +61,15 @@ const WIDE: &[&str] = &[
     "pow",
     "prod",
     "reciprocal",
+    "renorm",
     "rms_norm",
     "rsqrt",
     "sinh",
     "softmax",
     "softmin",
     "softplus",
+    // PyTorch computes it by `pow`.
+    "square",
     "sum",
     "tan",
 ];
@@ -112,11 +117,10 @@ pub(super) fn apply_cast(
         Call::InPlace(_) => None,
     };
     if first == Some(DeviceId::Cpu) && LOWER_ON_CUDA.contains(&op.name) {
-        // The operation is composed of products; they must not convert again.
-        let before = rt.settings.autocast.take();
-        let out = apply::again(rt, op, call);
-        rt.settings.autocast = before;
-        return out.map(Some);
+        return as_is(rt, op, call).map(Some);
+    }
+    if first.is_some_and(|device| device != DeviceId::Cpu) && WIDEST.contains(&op.name) {
+        return at_widest(rt, op, call).map(Some);
     }
     let Some(dtype) = first.and_then(|device| cast_dtype(op, lower, device)) else { return Ok(None) };
     if let Call::Plain(args) = &call
@@ -129,17 +133,7 @@ pub(super) fn apply_cast(
             if !tensors(&args).any(|tensor| is_converted(tensor, dtype)) {
                 return Ok(None);
             }
-            let mut cast: SmallVec<[Arg; 4]> = SmallVec::new();
-            for arg in args.0 {
-                cast.push(match arg {
-                    Arg::Tensor(tensor) => Arg::Tensor(converted(rt, tensor, dtype)?),
-                    Arg::Tensors(all) => {
-                        let all: Result<Vec<Tensor>> = all.iter().map(|t| converted(rt, t, dtype)).collect();
-                        Arg::Tensors(all?)
-                    }
-                    other => other.clone(),
-                });
-            }
+            let cast = cast_args(rt, &args, dtype)?;
             apply::again(rt, op, Call::Plain(Args(&cast))).map(Some)
         }
         Call::Operands(operands) => {
@@ -162,6 +156,41 @@ pub(super) fn apply_cast(
         }
         Call::InPlace(_) => Ok(None),
     }
+}
+
+/// Applies an operation that is composed of products, which must not convert again.
+fn as_is(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    let before = rt.settings.autocast.take();
+    let out = apply::again(rt, op, call);
+    rt.settings.autocast = before;
+    out
+}
+
+/// Applies an operation of [`WIDEST`].
+fn at_widest(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
+    match call {
+        Call::Plain(args) if tensors(&args).any(|tensor| tensor.dtype() == Dtype::F32) => {
+            let cast = cast_args(rt, &args, Dtype::F32)?;
+            as_is(rt, op, Call::Plain(Args(&cast)))
+        }
+        _ => as_is(rt, op, call),
+    }
+}
+
+/// Arguments whose tensors are converted.
+fn cast_args(rt: &mut Runtime, args: &Args<'_>, dtype: Dtype) -> Result<SmallVec<[Arg; 4]>> {
+    let mut cast = SmallVec::new();
+    for arg in args.0 {
+        cast.push(match arg {
+            Arg::Tensor(tensor) => Arg::Tensor(converted(rt, tensor, dtype)?),
+            Arg::Tensors(all) => {
+                let all: Result<Vec<Tensor>> = all.iter().map(|t| converted(rt, t, dtype)).collect();
+                Arg::Tensors(all?)
+            }
+            other => other.clone(),
+        });
+    }
+    Ok(cast)
 }
 
 /// Applies an operation that converts its operand itself, unless the caller has chosen the dtype.

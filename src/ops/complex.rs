@@ -4,7 +4,9 @@
 //! ([`MapFn::complex`]); others reject them. A complex tensor is an array of pairs, so its parts are views of the same
 //! memory, and parts are summed separately.
 
+use super::composed::{call, t};
 use super::gradient::{Back, Var};
+use super::known;
 use super::params::{UNARY, X};
 use super::shape::MAX_RANK;
 use super::signature::{Kind, Param};
@@ -94,6 +96,19 @@ pub static OPS: &[Op] = &[
             }
         }),
         gradient: Gradient::Rule(Keeps::NOTHING, |b| b.to(0, || b.g().conj())),
+        ..Op::BASE
+    },
+    Op {
+        name: "conj_physical",
+        doc: "Returns the complex conjugate, as `conj` does; `conj_physical_` conjugates a tensor in place. Source: \
+              `torch.conj_physical`.",
+        search: &["conjugate", "complex"],
+        params: UNARY,
+        form: Form::ALL,
+        example: "let z = complex([1.0], [2.0])\nz.conj_physical_()\nassert(equal(z, complex([1.0], [-2.0])))",
+        run: Run::Composed(|rt, args| call(rt, "conj", &[t(args.tensor(0)?)]).map(Out::Tensor)),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {

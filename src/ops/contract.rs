@@ -56,6 +56,22 @@ pub static OPS: &[Op] = &[
         ..Op::BASE
     },
     Op {
+        name: "vdot",
+        doc: "Returns the inner product of two vectors of one length, the first one conjugated. Source: `torch.vdot`.",
+        search: &["inner product", "scalar product", "conjugate", "dot"],
+        params: &[X, OTHER],
+        form: Form::BOTH,
+        example: "assert(vdot([1, 2, 3], [4, 5, 6]).item() == 32)\n\
+                  let z = complex([1.0], [2.0])\n\
+                  assert(vdot(z, z).real.item() == 5)",
+        run: Run::Composed(|rt, args| {
+            let x = call(rt, "conj", &[t(args.tensor(0)?)])?;
+            call(rt, "dot", &[t(&x), t(args.tensor(1)?)]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
         name: "inner",
         doc: "Multiplies tensors and sums over the last dimension of both; with a number, multiplies. \
               Source: `torch.inner`.",

@@ -753,8 +753,12 @@ fn acosh_slope<'a>(x: &Var<'a>) -> Var<'a> {
 fn logit_back(b: &Back<'_>) {
     b.to(0, || {
         let x = b.x(0);
-        let (low, outside) = b.args().float(1).map_or((0.0, f64::NAN), |eps| (eps, 0.0));
+        let eps = b.args().float(1).ok();
+        let low = eps.unwrap_or(0.0);
         let beyond = x.lt(low).call("logical_or", &[x.gt(1.0 - low).arg()]);
-        b.select(&beyond, outside, b.g() / (&x * (1.0 - &x)))
+        // A quotient that is not chosen must be finite, or its own gradient would be nan.
+        let inside = b.select(&beyond, if eps.is_some() { 0.5 } else { f64::NAN }, &x);
+        let quotient = b.g() / (&inside * (1.0 - &inside));
+        if eps.is_some() { b.select(&beyond, 0.0, quotient) } else { quotient }
     });
 }

@@ -126,9 +126,10 @@ pub static OPS: &[Op] = &[
             let out = formula(rt, |f| {
                 let x = f.var(x).to(dtype.accumulator());
                 // The branch that is not chosen must not overflow, or its gradient would be nan.
-                let low = f.select(&x.le(0.0), &x, 0.0);
+                // At 0 the second derivative is 0, as in PyTorch.
+                let low = f.select(&x.lt(0.0), &x, 0.0);
                 let below = (low / alpha).unary("expm1") * alpha;
-                f.select(&x.le(0.0), below, &x).to(dtype)
+                f.select(&x.lt(0.0), below, &x).to(dtype)
             });
             out.map(Out::Tensor)
         }),

@@ -8,7 +8,9 @@ use super::params::X;
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, assertion, dims, error, make};
-use crate::array::{Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, result_type};
+use crate::array::{
+    Dims, Dtype, Layout, Operand, Scalar, Strides, element_count, joined_layout, result_type, stacked_layout,
+};
 use crate::base::Result;
 use crate::plan::{Runtime, Turn};
 use crate::tensor::Tensor;
@@ -322,7 +324,8 @@ fn cat(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(error::bad_value(0, "the joined tensor has too many elements", "join fewer tensors"));
     }
     rt.finish_reductions(tensors)?;
-    let out = rt.empty(&shape, dtype, device)?;
+    let order = joined_layout(&shape, joined.iter().map(|(_, tensor)| tensor.layout()));
+    let out = rt.empty_ordered(&order, dtype, device)?;
     let mut at = 0;
     let part = |(_, tensor): (usize, _)| {
         let tensor: &Tensor = tensor;
@@ -378,7 +381,8 @@ fn stack(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape = unsqueezed(first, dim)?.shape().clone();
     shape[dim] = tensors.len();
     rt.finish_reductions(tensors)?;
-    let out = rt.empty(&shape, dtype, device)?;
+    let order = stacked_layout(&shape, dim, tensors.iter().map(Tensor::layout));
+    let out = rt.empty_ordered(&order, dtype, device)?;
     let part = |(i, tensor)| (selected(&out, dim, i), tensor);
     write_parts(rt, "stack", &tensors.iter().enumerate().map(part).collect::<Vec<_>>())?;
     Ok(Out::Tensor(out))

@@ -302,7 +302,9 @@ fn var_back<'a>(b: &'a Back<'_>, g: Var<'a>) -> Var<'a> {
 /// The gradient of the variance, given the gradient of the standard deviation; 0 where the standard deviation is 0.
 fn var_of_std<'a>(b: &'a Back<'_>) -> Var<'a> {
     let std = b.y();
-    b.select(&std.eq(0.0), 0.0, b.g() / (&std * 2.0))
+    let is_zero = std.eq(0.0);
+    // Each factor is chosen, not their product: its gradient by `g` would be nan where there is no deviation.
+    b.select(&is_zero, 0.0, b.g()) * b.select(&is_zero, 0.0, 0.5 / &std)
 }
 
 fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
@@ -369,6 +371,10 @@ fn gradient_of_norm(b: &Back<'_>, is_distance: bool) {
         if p == 1.0 {
             return g * sign();
         }
+        if p == 2.0 && is_distance {
+            // A distance of 0 passes no gradient, even an infinite one.
+            return b.select(&norm.eq(0.0), 0.0, g) * (&x / &norm_or_one);
+        }
         if p == 2.0 {
             return g * b.select(&norm.eq(0.0), 0.0, &x / &norm_or_one);
         }
@@ -381,7 +387,9 @@ fn gradient_of_norm(b: &Back<'_>, is_distance: bool) {
                 if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
             return sign() * b.select(&met, g / count, 0.0);
         }
-        let scale = b.select(&norm.eq(0.0), 0.0, g / norm_or_one.pow(p - 1.0));
+        let is_zero = norm.eq(0.0);
+        // Each factor is chosen, not their product: the gradient of the product by `g` would be nan where the norm is 0.
+        let scale = b.select(&is_zero, 0.0, g) * b.select(&is_zero, 0.0, norm_or_one.pow(1.0 - p));
         if p < 1.0 || is_distance {
             return sign() * b.select(&size.eq(0.0), 0.0, size_or_one.pow(p - 1.0)) * scale;
         }

@@ -225,12 +225,20 @@ pub(super) fn pad(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
                 // The padding is a float as in PyTorch, so -1 does not fit `u8`.
                 check_number(3, Scalar::Float(args.float(3)?), x.dtype())?;
             }
-            if inner.count() > 0 && !x.dtype().is_complex() && number(&value).is_some() {
+            // Channels-last images stay so, as in PyTorch: dimension 1 is the last one in memory.
+            let is_last = x.layout().is_channels_last();
+            if !is_last && inner.count() > 0 && !x.dtype().is_complex() && number(&value).is_some() {
                 return padded(rt, &inner, &around, mode, value);
+            }
+            if is_last {
+                shape[1..].rotate_left(1);
             }
             let shape: Vec<i64> = shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect();
             let whole = [Arg::Ints(shape), value, Arg::Dtype(x.dtype()), Arg::Device(x.device())];
-            let whole = call(rt, "full", &whole)?;
+            let mut whole = call(rt, "full", &whole)?;
+            if is_last {
+                whole = call(rt, "movedim", &[t(&whole), Arg::Int(-1), Arg::Int(1)])?;
+            }
             let mut place = whole.clone();
             for (dim, &start) in starts.iter().enumerate() {
                 place = narrow(rt, &place, dim, start, inner.shape()[dim])?;

@@ -1,9 +1,10 @@
 //! Views: the same elements with another shape. Storage is shared and nothing is copied, except by `reshape`,
 //! `flatten` and `contiguous` if the strides do not allow a view.
 
+use super::composed::{call, t};
 use super::gradient::{Back, error::no_rule, rules};
 use super::known;
-use super::params::X;
+use super::params::{UNARY, X};
 use super::signature::{Default, Kind, Param};
 use super::subscript::Index;
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, dims, error};
@@ -236,10 +237,9 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "flatten",
-        aliases: &["ravel"],
         doc: "Merges the dimensions from `start_dim` to `end_dim` into one: a view where the strides allow it, else \
               a copy. Source: `torch.flatten`.",
-        search: &["ravel", "merge", "reshape"],
+        search: &["merge", "reshape"],
         params: &[
             X,
             Param::or("start_dim", Kind::Int, Default::Int(0)),
@@ -249,6 +249,22 @@ pub static OPS: &[Op] = &[
         example: "assert(zeros(2, 3, 4).flatten().shape == (24,))\nassert(zeros(2, 3, 4).flatten(1).shape == (2, 12))",
         run: Run::Primitive(flatten),
         gradient: RESHAPED,
+        ..Op::BASE
+    },
+    Op {
+        name: "ravel",
+        doc: "Returns all elements in one dimension, adjacent in memory: a view of a row-major tensor, else a copy. \
+              Source: `torch.ravel`.",
+        search: &["flatten", "merge", "reshape"],
+        params: UNARY,
+        form: Form::BOTH,
+        example: "assert(zeros(2, 3).ravel().shape == (6,))\n\
+                  assert(zeros(2, 3)[.., 0].ravel().is_contiguous())",
+        run: Run::Composed(|rt, args| {
+            let x = call(rt, "contiguous", &[t(args.tensor(0)?)])?;
+            call(rt, "view", &[t(&x), Arg::Ints(vec![-1])]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
         ..Op::BASE
     },
     Op {

@@ -108,8 +108,8 @@ pub static OPS: &[Op] = &[
     },
     Op {
         name: "bincount",
-        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or sums its `weights`. Waits for \
-              the tensor. Source: `torch.bincount`.",
+        doc: "Counts how often each of 0, 1, 2, ... occurs in a vector of integers, or sums its `weights`, in `f64` \
+              unless they are `f32`. Waits for the tensor. Source: `torch.bincount`.",
         search: &["histogram", "count", "frequency"],
         params: &[
             X,
@@ -153,7 +153,10 @@ pub(super) fn sorted(
     if x.count() == 0 {
         return Ok((rt.empty(shape, x.dtype(), device)?, rt.empty(shape, Dtype::I64, device)?));
     }
-    let (values, indices) = (rt.fresh(shape, x.dtype(), device)?, rt.fresh(shape, Dtype::I64, device)?);
+    // The results have the memory order of the operand, as in PyTorch.
+    let order = x.layout();
+    let (values, indices) =
+        (rt.fresh_ordered(order, x.dtype(), device)?, rt.fresh_ordered(order, Dtype::I64, device)?);
     let rows = last(x, dim).0;
     let view = |tensor, write| SubmittedView { tensor, strides: last(tensor, dim).1, write };
     let views = smallvec![view(x, false), view(&values, true), view(&indices, true)];
@@ -407,7 +410,7 @@ fn bincount(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         Some(weights) if weights.shape() != x.shape() => {
             return Err(error::index_shape(name, (0, &x), (1, weights), 1));
         }
-        Some(weights) if weights.dtype().is_float() => weights.clone(),
+        Some(weights) if matches!(weights.dtype(), Dtype::F32 | Dtype::F64) => weights.clone(),
         Some(weights) => rt.convert(weights, Dtype::F64)?,
         None => filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?,
     };

@@ -3,8 +3,9 @@
 use super::composed::{call, number, t};
 use super::formula::{Formula, formula};
 use super::gradient::Var;
-use super::params::{BINARY, UNARY, X_OR_NUMBER};
-use super::signature::{Kind, Param};
+use super::known;
+use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
+use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, result_type};
 use crate::base::Result;
@@ -14,6 +15,53 @@ use std::f64::consts::{LN_2, PI};
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[
+    Op {
+        name: "rsub",
+        doc: "Subtracts in the other order, elementwise: `other - x`. With `alpha`, returns `other - alpha * x`. \
+              Source: `torch.rsub`.",
+        search: &["subtract", "minus", "reversed"],
+        params: &[
+            X_OR_NUMBER,
+            Param::new("other", Kind::TensorOrNumber),
+            Param::named("alpha", Kind::Number, Default::Int(1)),
+        ],
+        form: Form::FUNCTION,
+        example: "assert(equal(rsub([1, 2], 10), [9, 8]))\nassert(equal(rsub([1.0], [3.0], alpha=2), [1.0]))",
+        run: Run::Composed(|rt, args| {
+            let (x, other) = (args.get(0).clone(), args.get(1).clone());
+            call(rt, "sub", &[other, x, args.get(2).clone()]).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "mvlgamma",
+        aliases: &["multigammaln"],
+        doc: "Returns the logarithm of the multivariate gamma function of dimension `p`: the sum of \
+              `lgamma(x - i / 2)` for `i` below `p`, and `p * (p - 1) / 4 * log(pi)`. Source: `torch.mvlgamma`.",
+        search: &["gamma", "multivariate", "wishart"],
+        params: &[X, Param::new("p", Kind::Int)],
+        form: Form::ALL,
+        example: "assert(allclose(mvlgamma([3.0], 1), lgamma([3.0])))",
+        run: Run::Composed(|rt, args| {
+            let p = args.int(1)?;
+            if !(1..=MOST_GAMMAS).contains(&p) {
+                let help = format!("write 1 to {MOST_GAMMAS}");
+                return Err(error::bad_value(
+                    1,
+                    format!("the multivariate gamma function of dimension {p}"),
+                    help,
+                ));
+            }
+            of_floats(rt, args, |_, x| {
+                let sum = (1..p).fold(x.unary("lgamma"), |sum, i| sum + (x - 0.5 * i as f64).unary("lgamma"));
+                sum + 0.25 * (p * (p - 1)) as f64 * PI.ln()
+            })
+        }),
+        shape: known::SAME,
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
     Op {
         name: "positive",
         doc: "Returns `x` itself; bools are an error. Source: `torch.positive`.",
@@ -64,12 +112,12 @@ pub static OPS: &[Op] = &[
         example: "assert(allclose(sinc([0.0, 0.5, 1.0]), [1.0, 0.6366198, 0.0], atol=1e-6))",
         run: Run::Composed(|rt, args| {
             of_floats(rt, args, |f, x| {
-                let zero = x.eq(0.0);
-                let angle = f.select(&zero, 1.0, x * PI);
-                // At 0, the series gives the second derivative too.
-                let near = f.select(&zero, x, 0.0);
-                let at_zero = 1.0 - &near * &near * (PI * PI / 6.0);
-                f.select(&zero, at_zero, angle.unary("sin") / &angle)
+                // Near 0, the derivatives of the quotient are differences of almost equal numbers; the series has none.
+                let small = x.unary("abs").lt(NEAR);
+                let angle = f.select(&small, 1.0, x * PI);
+                let square = f.select(&small, x * PI, 0.0).unary("square");
+                let series = 1.0 - &square * (1.0 / 6.0 - &square * (1.0 / 120.0));
+                f.select(&small, series, angle.unary("sin") / &angle)
             })
         }),
         gradient: Gradient::Composed,
@@ -158,11 +206,14 @@ pub static OPS: &[Op] = &[
                     let wide = if x.dtype().is_complex() { Dtype::C128 } else { Dtype::F64 };
                     let power =
                         |exponent: &Var<'_>| f.op("pow", &[Arg::Float(2.0), exponent.to(Dtype::F64).arg()]);
-                    // In two steps: 2 ** 1100 is outside the range of f64, but 1e-300 * 2 ** 1100 is inside.
-                    let exponent = f.var(other).to(Dtype::I64);
-                    let half = exponent.call("floor_divide", &[Arg::Int(2)]);
-                    let rest = &exponent - &half;
-                    (f.var(x).to(wide) * power(&half) * power(&rest)).to(x.dtype())
+                    // In three steps: 2 ** 2100 is outside the range of f64, but 5e-324 * 2 ** 2100 is infinite, and
+                    // 0 * 2 ** 2100 is 0.
+                    let range = [Arg::Int(-2148), Arg::Int(2148)];
+                    let exponent = f.var(other).to(Dtype::I64).call("clamp", &range);
+                    let third = exponent.call("floor_divide", &[Arg::Int(3)]);
+                    let rest = &exponent - &third - &third;
+                    let third = power(&third);
+                    (f.var(x).to(wide) * &third * &third * power(&rest)).to(x.dtype())
                 }
                 (_, other) => {
                     let power = f.op("pow", &[Arg::Float(2.0), other.clone()]);
@@ -189,6 +240,12 @@ fn float_power(rt: &mut Runtime, args: &Args<'_>) -> Result<Tensor> {
     }
     call(rt, "pow", &[x, exponent])
 }
+
+/// Maximum dimension of `mvlgamma`, whose formula has a term for each.
+const MOST_GAMMAS: i64 = 256;
+
+/// `sinc` of numbers below this is its series, whose next term is below the precision of `f64`.
+const NEAR: f64 = 0.002;
 
 /// A formula of a tensor, in its dtype; ints and bools as `f32`, and halves by way of `f32`.
 fn of_floats(

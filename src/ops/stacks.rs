@@ -1,11 +1,13 @@
 //! Joining and splitting along fixed dimensions, and adding dimensions.
 
-use super::composed::{call, t};
+use super::composed::{call, expand, t};
 use super::params::X;
 use super::signature::{Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
+use crate::array::{Dims, broadcast};
 use crate::base::Result;
-use crate::plan::Runtime;
+use crate::plan::error::shapes_do_not_broadcast;
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 
 const TENSORS: &[Param] = &[Param::new("tensors", Kind::Tensors)];
@@ -38,6 +40,29 @@ pub static OPS: &[Op] = &[
                 0 | 1 => super::composed::reshape(rt, x, &[x.count(), 1]),
                 _ => Ok(x.clone()),
             })
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
+        name: "broadcast_tensors",
+        doc: "Stretches tensors to their common shape, without copies; returns a tuple of views. Source: \
+              `torch.broadcast_tensors`.",
+        search: &["expand", "stretch", "common shape"],
+        params: ANY,
+        form: Form::FUNCTION,
+        example: "let (a, b) = broadcast_tensors(tensor([1, 2, 3]), tensor([[0], [1]]))\n\
+                  assert(equal(a, [[1, 2, 3], [1, 2, 3]]) and b.shape == (2, 3))",
+        run: Run::Composed(|rt, args| {
+            let tensors = args.tensors(0)?;
+            let mut shape = Dims::new();
+            for (i, x) in tensors.iter().enumerate() {
+                shape = broadcast(&shape, x.shape()).ok_or_else(|| {
+                    let operands: Vec<_> = tensors.iter().map(MapArg::Tensor).collect();
+                    shapes_do_not_broadcast("broadcast_tensors", &operands, i).in_list(0)
+                })?;
+            }
+            tensors.iter().map(|x| expand(rt, x, &shape)).collect::<Result<_>>().map(Out::Tuple)
         }),
         gradient: Gradient::Composed,
         ..Op::BASE

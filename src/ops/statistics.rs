@@ -3,7 +3,7 @@
 //! Composed of other operations; nothing here waits for a device.
 
 use super::apply::again;
-use super::composed::{call, expand, narrow, out_of, permute, reshape, select, t, to, unsqueeze};
+use super::composed::{call, expand, ints, narrow, out_of, permute, reshape, select, t, to, unsqueeze};
 use super::folds::SUM;
 use super::gradient::rules;
 use super::index::Along;
@@ -14,7 +14,7 @@ use super::shape::{narrowed, needs_dim, reshaped, selected};
 use super::signature::{Default, Kind, Param};
 use super::sort::{FEW_COUNTS, counts, median_of_nothing, sorted};
 use super::{Arg, Args, Call, Form, Gradient, Op, Out, Run, assertion, error};
-use crate::array::{Dims, Dtype, Operand, Scalar, result_type};
+use crate::array::{Dims, Dtype, Operand, Scalar, broadcast, result_type};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
@@ -92,6 +92,35 @@ pub static OPS: &[Op] = &[
         ..Op::BASE
     },
     Op {
+        name: "sum_to_size",
+        doc: "Sums over dimensions until the tensor has a shape that broadcasts to its own: the gradient of \
+              `expand`. Source: `torch.Tensor.sum_to_size`.",
+        search: &["broadcast", "reduce", "expand"],
+        params: &[X, Param::rest("size", Kind::Shape)],
+        form: Form::METHOD,
+        example: "assert(equal(ones(2, 3).sum_to_size(1, 3), [[2.0, 2.0, 2.0]]))",
+        run: Run::Composed(|rt, args| {
+            let x = args.tensor(0)?;
+            let size = error::shape(1, args.ints(1).unwrap_or(&[]))?;
+            if broadcast(x.shape(), &size).as_ref() != Some(x.shape()) {
+                let wanted = format!("a shape to which {size:?} broadcasts");
+                let help =
+                    "write the shape with extents of 1, or without dimensions in front, where it is summed";
+                return Err(error::wrong_tensor(0, &wanted, x, help));
+            }
+            let added = x.rank() - size.len();
+            let summed = (0..x.rank()).filter(|&d| d < added || size[d - added] == 1 && x.shape()[d] != 1);
+            let dims: Vec<usize> = summed.collect();
+            if dims.is_empty() {
+                return Ok(Out::Tensor(x.clone()));
+            }
+            let sum = call(rt, "sum", &[t(x), ints(&dims), Arg::Bool(true)])?;
+            reshape(rt, &sum, &size).map(Out::Tensor)
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
         name: "histc",
         doc: "Counts the elements in `bins` equal parts of the range from `min` to `max`, which belongs to the last part; without a range, \
               or where both are one number, of that from the least to the greatest element. What is outside is not counted. Needs floats, \
@@ -106,7 +135,7 @@ pub static OPS: &[Op] = &[
         form: Form::BOTH,
         example: "assert(equal(histc(tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3), [0.0, 2.0, 1.0, 0.0]))",
         run: Run::Composed(histc),
-        gradient: Gradient::Missing("counts do not vary smoothly with the elements; count `x.detach()`"),
+        gradient: Gradient::Constant,
         ..Op::BASE
     },
     Op {
@@ -239,6 +268,8 @@ fn quantiles(rt: &mut Runtime, name: &'static str, args: &Args<'_>, skip: bool) 
         }
     };
     rt.common_device(name, [&x, &q])?;
+    // A sort keeps the memory order, and the result is row-major.
+    let x = call(rt, "contiguous", &[t(&x)])?;
     let values = call(rt, "sort", &[t(&x), Arg::Int(dim as i64)])?;
     let values = rows(rt, &values, dim)?;
     let last = values.rank() - 1;

@@ -57,6 +57,11 @@ impl Runtime {
         Ok(tensor)
     }
 
+    /// A tensor with the memory order of a layout and without memory, to be written by the next submission.
+    pub fn fresh_ordered(&mut self, like: &Layout, dtype: Dtype, device: DeviceId) -> Result<Tensor> {
+        self.fresh_as(like.kept(), dtype, device)
+    }
+
     /// [`Runtime::empty_ordered`] in page-locked host memory.
     pub fn pinned_ordered(&mut self, like: &Layout, dtype: Dtype) -> Result<Tensor> {
         self.pinned_as(like.kept(), dtype)

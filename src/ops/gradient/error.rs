@@ -74,7 +74,7 @@ static NO_RULE: Code = Code {
     title: "the operation has no gradient",
     page: "The backward pass reached an operation without a gradient. Compute this part from other operations, \
            take it out of the record with `x.detach()`, or write its gradient with `custom_gradient`.",
-    example: "let x = ones(4, requires_grad=true)\nhistc(x, 2, 0, 3).sum().backward()",
+    example: "let x = ones(4, requires_grad=true)\nunique(x).sum().backward()",
 };
 
 static NAN_FOUND: Code = Code {
@@ -207,6 +207,14 @@ pub fn check_gradient(gradient: &Tensor, tensor: &Tensor) -> Result<()> {
             .operand(1, this_is(gradient.describe()))
             .help("a gradient has the shape, dtype and device of its tensor")),
     }
+}
+
+/// A tensor is assigned as its own gradient.
+#[cold]
+pub fn own_gradient(tensor: &Tensor) -> Error {
+    Error::new(&BAD_GRADIENT, "a tensor cannot be its own gradient")
+        .operand(0, this_is(tensor.describe()))
+        .help("assign a copy: `x.grad = x.detach().clone()`")
 }
 
 /// A hook returned something that cannot replace the gradient.

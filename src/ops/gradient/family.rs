@@ -311,7 +311,8 @@ pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
         || !rt.recording.enabled
             && from.edge.is_some()
             && source.family(&from, |family| family.leaf().is_some());
-    if mark.edge.is_some() || from.family.is_none() && !is_apart {
+    // `detach` gives its result a family of its own.
+    if mark.edge.is_some() || mark.begins || from.family.is_none() && !is_apart {
         return;
     }
     let at = if is_apart { Mark::APART } else { mark.at };

@@ -153,15 +153,25 @@ fn multiplied(b: &Back<'_>) {
             let is_zero = src.eq(0.0);
             let rest = b.select(&is_zero, 1.0, &src);
             let at = |x: Var<'_>| b.op("gather", &[x.arg(), b.arg(1), ids.arg()]);
-            let zeros = {
-                let none = b.g().unary("zeros_like");
-                let is = is_zero.to(none.dtype());
-                at(none.call("scatter_add", &[b.arg(1), ids.arg(), is.arg()]))
+            let sums = |x: Var<'_>| {
+                at(b.g().unary("zeros_like").call("scatter_add", &[b.arg(1), ids.arg(), x.arg()]))
             };
+            let zeros = sums(is_zero.to(b.g().dtype()));
             let products = at(product(b, &x, &rest));
-            let at_zero = b.select(&zeros.eq(1.0), &products, 0.0);
-            let elsewhere = b.select(&zeros.eq(0.0), &products / &rest, 0.0);
-            at(b.g()) * b.select(&is_zero, at_zero, elsewhere).conj()
+            let others = &products / &rest;
+            let factor = if b.is_recorded() {
+                // Factors that are 0 have second derivatives: beside a single zero, a factor's gradient contains it;
+                // of two zeros, each one's gradient contains the other.
+                let zero = sums(b.select(&is_zero, &src, 0.0));
+                let of_two = b.select(&zeros.eq(2.0), &products * (&zero - &src), 0.0);
+                let beside_one = b.select(&zeros.eq(1.0), &others * zero, 0.0);
+                let at_zero = b.select(&zeros.eq(1.0), products, of_two);
+                b.select(&is_zero, at_zero, b.select(&zeros.eq(0.0), others, beside_one))
+            } else {
+                let at_zero = b.select(&zeros.eq(1.0), products, 0.0);
+                b.select(&is_zero, at_zero, b.select(&zeros.eq(0.0), others, 0.0))
+            };
+            at(b.g()) * factor.conj()
         })
     });
 }

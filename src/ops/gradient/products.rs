@@ -4,9 +4,10 @@
 //! divided by the element; with zeros, the first derivative uses masks. These formulas lose second derivatives at
 //! zeros, so a recorded pass checks for zeros (which waits) and multiplies the other elements if there are any.
 
-use super::{Back, Var, rules};
+use super::{Back, Gradient, Keeps, Var, rules};
 use crate::array::Dtype;
-use crate::ops::Arg;
+use crate::ops::formula::{Formula, formula};
+use crate::ops::{Arg, Op, Out, Run};
 
 /// `prod`
 pub fn prod(b: &Back<'_>) {
@@ -109,28 +110,62 @@ fn of_others_running<'a>(b: &'a Back<'_>, x: &Var<'a>, g: &Var<'a>, dim: i64) ->
     moved(&(before(&x).conj() * sums), -1, dim)
 }
 
-/// `logcumsumexp`: positive and negative gradients are summed separately, as logarithms.
+/// `logcumsumexp`
 pub fn log_running(b: &Back<'_>) {
     b.to(0, || {
         let (g, x, y) = (b.g(), b.x(0), b.y());
         if x.rank() == 0 {
             return g;
         }
-        let dim = b.dim(1, x.rank());
-        let flip = [Arg::Ints(vec![dim])];
-        // The logarithm of 0, finite so that its own gradient is a number.
-        let least = -0.5 * y.dtype().real().greatest();
-        let from_end = |logs: Var<'_>| {
-            let sums = (logs - &y).call("flip", &flip).call("logcumsumexp", &[Arg::Int(dim)]);
-            (sums.call("flip", &flip) + &x).unary("exp").arg()
-        };
-        if g.dtype().is_complex() {
-            let logs = b.select(&g.ne(0.0), b.select(&g.ne(0.0), &g, 1.0).conj().unary("log"), least);
-            return b.op("conj", &[from_end(logs)]);
-        }
-        let part = |is: Var<'_>, size: &Var<'_>| {
-            from_end(b.select(&is, b.select(&is, size, 1.0).unary("log"), least))
-        };
-        b.op("sub", &[part(g.gt(0.0), &g), part(g.lt(0.0), &-&g)])
+        let dim = Arg::Int(b.dim(1, x.rank()));
+        b.call(&WEIGHED, &[g.arg(), x.conj().arg(), y.conj().arg(), dim, Arg::Bool(true)])
     });
+}
+
+/// `weighed(v, x, y, dim, from_end)`: running sums of `v[i] * exp(x[i] - y[j])` over the `i` up to `j`, or, with
+/// `from_end`, over the `j` from `i` on, with `v[j]`. Each form is the gradient of the other. Both are computed with the
+/// logarithms of `v`, without overflow; the rule keeps them linear where `v` is 0.
+static WEIGHED: Op = Op {
+    name: "weighed",
+    run: Run::Primitive(|rt, args| {
+        let (v, x, y, dim) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?, args.int(3)?);
+        formula(rt, |f| weighed(f, [v, x, y].map(|t| f.var(t)), dim, args.flag(4))).map(Out::Tensor)
+    }),
+    gradient: Gradient::Rule(Keeps::ALL, |b| {
+        let (x, y, from_end) = (b.x(1).conj(), b.x(2).conj(), b.args().flag(4));
+        let own = |v: &Var<'_>, from_end: bool| {
+            b.call(&WEIGHED, &[v.arg(), x.arg(), y.arg(), b.arg(3), Arg::Bool(from_end)])
+        };
+        b.to(0, || own(&b.g(), !from_end));
+        b.to(1, || match from_end {
+            true => b.g() * own(&b.x(0).conj(), true),
+            false => b.x(0).conj() * own(&b.g(), true),
+        });
+        b.to(2, || match from_end {
+            true => -(b.x(0).conj() * own(&b.g(), false)),
+            false => -(b.g() * own(&b.x(0).conj(), false)),
+        });
+    }),
+    ..Op::BASE
+};
+
+/// [`WEIGHED`]: positive and negative `v` are summed separately.
+fn weighed<'f>(f: &'f Formula<'_>, [v, x, y]: [Var<'f>; 3], dim: i64, from_end: bool) -> Var<'f> {
+    let flip = [Arg::Ints(vec![dim])];
+    let sums = |logs: Var<'f>| {
+        let sums = match from_end {
+            true => {
+                (logs - &y).call("flip", &flip).call("logcumsumexp", &[Arg::Int(dim)]).call("flip", &flip)
+                    + &x
+            }
+            false => (logs + &x).call("logcumsumexp", &[Arg::Int(dim)]) - &y,
+        };
+        sums.unary("exp")
+    };
+    let none = f64::NEG_INFINITY;
+    if v.dtype().is_complex() {
+        return sums(f.select(&v.ne(0.0), f.select(&v.ne(0.0), &v, 1.0).unary("log"), none));
+    }
+    let part = |is: Var<'f>, size: &Var<'f>| sums(f.select(&is, f.select(&is, size, 1.0).unary("log"), none));
+    part(v.gt(0.0), &v) - part(v.lt(0.0), &-&v)
 }

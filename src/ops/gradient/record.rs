@@ -670,23 +670,54 @@ pub fn gradient_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Tensor> {
 
 /// `x.grad = gradient`
 ///
+/// A tensor that requires no gradients stores one as well, for an optimiser.
+///
 /// # Errors
-/// E0380 if the tensor requires no gradients; E0381 if the gradient has another shape, dtype or device.
+/// E0380 if the tensor cannot require gradients; E0381 if the gradient has another shape, dtype or device, or is the
+/// tensor itself.
 pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>) -> Result<()> {
-    let Some(edge) = edge_of(rt, tensor).or_else(|| tensor.resting()) else {
-        return match gradient {
-            None => Ok(()),
-            Some(_) => Err(error::requires_none(0, tensor)),
-        };
+    let edge = edge_of(rt, tensor).or_else(|| tensor.resting());
+    let edge = match (edge, &gradient) {
+        (Some(edge), _) => edge,
+        (None, None) => return Ok(()),
+        (None, Some(gradient)) => {
+            if !family::is_continuous(tensor) {
+                return Err(error::not_continuous(tensor));
+            }
+            error::check_gradient(gradient, tensor)?;
+            let edge = resting_leaf(rt, tensor);
+            tensor.set_resting(Some(edge.clone()));
+            edge
+        }
     };
     if let Some(gradient) = &gradient {
+        if gradient.same(tensor) {
+            return Err(error::own_gradient(tensor));
+        }
         error::check_gradient(gradient, tensor)?;
         note_circular(rt, &edge.node, gradient);
     }
     if let Some(node) = Node::of(&edge) {
+        // Without a gradient, a computed tensor does not begin to retain one.
+        if gradient.is_none() && !matches!(node.step, Step::Leaf) && !retains(rt, tensor) {
+            return Ok(());
+        }
         node.store_gradient(edge.output, gradient);
     }
     Ok(())
+}
+
+/// The record of a leaf whose gradients are switched off.
+fn resting_leaf(rt: &mut Runtime, tensor: &Tensor) -> Edge {
+    rt.recording.used = true;
+    let log = rt.recording.log.take();
+    let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
+    rt.recording.log = log;
+    let edge = Edge { node, output: 0 };
+    if let Some(node) = Node::of(&edge) {
+        node.state.lock().rests = true;
+    }
+    edge
 }
 
 /// Registers a node that stores a gradient with a record, which may refer back to the node.

@@ -6,7 +6,7 @@
 //! are queued before any of them is waited for, so that they run concurrently.
 
 use super::shares::{self, Shared};
-use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides};
+use crate::array::{Dims, Dtype, Layout, Strides, contiguous_strides, joined_layout};
 use crate::base::{Remark, Result, this_is};
 use crate::driver::{CopyKind, DeviceId};
 use crate::kernel::{MapFn, PART_ALIGN, Pack};
@@ -349,10 +349,7 @@ impl Runtime {
     /// E0512, E0430, E0513.
     pub fn gather(&mut self, tensors: &[Tensor], dim: usize, destination: DeviceId) -> Result<Tensor> {
         let shape = gathered(tensors, dim)?;
-        let layout = match tensors.iter().all(|x| is_channels_last(x.layout())) {
-            true => channels_last(&shape),
-            false => Layout::contiguous(&shape),
-        };
+        let layout = joined_layout(&shape, tensors.iter().map(Tensor::layout));
         let whole = self.empty_ordered(&layout, tensors[0].dtype(), destination)?;
         self.gather_parts(tensors, &whole, dim)?;
         Ok(whole)
@@ -555,24 +552,6 @@ fn split(tensor: &Tensor, extents: &[usize], dim: usize) -> Vec<Tensor> {
         tensor.with_layout(layout)
     };
     extents.iter().map(part).collect()
-}
-
-/// Row-major except for dimension 1, which is innermost.
-fn channels_last(shape: &[usize]) -> Layout {
-    let order: Vec<usize> = [0].into_iter().chain(2..shape.len()).chain([1]).collect();
-    let turned: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
-    let mut layout = Layout::contiguous(shape);
-    for (&d, stride) in order.iter().zip(contiguous_strides(&turned)) {
-        layout.strides[d] = stride;
-    }
-    layout
-}
-
-/// True for images in exactly that order. Source: `TensorBase::suggest_memory_format`.
-fn is_channels_last(layout: &Layout) -> bool {
-    matches!(layout.rank(), 4 | 5)
-        && !layout.is_contiguous()
-        && channels_last(&layout.shape).strides == layout.strides
 }
 
 /// The shape of tensors concatenated along a dimension.
