@@ -110,7 +110,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["gammaln"], "write `lgamma(x)`"),
     (&["psi"], "write `digamma(x)`"),
     (&["adjoint"], "write `x.mH`"),
-    (&["conj_physical"], "write `x.conj()`"),
     (&["diagflat"], "write `diag(x.flatten())`"),
     (&["vector_norm", "matrix_norm", "nuclear_norm", "frobenius_norm"], "write `norm(x, p, dim)`"),
     (&["split_with_sizes", "unsafe_split", "unsafe_chunk"], "write `split(x, sizes)` or `chunk(x, n)`"),

@@ -286,11 +286,15 @@ pub(crate) fn basics() -> String {
     fill(include_str!("../../../kernels/prelude.cuh"), &values)
 }
 
-/// The basics, the definitions that the text uses, and the text: a filled template.
+/// A filled template with what it uses before it.
 pub(super) fn assemble(template: &str, values: &[(&str, &str)]) -> String {
+    complete(&fill(template, values))
+}
+
+/// The basics, the definitions that a text uses, and the text.
+pub(super) fn complete(text: &str) -> String {
     static BASICS: LazyLock<String> = LazyLock::new(basics);
-    let text = fill(template, values);
-    format!("{}\n{}\n{text}", *BASICS, used::definitions(&text))
+    format!("{}\n{}\n{text}", *BASICS, used::definitions(text))
 }
 
 /// The unsigned type of a dtype's bits in memory.

@@ -12,7 +12,7 @@ use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, counts, elements, loaded, stored, view_dtype};
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::{
-    CudaSource, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal, prelude,
+    CudaSource, Queue, Signature, bits_type, blocks, class_type, complete, convert, fill, literal,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::kinds::map::gathered;
@@ -326,12 +326,12 @@ impl Kind for Reduce {
 
     fn source(&self, signature: Signature) -> CudaSource {
         let plan = Plan::read(signature);
-        let mut text = format!("{}\n{}", prelude(), self.first(&plan));
+        let mut text = self.first(&plan);
         if plan.partial {
             text.push_str(&self.second(&plan));
-            return CudaSource { text, entries: &["reduce_kernel", "combine_kernel"] };
+            return CudaSource { text: complete(&text), entries: &["reduce_kernel", "combine_kernel"] };
         }
-        CudaSource { text, entries: &["reduce_kernel"] }
+        CudaSource { text: complete(&text), entries: &["reduce_kernel"] }
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::base::Result;
 use crate::kernel::cuda::element::{Functions, Surroundings, element};
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::{
-    CudaSource, Queue, Signature, bits_type, blocks, class_type, convert, fill, literal, prelude,
+    CudaSource, Queue, Signature, bits_type, blocks, class_type, complete, convert, fill, literal,
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::kinds::reduce;
@@ -405,7 +405,7 @@ impl<'a> Text<'a> {
             ("BODY", body),
         ];
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
-        format!("{}\n{}", prelude(), fill(include_str!("../../../../kernels/rows.cu"), &values))
+        complete(&fill(include_str!("../../../../kernels/rows.cu"), &values))
     }
 
     /// The name of a loaded value in a step's code.
