@@ -119,7 +119,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["pack_padded_sequence", "pad_packed_sequence", "pack_sequence"],
         "write `net(x, lengths=lengths)`: `nn.lstm` and its like take rows of different lengths",
     ),
-    (&["vdot"], "write `(x.conj() * y).sum()`"),
     (&["jit", "dynamo"], "leave it out: elementwise work is fused into one kernel automatically"),
     (&["set_default_dtype", "get_default_dtype"], "write `dtype=f64` where a tensor is made"),
     (&["set_default_device"], "write `with device(1) { }`, or `cuda.set_device(1)`"),
