@@ -19,6 +19,24 @@ impl Kind {
     pub fn work(&self, _: &[usize]) -> usize {
         0
     }
+
+    pub fn fused(&self) -> usize {
+        1
+    }
+
+    pub fn elements(&self, launch: &Launch) -> u64 {
+        launch.shape.iter().map(|&extent| extent as u64).product()
+    }
+
+    pub fn bytes(&self, launch: &Launch) -> u64 {
+        4 * self.elements(launch)
+    }
+}
+
+impl Launch {
+    pub fn host_bytes(&self) -> usize {
+        size_of::<Launch>()
+    }
 }
 
 #[derive(Clone)]
