@@ -23,29 +23,102 @@ fn never() -> Settings {
     Settings { kept_from: u64::MAX, ..Settings::default() }
 }
 
+/// Writes to `x`, of every kind: elementwise, parts, views, kernels of their own, values that are pending, other devices.
+const WRITES: &[&str] = &[
+    "x.add_(1)",
+    "x[3..9] = 7",
+    "x[3..9] = y[..6].exp()[.., none]",
+    "x[tensor([1, 2])] = 9",
+    "x[x > 0] = 4",
+    "x.T.zero_()",
+    "x.flatten()[2..5].mul_(3)",
+    "x.copy_(table * 3)",
+    "x.copy_(ones(40, n, dtype=f64, device=cpu))",
+    "x.fill_(2).mul_(3)",
+    "x.clamp_(-0.5, 0.5)",
+    "x.masked_fill_(x > 0.5, 0)",
+    "x.masked_scatter_(x > 0.5, ones(40 * n))",
+    "x.cumsum_(0)",
+    "x.index_fill_(0, ids, 5.0)",
+    "x.index_copy_(0, ids[..2], ones(2, n))",
+    "x.index_add_(0, ids, ones(60, n))",
+    "x.index_add_(0, ids, x[ids] * 2)",
+    "x.index_add_(0, ids, table[ids])",
+    "x.index_add_(0, ids, (table[ids] * 2 + 1))",
+    "x.index_add_(0, ids, (flat[ids] * 2)[.., none].expand(60, n))",
+    "let late = table[ids]\nx.index_add_(0, ids, late)",
+    "let late = flat[ids] * 3\nx.index_add_(0, ids, late[.., none].expand(60, n))",
+    "x.index_reduce_(0, ids, table[ids], \"amax\")",
+    "x.scatter_(0, ids[.., none].expand(60, n), table[ids])",
+    "x.scatter_add_(0, ids[.., none].expand(60, n), table[ids] * 2)",
+    "x.scatter_reduce_(0, ids[.., none].expand(60, n), table[ids], \"prod\")",
+    "x.index_put_([ids], table[ids] * 2, accumulate=true)",
+    "x.put_(ids[..2], flat[ids[..2]])",
+    "x.lerp_(table, 0.5)",
+    "x.swapaxes(0, 1).index_add_(1, ids, ones(n, 60))",
+    "x.diagonal().add_(5)",
+    "let all = [x]\nforeach(|i| { all[i].mul_(2) }, all)",
+    "let all = [x, table, big.clone(), w.clone()]\nforeach(|i| { all[i].mul_(2)\n all[i].add_(1) }, all)",
+    "let g = Graph()\nwith graph(g) { x.add_(1) }\ng.replay()",
+];
+
 #[test]
 fn readers_see_the_value_of_its_line() {
-    let writes = [
-        "x.add_(1)",
-        "x[3..9] = 7",
-        "x.T.zero_()",
-        "x.copy_(begin(40).reshape(40, 1) * 3)",
-        "x.index_fill_(0, tensor([2]), 5.0)",
-        "x.index_add_(0, tensor([1]), ones(1, 1))",
-        "x.fill_(2).mul_(3)",
-        "x.cumsum_(0)",
-        "y.add_(x[3])",
-    ];
-    for write in writes {
-        agrees(&format!(
-            "{DATA}let d = x - y\nlet p = exp(d) @ w\n{write}\nlet q = (d * 2).sum(0)\n\
-             str((d.tolist(), d[5..9].tolist(), p.tolist(), q.tolist(), x.tolist()))"
-        ));
-        // The value is still queued at the write.
-        agrees(&format!(
-            "{DATA}let d = x - y\n{write}\nlet p = exp(d) @ w\nstr((d.tolist(), p.tolist(), x.tolist()))"
-        ));
+    // An operand that is much smaller than the value, and one that is as large.
+    for (operand, write) in
+        ["x", "big"].iter().flat_map(|operand| WRITES.iter().map(move |write| (operand, write)))
+    {
+        let data = begin(operand);
+        // A graph needs a device.
+        let check = if write.contains("Graph") { on_devices } else { agrees };
+        // It waits already; it is in the open group; in a closed one; in a group of a chain of rows.
+        for before in
+            ["let p = exp(d) @ w", "let p = d", "let p = x.sum() * 2", "let p = (d.sum(1) * 2).exp()"]
+        {
+            check(&format!(
+                "{data}let d = x - y\n{before}\n{write}\nlet q = (d * 2).sum(0)\n\
+                 str((d.tolist(), d[5..9].tolist(), p.tolist(), q.tolist(), x.tolist(), table.tolist()))"
+            ));
+        }
     }
+}
+
+/// Padded, gathered and turned values wait for their readers in the same way.
+#[test]
+fn other_values_that_wait_are_those_of_their_line() {
+    for (operand, write) in
+        ["x", "big"].iter().flat_map(|operand| WRITES.iter().map(move |write| (operand, write)))
+    {
+        let check = if write.contains("Graph") { on_devices } else { agrees };
+        let data = begin(operand);
+        for value in [
+            "x.pad([0, 0, 1, 1])",
+            "x[(ids + 1) % 40]",
+            "x.roll(3, 0)",
+            "x.pad([1, 1], mode=\"circular\") * 2",
+        ] {
+            check(&format!(
+                "{data}let d = {value}\nlet p = d[2..] * 2\n{write}\nlet q = (d * 2).sum(0)\n\
+                            str((d.tolist(), p.tolist(), q.tolist(), x.tolist()))"
+            ));
+        }
+    }
+}
+
+/// The operands of [`WRITES`], in memory.
+fn begin(x: &str) -> String {
+    format!(
+        "{DATA}let x = {x}\nlet (n, ids) = (x.shape[1], arange(60) * 7 % 40)\n\
+         let table = begin(40 * n).reshape(40, n) * 2\nlet flat = table.flatten()\n\
+         (x.sum() + y.sum() + flat.sum() + w.sum() + ids.sum()).item()\n"
+    )
+}
+
+/// [`agrees`], but on devices only.
+fn on_devices(code: &str) {
+    let expected = emulated::ends(code, false);
+    let again = format!("let result = (|| {{\n{code}\n}})()\nassert(result == {expected:?}, result)");
+    launched_with(keeping(), "", &again, |_| ());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::Source;
 use crate::stream::races::Watched;
-use crate::tensor::{Pending, Storage, StorageRef, Tensor};
+use crate::tensor::{Memory, Pending, Storage, StorageRef, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -190,7 +190,9 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
     for &reg in &needed.all {
         let Some(&Source::Load { view, .. }) = group.map.sources.get(usize::from(reg)) else { continue };
         let load = &group.loads[usize::from(view)];
-        if load.bend.is_some() {
+        // Other programs may write to their memory.
+        let is_foreign = matches!(load.storage.memory(), Some(Memory::Foreign(_)));
+        if load.bend.is_some() || is_foreign {
             return None;
         }
         let read = Layout {

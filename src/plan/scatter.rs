@@ -208,11 +208,11 @@ impl Runtime {
         if !self.store_open(index, at)? {
             return Ok(false);
         }
-        for tensor in [index, target] {
-            if is_gathered(tensor.storage()) {
-                self.store_gathered(tensor.storage())?;
-            }
+        if is_gathered(index.storage()) {
+            self.store_gathered(index.storage())?;
         }
+        // What was flushed may wait now, and read the target's old value; see Note [Kept values].
+        self.settle_gathers_of(target)?;
         let (stream, device) = (self.queues[at].stream.clone(), self.device(value.device())?);
         if target.storage().is_lost() {
             return Ok(false);
