@@ -9,8 +9,7 @@ mod draw;
 mod emulated;
 
 use draw::Draw;
-use emulated::{agrees, ends, launched};
-use runnel::Backend;
+use emulated::{agrees, costs_the_same, ends, fails, fits, launched};
 
 /// The programs that `code` launches, after `before` has run.
 fn launches(before: &str, code: &str) -> Vec<String> {
@@ -174,15 +173,6 @@ fn gradients_are_those_without_fusion() {
     }
 }
 
-/// The error of a script.
-fn fails(code: &str, fuse: bool) -> String {
-    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
-    match engine.unwrap().eval::<String>(code) {
-        Ok(value) => panic!("no error but {value}\n{code}"),
-        Err(e) => format!("{e:?}"),
-    }
-}
-
 #[test]
 fn an_index_out_of_range_is_reported_at_its_line() {
     let data = "let (t, x) = (rand(12, 8), rand(24, 8))\nlet i = arange(24) % 12\nlet j = arange(24) % 12\n";
@@ -249,14 +239,7 @@ fn graphs_repeat_gathers() {
 #[test]
 fn fuel_does_not_depend_on_fusion() {
     let code = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet y = (t[i] * 2).sum(1)\nstr(y.shape)";
-    let least = |fuse: bool| {
-        let runs = |fuel: u64| {
-            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).fuel(fuel);
-            engine.build().unwrap().eval::<String>(code).is_ok()
-        };
-        (0..14).map(|bits| 1u64 << bits).find(|&fuel| runs(fuel))
-    };
-    assert_eq!(least(true), least(false));
+    costs_the_same(code);
 }
 
 /// A result that waits does not keep memory that another request needs.
@@ -269,12 +252,7 @@ fn sources_are_freed_when_memory_is_short() {
         "x[i]\nx = none\nlet y = zeros(10 * n)\nstr(y.sum().item())",
     ] {
         let code = format!("let n = 1 << 20\nlet (x, i) = (zeros(10 * n), arange(n))\n{code}");
-        let run = |fuse: bool| {
-            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse);
-            engine.device_memory(72 << 20).build().unwrap().eval::<String>(&code)
-        };
-        let (fused, apart) = (run(true), run(false));
-        assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
+        fits(&code, 72 << 20);
     }
 }
 

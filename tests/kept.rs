@@ -6,7 +6,7 @@
 #[path = "common/emulated.rs"]
 mod emulated;
 
-use emulated::{agrees, keeping, launched_with};
+use emulated::{agrees, agrees_on_devices, keeping, launched_with};
 use runnel::plan::Settings;
 
 /// `d` in the scripts is `x - y`: 40 rows and 12 columns.
@@ -70,7 +70,7 @@ fn readers_see_the_value_of_its_line() {
     {
         let data = begin(operand);
         // A graph needs a device.
-        let check = if write.contains("Graph") { on_devices } else { agrees };
+        let check = if write.contains("Graph") { agrees_on_devices } else { agrees };
         // It waits already; it is in the open group; in a closed one; in a group of a chain of rows.
         for before in
             ["let p = exp(d) @ w", "let p = d", "let p = x.sum() * 2", "let p = (d.sum(1) * 2).exp()"]
@@ -89,7 +89,7 @@ fn other_values_that_wait_are_those_of_their_line() {
     for (operand, write) in
         ["x", "big"].iter().flat_map(|operand| WRITES.iter().map(move |write| (operand, write)))
     {
-        let check = if write.contains("Graph") { on_devices } else { agrees };
+        let check = if write.contains("Graph") { agrees_on_devices } else { agrees };
         let data = begin(operand);
         for value in [
             "x.pad([0, 0, 1, 1])",
@@ -112,13 +112,6 @@ fn begin(x: &str) -> String {
          let table = begin(40 * n).reshape(40, n) * 2\nlet flat = table.flatten()\n\
          (x.sum() + y.sum() + flat.sum() + w.sum() + ids.sum()).item()\n"
     )
-}
-
-/// [`agrees`], but on devices only.
-fn on_devices(code: &str) {
-    let expected = emulated::ends(code, false);
-    let again = format!("let result = (|| {{\n{code}\n}})()\nassert(result == {expected:?}, result)");
-    launched_with(keeping(), "", &again, |_| ());
 }
 
 #[test]

@@ -9,8 +9,7 @@ mod draw;
 mod emulated;
 
 use draw::Draw;
-use emulated::{agrees, ends, launched};
-use runnel::Backend;
+use emulated::{agrees, costs_the_same, ends, fails, fits, launched};
 
 /// The labels of the launches of `code` and the bytes that they access, after `before` has run.
 fn launches(before: &str, code: &str) -> (Vec<String>, u64) {
@@ -334,14 +333,7 @@ fn values_of_padded_loads_are_computed_again() {
 #[test]
 fn fuel_does_not_depend_on_fusion() {
     let code = "let x = arange(96).reshape(12, 8)\nlet p = x.pad([1, 1, 1, 1])\nlet y = p[2.., 2..] * 2\nstr(y.shape)";
-    let least = |fuse: bool| {
-        let runs = |fuel: u64| {
-            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).fuel(fuel);
-            engine.build().unwrap().eval::<String>(code).is_ok()
-        };
-        (0..2000).find(|&fuel| runs(fuel))
-    };
-    assert_eq!(least(true), least(false));
+    costs_the_same(code);
 }
 
 /// A padded tensor that waits does not keep memory that another request needs.
@@ -354,21 +346,7 @@ fn originals_are_freed_when_memory_is_short() {
         "x.pad([1, 1])\nx = none\nlet y = zeros(10 * n)\nstr(y.sum().item())",
     ] {
         let code = format!("let n = 1 << 20\nlet x = zeros(5 * n)\n{code}");
-        let run = |fuse: bool| {
-            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse);
-            engine.device_memory(52 << 20).build().unwrap().eval::<String>(&code)
-        };
-        let (fused, apart) = (run(true), run(false));
-        assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
-    }
-}
-
-/// The error of a script.
-fn fails(code: &str, fuse: bool) -> String {
-    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
-    match engine.unwrap().eval::<String>(code) {
-        Ok(value) => panic!("no error but {value}\n{code}"),
-        Err(e) => format!("{e:?}"),
+        fits(&code, 52 << 20);
     }
 }
 

@@ -11,7 +11,7 @@ mod emulated;
 mod long;
 
 use draw::Draw;
-use emulated::{agrees, ends, launched};
+use emulated::{agrees, costs_the_same, ends, fails, launched};
 use long::few_or_many;
 use runnel::Backend;
 use runnel::kernel::Launch;
@@ -290,15 +290,6 @@ fn gradients_are_those_without_fusion() {
     }
 }
 
-/// The error of a script.
-fn fails(code: &str, fuse: bool) -> String {
-    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
-    match engine.unwrap().eval::<String>(code) {
-        Ok(value) => panic!("no error but {value}\n{code}"),
-        Err(e) => format!("{e:?}"),
-    }
-}
-
 /// Of several bad indices, the same one is reported, at its line.
 #[test]
 fn an_index_out_of_range_is_reported_at_its_line() {
@@ -365,14 +356,7 @@ fn graphs_repeat_scatters() {
 #[test]
 fn fuel_does_not_depend_on_fusion() {
     let code = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet y = zeros(12, 8).index_add_(0, i, t[i] * 2)\nstr(y.shape)";
-    let least = |fuse: bool| {
-        let runs = |fuel: u64| {
-            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).fuel(fuel);
-            engine.build().unwrap().eval::<String>(code).is_ok()
-        };
-        (0..14).map(|bits| 1u64 << bits).find(|&fuel| runs(fuel))
-    };
-    assert_eq!(least(true), least(false));
+    costs_the_same(code);
 }
 
 /// A value that is not stored takes no memory, and a group that waits keeps no operand that another request needs.

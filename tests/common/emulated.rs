@@ -51,11 +51,47 @@ pub fn ends(code: &str, fuse: bool) -> String {
 /// Asserts that a script returns the same on the device with and without fusion, also if small values are computed again,
 /// and on the host.
 pub fn agrees(code: &str) {
+    agrees_on_devices(code);
+    let host = format!("with device(cpu) {{\n{code}\n}}");
+    assert_eq!(ends(&host, true), ends(code, false), "{host}");
+}
+
+/// [`agrees`] without the host.
+pub fn agrees_on_devices(code: &str) {
     let expected = ends(code, false);
     assert_eq!(ends(code, true), expected, "{code}");
     let again = format!("let result = (|| {{\n{code}\n}})()\nassert(result == {expected:?}, result)");
     let done = machine_with(keeping()).eval("<kept>", &again, Mode::Input).map(drop);
     assert!(done.is_ok(), "{code}\n{expected}\n{}", done.unwrap_err());
-    let host = format!("with device(cpu) {{\n{code}\n}}");
-    assert_eq!(ends(&host, true), expected, "{host}");
+}
+
+/// The error of a script.
+pub fn fails(code: &str, fuse: bool) -> String {
+    let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build();
+    match engine.unwrap().eval::<String>(code) {
+        Ok(value) => panic!("no error but {value}\n{code}"),
+        Err(e) => format!("{e:?}"),
+    }
+}
+
+/// Asserts that a script needs the same fuel with and without fusion.
+pub fn costs_the_same(code: &str) {
+    let least = |fuse: bool| {
+        let runs = |fuel: u64| {
+            let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).fuel(fuel);
+            engine.build().unwrap().eval::<String>(code).is_ok()
+        };
+        (0..4000).find(|&fuel| runs(fuel)).expect("the script ends")
+    };
+    assert_eq!(least(true), least(false), "{code}");
+}
+
+/// Asserts that a script returns the same with and without fusion on a device with this much memory.
+pub fn fits(code: &str, bytes: u64) {
+    let run = |fuse: bool| {
+        let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse);
+        engine.device_memory(bytes).build().unwrap().eval::<String>(code)
+    };
+    let (fused, apart) = (run(true), run(false));
+    assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
 }

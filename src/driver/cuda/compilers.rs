@@ -2,11 +2,10 @@
 //!
 //! NVRTC compiles one program at a time, however many threads call it: a lock in the library. (Measured with NVRTC 13.0
 //! on 16 cores: 48 kernels take 37 ms each on one thread and on eight. Eight processes take 6 ms per kernel.) So each
-//! thread that compiles passes its source to a process. The process is this program again, started with
-//! [`ARGUMENT`] and the path of NVRTC; it ends when its input
-//! ends. It stores what it compiles in the disk cache, also
-//! if the process that asked has ended meanwhile. If no process can be started, or the program does not have the
-//! argument, as in an embedding program, NVRTC runs in this process.
+//! thread that compiles passes its source to a process. The process is this program again, started with [`ARGUMENT`] and
+//! the path of NVRTC; it ends when its input ends. It stores what it compiles in the disk cache, also if the process that
+//! asked has ended meanwhile. If no process can be started, or the program did not call [`use_processes`], NVRTC runs in
+//! this process.
 //!
 //! A request is the compute capability (major, minor; 0 to initialise NVRTC) and the source; a reply is a kind ([`FRESH`],
 //! [`CACHED`], [`REJECTED`]), then the image or NVRTC's log. Numbers are 32 bits, little-endian; texts and images begin
