@@ -421,11 +421,11 @@ pub fn prepare_exit() {
     crate::device::prepare_exit();
 }
 
-/// Compiles the kernels of CUDA devices in processes of the calling program, up to eight at once. To be called at the start
-/// of `main`, before anything else. The processes are the same program, started with the argument `--compile-kernels`: there
-/// the call compiles until its caller ends, then returns true, and `main` should return. Without the call, kernels are
-/// compiled on threads of the program, one at a time (NVRTC has a lock), so a script runs for longer before all of its
-/// kernels are compiled. The command `runnel` calls it.
+/// Compiles the kernels of CUDA devices in processes of the calling program, up to eight at once. To be called at the
+/// start of `main`, before anything else. The processes are the same program, started with the argument
+/// `--compile-kernels`: there the call compiles until its caller ends, then returns true, and `main` should return.
+/// Without the call, kernels are compiled on threads of the program, one at a time (NVRTC has a lock), so a script runs
+/// for longer before all of its kernels are compiled. The command `runnel` calls it.
 #[must_use]
 pub fn compile_in_processes() -> bool {
     crate::device::compile_in_processes()

@@ -1,14 +1,13 @@
 //! Work over another shape that does not end the open group.
 //!
 //! Note [Aside]. An operation over another shape than the open group's may run before the group if it writes a new
-//! tensor (whose memory may be bound already, as a factory's) and reads nothing that the group computes. Such work is collected in a closed group (a group aside) before
-//! the open group, which stays open. This happens if the open group is large, cannot wait in a batch (Note
-//! [Batches]), or may compute the few elements again (Note [Computed again]). So `v = u.clone(); v[1..-1] = next`
-//! stores `next` directly to the slice, although the copy has another shape. When the queue is flushed, both
-//! become one launch (Note [Filled holes]), or the group aside omits elements that a later group overwrites before they are
-//! read ([`FusedGroup::overwritten`]). After
-//! `let v = u.clone(); let next = u[1..] / 2`, the work aside is `next`: `v[1..] = next` moves the copy before it
-//! ([`Queue::swap_aside`]), and the result is the same.
+//! tensor (whose memory may be bound already, as a factory's) and reads nothing that the group computes. Such work is
+//! collected in a closed group (a group aside) before the open group, which stays open. This happens if the open group
+//! is large, cannot wait in a batch (Note [Batches]), or may compute the few elements again (Note [Computed again]). So
+//! `v = u.clone(); v[1..-1] = next` stores `next` directly to the slice, although the copy has another shape. When the
+//! queue is flushed, both become one launch (Note [Filled holes]), or the group aside omits elements that a later group
+//! overwrites before they are read ([`FusedGroup::overwritten`]). After `let v = u.clone(); let next = u[1..] / 2`, the
+//! work aside is `next`: `v[1..] = next` moves the copy before it ([`Queue::swap_aside`]), and the result is the same.
 //!
 //! A reduction of a value of the newest group aside joins that group, and the open group runs first
 //! ([`Runtime::resume_aside`]).

@@ -300,8 +300,8 @@ impl Runtime {
         done.map_err(|e| e.locate(&crate::base::Site::of(span)))
     }
 
-    /// Launches a program. The written storages carry the ticket, and are lost if the driver refuses the launch. On a captured stream the
-    /// launch is recorded instead, and compiled when the capture ends.
+    /// Launches a program. The written storages carry the ticket, and are lost if the driver refuses the launch. On a
+    /// captured stream the launch is recorded instead, and compiled when the capture ends.
     pub(super) fn launch(
         &mut self,
         device: &Arc<Device>,

@@ -664,8 +664,8 @@ impl Runtime {
         }
     }
 
-    /// Gives the gathered views of a group's launch their tags, in the order of the operations. `loads` are the numbers of its gathered loads, each with
-    /// the number of the view of its index, which the view of its source follows.
+    /// Gives the gathered views of a group's launch their tags, in the order of the operations. `loads` are the numbers
+    /// of its gathered loads, each with the number of the view of its index, which the view of its source follows.
     pub(super) fn tag_gathers(
         &mut self,
         group: &FusedGroup,

@@ -25,7 +25,8 @@ pub(super) struct Reading<'r> {
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
-/// or of a new load, for a padded tensor that of the original. A value computed by the group itself has exactly this layout ([`Runtime::settle_read`]).
+/// or of a new load, for a padded tensor that of the original. A value computed by the group itself has exactly this
+/// layout ([`Runtime::settle_read`]).
 pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
     let before = reading.before;
     if let Some((of, node)) = tensor.storage().pending().map(|pending| part_and_node(pending.node)) {

@@ -2,9 +2,9 @@
 //!
 //! Note [Padded values]. The result of [`Runtime::padded`] waits in its queue. An elementwise group that reads a view of it
 //! loads elements of the original, and numbers or copies of elements beside them ([`kernel::Padding`]), if each dimension of
-//! the view is a range of one of the result's. The result is never stored. It is stored, by a launch of its own, when
-//! something else reads or writes it, before the original is written, and when the stream's work must be complete while
-//! something still refers to it. Padding a padded value with the same number adds to its sizes.
+//! the view is a range of one of the result's. Then the result is not stored. A launch of its own stores it when something
+//! else reads or writes it, before the original is written, and when the stream's work must be complete while something
+//! still refers to it. Padding a padded value with the same number adds to its sizes.
 //!
 //! Like a turned load (Note [Turned loads]), a padded one reads other elements than the group writes, and only
 //! elementwise launches have it.

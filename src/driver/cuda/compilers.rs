@@ -50,8 +50,8 @@ static IDLING: Mutex<Vec<(Compiler, Instant)>> = Mutex::new(Vec::new());
 /// The largest number of processes that start with the first device.
 const EARLY: usize = 4;
 
-/// Starts processes that will be needed if a kernel is not in the disk cache. Opening NVRTC and compiling for the first time
-/// takes a process longer than most kernels. Takes no time of the caller.
+/// Starts processes that will be needed if a kernel is not in the disk cache. Opening NVRTC and compiling for the first
+/// time takes a process longer than most kernels. Takes no time of the caller.
 pub(super) fn start_early(most: usize) {
     static STARTED: AtomicBool = AtomicBool::new(false);
     let Some(program) = PROGRAM.get() else { return };
@@ -73,8 +73,8 @@ pub(super) fn start_early(most: usize) {
     let _ = std::thread::Builder::new().name("runnel-compilers".into()).spawn(start);
 }
 
-/// Compiles in processes of this program from now on. In such a process, the call answers requests until there are no more,
-/// then returns true: the process should end.
+/// Compiles in processes of this program from now on. In such a process, the call answers requests until there are no
+/// more, then returns true: the process should end.
 pub fn use_processes() -> bool {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|argument| argument == ARGUMENT) {
