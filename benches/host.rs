@@ -156,6 +156,7 @@ fn main() {
                 out: 1,
                 out_index: None,
                 store_value: true,
+                also: Vec::new(),
             };
             let mut out = out;
             if kept == 1 {

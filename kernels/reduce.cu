@@ -5,6 +5,7 @@
 // with INIT. Then the lanes combine by halving: lane l with lane l + LANES/2, then LANES/4, ... A second
 // launch combines the segments by the same rule. This order depends only on the shape; `rows` and `columns`
 // follow it over different memory layouts.
+// Several reductions of the same elements hold one value each (Note [Several reductions] in plan/several.rs).
 //
 // p.w: 0 kept, 1 reduced, 2 segment, 3 segments, 4 values of partials, 5 their positions, 6 elements per
 // result, then the layout from kernel/kinds. The text is included once per launch of a reduction.
@@ -62,11 +63,7 @@ INLINE Held from_lane(Held x, int delta) {
                 __shfl_down_sync(FULL_WARP, x.v, delta, SHUFFLE_WIDTH)};
 }
 #else
-typedef Acc Held;
-INLINE Held start() { return INIT; }
-INLINE Held combine(Acc a, Acc b) { return @COMBINE@; }
-INLINE Held append(Acc a, Acc b) { return combine(a, b); }
-INLINE Held from_lane(Held x, int delta) { return __shfl_down_sync(FULL_WARP, x, delta, SHUFFLE_WIDTH); }
+@HELD@
 #endif
 
 INLINE void finish(const Params& p, Held held, u64 kept, u64 part) {

@@ -326,6 +326,7 @@ impl Programs {
                     out: if store_value { results } else { 0 },
                     out_index: r.out_index.is_some().then_some(results + u16::from(store_value)),
                     store_value,
+                    also: Vec::new(),
                 })
             }
         };

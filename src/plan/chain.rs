@@ -11,10 +11,11 @@ use super::gather::is_gathered;
 use super::memory::prune;
 use super::operands::Reading;
 use super::queue::{FusedGroup, Queue};
-use super::rows::Outcome;
+use super::rows::{Form, Outcome};
 use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
 use crate::base::Result;
+use crate::device::Device;
 use crate::driver::DeviceId;
 use crate::kernel::ReduceFn;
 use crate::memory::Effort;
@@ -117,8 +118,10 @@ impl Queue {
     /// True when work over a shape may extend the chain, once all groups are closed.
     pub(super) fn goes_on(&self, shape: &[usize], reducing: Reducing<'_>) -> bool {
         let Some(first) = self.chain.first() else { return true };
-        let Some(kept) = first.row_dims() else { return false };
-        follows(&first.shape, kept, shape, reducing)
+        match first.row_dims() {
+            Some(kept) => follows(&first.shape, kept, shape, reducing),
+            None => first.shares(shape, reducing),
+        }
     }
 
     /// True when the open group reads rows that the chain before it computes and has not stored, unless it can compute
@@ -147,6 +150,14 @@ fn follows(whole: &[usize], kept: usize, shape: &[usize], reducing: Reducing<'_>
     }
     let rows = &whole[..kept];
     shape == whole || (shape.starts_with(rows) && shape[kept..].iter().all(|&n| n == 1))
+}
+
+/// True when the kernel of rows takes what a group reduces.
+fn are_rows(group: &FusedGroup, device: &Device) -> bool {
+    let Some(kept) = group.row_dims() else { return false };
+    let (rows, row) = group.shape.split_at(kept);
+    let (rows, length) = (rows.iter().product(), row.iter().product());
+    length > 1 && device.driver().takes_rows(rows, length)
 }
 
 impl Runtime {
@@ -178,12 +189,13 @@ impl Runtime {
         if !queue.chain.is_empty() {
             return Ok(queue.goes_on(shape, reducing));
         }
-        let Some(kept) = open.row_dims() else { return Ok(false) };
-        let (rows, row) = open.shape.split_at(kept);
-        let (rows, length) = (rows.iter().product(), row.iter().product());
-        let fits = length > 1 && follows(&open.shape, kept, shape, reducing);
+        let follows = |kept| follows(&open.shape, kept, shape, reducing);
+        let (follows, shares) = (open.row_dims().is_some_and(follows), open.shares(shape, reducing));
         let id = open.device;
-        Ok(fits && self.device(id)?.driver().takes_rows(rows, length))
+        let device = self.device(id)?;
+        let queue = &mut self.queues[at];
+        queue.is_shared = !queue.group.as_deref().is_some_and(|open| are_rows(open, &device));
+        Ok(if queue.is_shared { shares } else { follows })
     }
 
     /// Launches the pending reductions that compute these tensors, if there are several, before the tensors are
@@ -264,14 +276,18 @@ impl Runtime {
         if chain[0].reduce.is_none() {
             return self.run_batch(at, chain, &device, &stream);
         }
-        if chain.len() > 1 {
-            let mut outcome = self.run_rows(at, &chain, &device, &stream, Effort::Quick)?;
+        if chain.len() > 1 && self.queues[at].is_shared {
+            // A launch that does not find memory is made group by group.
+            while chain.len() > 1 && self.run_shared(at, &mut chain, &device, &stream)? {}
+        } else if chain.len() > 1 {
+            let form = |effort| (Form::Rows, effort);
+            let mut outcome = self.run_whole(at, &chain, &device, &stream, form(Effort::Quick))?;
             if outcome == Outcome::Short {
                 prune(&mut chain.iter_mut().collect::<Vec<_>>());
                 if !self.requests.is_short {
                     given = self.release_memory();
                 }
-                outcome = self.run_rows(at, &chain, &device, &stream, Effort::Thorough)?;
+                outcome = self.run_whole(at, &chain, &device, &stream, form(Effort::Thorough))?;
             }
             if outcome == Outcome::Whole {
                 chain.into_iter().for_each(|group| self.queues[at].reuse(group));

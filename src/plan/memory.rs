@@ -441,7 +441,7 @@ impl FusedGroup {
     }
 
     /// The storages that the group writes.
-    fn results(&self) -> impl Iterator<Item = &StorageRef> {
+    pub(super) fn results(&self) -> impl Iterator<Item = &StorageRef> {
         let reduced = self.reduce.iter().flat_map(|reduce| reduce.out.iter().chain(&reduce.out_index));
         self.nodes.iter().filter_map(|node| node.storage.as_ref()).chain(reduced)
     }

@@ -52,6 +52,9 @@ mod repeat;
 mod rounds;
 mod rows;
 mod scatter;
+mod several;
+#[cfg(test)]
+pub mod several_tests;
 mod shared_tests;
 mod steps;
 mod streams;

@@ -37,6 +37,8 @@ pub(super) struct Queue {
     pub generation: u32,
     /// Closed groups that wait for later work; see `chain`.
     pub chain: Vec<FusedGroup>,
+    /// The chain is not one of rows; see `several`. Valid while the chain begins with a reduction.
+    pub is_shared: bool,
     /// See `batch`.
     pub waiting: Waiting,
     /// Results that wait for a reader; see `gather`.
@@ -200,6 +202,7 @@ impl Queue {
             stream,
             generation: 1,
             chain: Vec::new(),
+            is_shared: false,
             waiting: Waiting::default(),
             gathers: Vec::new(),
             gathered: 0,
@@ -557,6 +560,7 @@ impl Runtime {
         if queue.begins_with_reduction() && queue.rows_write_elsewhere(at, operands, target) {
             self.flush_work(at)?;
         }
+        self.settle_shared(at, target.shape(), room, None)?;
         let queue = &mut self.queues[at];
         queue.forget_scattered(at);
         let is_other = |group: &FusedGroup| !same(&group.shape, target.shape());

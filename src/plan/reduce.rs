@@ -2,6 +2,7 @@
 
 use super::operands::{Reading, register};
 use super::queue::PendingReduce;
+use super::rounds::Room;
 use super::{MapArg, Runtime, infer::is_host_scalar};
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::Result;
@@ -113,6 +114,7 @@ impl Runtime {
         // Reductions have no padded loads.
         self.store_padded(x.storage())?;
         self.resume_aside(at, x)?;
+        self.settle_shared(at, x.shape(), Room::of(3), Some((dims, f)))?;
         let mut close = self.settle_read(at, x)?;
         let queue = &self.queues[at];
         if let Some(group) = &queue.group {

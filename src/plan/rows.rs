@@ -29,13 +29,13 @@ use std::sync::Arc;
 const MOST_HELD: usize = 6;
 
 /// A register of the whole chain.
-struct Register {
-    made: Made,
-    dtype: Dtype,
+pub(super) struct Register {
+    pub made: Made,
+    pub dtype: Dtype,
     per_row: bool,
 }
 
-enum Made {
+pub(super) enum Made {
     Load(u16),
     Number(u16),
     Instr(Instr),
@@ -43,16 +43,16 @@ enum Made {
 }
 
 /// A storage's contents after the groups so far.
-struct Written<'a> {
+pub(super) struct Written<'a> {
     storage: &'a StorageRef,
     layout: Layout,
     strides: Strides,
-    reg: u16,
+    pub reg: u16,
     at: PartIndex,
 }
 
 /// An operand in memory.
-struct Read<'a> {
+pub(super) struct Read<'a> {
     storage: &'a StorageRef,
     layout: Layout,
     strides: Strides,
@@ -60,21 +60,34 @@ struct Read<'a> {
     at: PartIndex,
 }
 
-struct Combined {
-    value: u16,
-    f: &'static ReduceFn,
-    dtype: Dtype,
+/// A reduction.
+pub(super) struct Combined {
+    pub value: u16,
+    pub f: &'static ReduceFn,
+    pub dtype: Dtype,
 }
 
 /// A chain under analysis. If one of its functions returns `None`, the groups are launched one by one.
-struct Chain<'a> {
-    shape: &'a Dims,
+pub(super) struct Chain<'a> {
+    /// The shape of its elements, and the order in which `shape` has these dimensions: the reduced ones are last.
+    whole: &'a Dims,
+    order: SmallVec<[usize; 6]>,
+    shape: Dims,
     kept: usize,
-    registers: Vec<Register>,
+    pub registers: Vec<Register>,
     numbers: SmallVec<[u64; 4]>,
-    reads: Vec<Read<'a>>,
+    pub reads: Vec<Read<'a>>,
     written: Vec<Written<'a>>,
-    folds: Vec<Combined>,
+    pub folds: Vec<Combined>,
+}
+
+/// The program that a chain becomes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// [`Rows`], for reductions of the last dimensions that later groups may read.
+    Rows,
+    /// A [`Reduce`](crate::kernel::Reduce); see Note [Several reductions].
+    Shared,
 }
 
 /// The outcome for a chain.
@@ -165,19 +178,23 @@ fn describe(groups: &[FusedGroup], words: &mut Words) {
 }
 
 impl Runtime {
-    /// Launches a chain as one program, if possible.
-    pub(super) fn run_rows(
+    /// Launches groups of a chain as one program, if possible.
+    pub(super) fn run_whole(
         &mut self,
         at: usize,
         groups: &[FusedGroup],
         device: &Arc<Device>,
         stream: &Arc<Stream>,
-        effort: Effort,
+        (form, effort): (Form, Effort),
     ) -> Result<Outcome> {
-        let known = self.programs.chains.get(|words| describe(groups, words));
+        let known = self.programs.chains.get(|words| {
+            words.push(form as u64);
+            describe(groups, words);
+        });
         let whole = known.unwrap_or_else(|| {
+            let chain = Chain::of(groups);
             let whole =
-                Chain::of(groups).and_then(|chain| chain.whole(groups, &mut self.programs)).map(Arc::new);
+                chain.and_then(|chain| chain.launched(form, groups, &mut self.programs)).map(Arc::new);
             self.programs.chains.keep(&whole);
             whole
         });
@@ -235,9 +252,14 @@ fn spans(groups: &[FusedGroup]) -> impl Iterator<Item = Span> {
 impl<'a> Chain<'a> {
     fn of(groups: &'a [FusedGroup]) -> Option<Chain<'a>> {
         let first = groups.first()?;
+        let (rank, reduced) = (first.shape.len(), &first.reduce.as_ref()?.dims);
+        let kept = (0..rank).filter(|d| !reduced.contains(d));
+        let order: SmallVec<[usize; 6]> = kept.chain(reduced.iter().copied()).collect();
         let mut chain = Chain {
-            shape: &first.shape,
-            kept: first.row_dims()?,
+            whole: &first.shape,
+            shape: order.iter().map(|&d| first.shape[d]).collect(),
+            order,
+            kept: rank - reduced.len(),
             registers: Vec::new(),
             numbers: SmallVec::new(),
             reads: Vec::new(),
@@ -264,7 +286,10 @@ impl<'a> Chain<'a> {
 
     /// Strides over a group's shape as strides over the chain's.
     fn strides(&self, group: &FusedGroup, strides: &Strides) -> Strides {
-        if group.shape == *self.shape { strides.clone() } else { self.of_rows(strides) }
+        match group.shape == *self.whole {
+            true => self.order.iter().map(|&d| strides[d]).collect(),
+            false => self.of_rows(strides),
+        }
     }
 
     /// Strides over the dimensions of the rows as strides over the chain's shape.
@@ -370,22 +395,32 @@ impl<'a> Chain<'a> {
         (first_a == first_b && dims.all(|(&n, (a, b))| n == 1 || a == b)).then_some(())
     }
 
-    /// The launch of the whole chain, if it can be one.
-    fn whole(&self, groups: &[FusedGroup], programs: &mut Programs) -> Option<Whole> {
-        let wanted: Vec<&Written<'_>> =
+    /// The launch of the chain, if it can be one.
+    fn launched(&self, form: Form, groups: &[FusedGroup], programs: &mut Programs) -> Option<Whole> {
+        let mut wanted: Vec<&Written<'_>> =
             self.written.iter().filter(|w| is_wanted(groups.iter(), w.storage)).collect();
-        let rows = match wanted.is_empty() {
-            true => None,
-            false if self.is_safe(&wanted) => Some(self.rows(&wanted)?),
-            false => return None,
+        let is_result =
+            |written: &Written<'_>| matches!(self.registers[usize::from(written.reg)].made, Made::Fold(_));
+        let mut rows = None;
+        let program = match form {
+            _ if wanted.is_empty() => programs.placeholder(),
+            _ if !self.is_safe(&wanted) => return None,
+            Form::Rows => programs.get(rows.insert(self.rows(&wanted)?)),
+            Form::Shared => {
+                wanted.sort_by_key(|written| is_result(written));
+                programs.get(&self.reduction(&wanted)?)
+            }
         };
         let read = |read: &Read<'_>| View::new(0, read.dtype, read.strides.clone());
-        let write = |written: &&Written<'_>| View::new(0, self.dtype(written.reg), written.strides.clone());
+        let write = |written: &&Written<'_>| {
+            let mut view = View::new(0, self.dtype(written.reg), written.strides.clone());
+            if form == Form::Shared && is_result(written) {
+                view.strides.truncate(self.kept);
+            }
+            view
+        };
         let mut launch = Launch {
-            program: match &rows {
-                Some(rows) => programs.get(rows),
-                None => programs.placeholder(),
-            },
+            program,
             shape: self.shape.clone(),
             views: self.reads.iter().map(read).chain(wanted.iter().map(write)).collect(),
             numbers: SmallVec::new(),

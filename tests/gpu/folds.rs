@@ -5,7 +5,7 @@
 use super::*;
 use crate::array::Class;
 use crate::kernel::host::define::{host_better, host_combine};
-use crate::kernel::{CudaText, Map, Reduce, ReduceFn, Scan, Source, Store};
+use crate::kernel::{Also, CudaText, Map, Reduce, ReduceFn, Scan, Source, Store};
 
 pub(super) static SUM: ReduceFn = ReduceFn {
     name: "gpu_test_sum",
@@ -56,6 +56,7 @@ pub(super) fn fold(
         out: 1,
         out_index: f.indexed.then_some(2),
         store_value: true,
+        also: Vec::new(),
     };
     let views = vec![input.on_device(), out.on_device(), at.on_device()];
     run(gpu, &Launch { reduced, ..launch(&program(reduce), shape, views, &[]) });
@@ -102,6 +103,67 @@ fn layouts(shape: &[usize], reduced: usize) -> Vec<Strides> {
     let turned = turned_strides[reduced..].iter().chain(&turned_strides[..reduced]).copied().collect();
     let gaps = dense.iter().map(|s| s * 3).collect();
     vec![dense, turned, gaps]
+}
+
+/// Five reductions of three operands in one launch, which also stores an operand.
+fn fold_all(gpu: &dyn Side, inputs: [&Pair; 3], shape: &[usize], reduced: usize) -> Vec<Pair> {
+    let kept = &shape[..shape.len() - reduced];
+    let work = [(0, &SUM), (1, &SUM), (2, &MEAN), (0, &MEAN), (1, &SUM)];
+    let dtype = |value: usize| inputs[value].dtype;
+    let outs: Vec<Pair> = work.iter().map(|&(value, _)| Pair::dense(gpu, dtype(value), kept, 90)).collect();
+    let copy = Pair::dense(gpu, dtype(2), shape, 91);
+    let also = work.iter().enumerate().skip(1).map(|(n, &(value, f))| Also {
+        value: value as u16,
+        f,
+        dtype: dtype(value),
+        out: 4 + n as u16,
+    });
+    let reduce = Reduce {
+        map: Map {
+            sources: (0..3).map(|v| Source::Load { view: v as u16, dtype: dtype(v) }).collect(),
+            stores: vec![Store { reg: 2, view: 3 }],
+            ..Map::default()
+        },
+        value: 0,
+        f: &SUM,
+        dtype: dtype(0),
+        out: 4,
+        out_index: None,
+        store_value: true,
+        also: also.collect(),
+    };
+    let mut views: Vec<View> = inputs.iter().map(|input| input.on_device()).collect();
+    views.push(copy.on_device());
+    views.extend(outs.iter().map(|out| out.on_device()));
+    run(gpu, &Launch { reduced, ..launch(&program(reduce), shape, views, &[]) });
+    outs.into_iter().chain([copy]).map(|out| out.download(gpu)).collect()
+}
+
+#[test]
+fn several_reductions_have_the_bits_of_each_alone() {
+    let Some(gpu) = device() else { return };
+    for &(shape, reduced) in SHAPES {
+        let kept = count(&shape[..shape.len() - reduced]);
+        for strides in layouts(shape, reduced) {
+            let input = |dtype, seed| {
+                let mut input = Pair::random(&gpu, dtype, shape, &strides, seed);
+                tame(&gpu, &mut input);
+                input
+            };
+            let inputs = [input(Dtype::F32, 1), input(Dtype::I64, 2), input(Dtype::F64, 3)];
+            let got = fold_all(&gpu, [&inputs[0], &inputs[1], &inputs[2]], shape, reduced);
+            let work = [(0, &SUM), (1, &SUM), (2, &MEAN), (0, &MEAN), (1, &SUM)];
+            for (n, (value, f)) in work.into_iter().enumerate() {
+                let alone = fold(&gpu, f, &inputs[value], shape, reduced).0;
+                for k in 0..kept {
+                    assert_eq!(got[n].raw(k), alone.raw(k), "result {n} of {shape:?}, strides {strides:?}");
+                }
+            }
+            for i in 0..count(shape) {
+                assert_eq!(got[5].raw(i), inputs[2].raw(inputs[2].place(shape, i)), "{shape:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -210,8 +272,16 @@ fn a_fused_map_stores_each_element_once_and_changes_no_bit() {
             instrs: vec![],
             stores: vec![Store { reg: 0, view: 1 }],
         };
-        let reduce =
-            Reduce { map, value: 0, f: &SUM, dtype: Dtype::F32, out: 2, out_index: None, store_value: true };
+        let reduce = Reduce {
+            map,
+            value: 0,
+            f: &SUM,
+            dtype: Dtype::F32,
+            out: 2,
+            out_index: None,
+            store_value: true,
+            also: Vec::new(),
+        };
         let views = vec![input.on_device(), stored.on_device(), out.on_device()];
         run(&gpu, &Launch { reduced: 1, ..launch(&program(reduce), &shape, views, &[]) });
         let (stored, out) = (stored.download(&gpu), out.download(&gpu));

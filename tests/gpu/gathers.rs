@@ -120,8 +120,16 @@ fn reductions_load_at_indices() {
         for reduced in 1..=shape.len() {
             let kept = &shape[..shape.len() - reduced];
             let f = if dtype == Dtype::F64 { &AMIN } else { &SUM };
-            let reduce =
-                Reduce { map: map(dtype), value: 6, f, dtype, out: 5, out_index: None, store_value: true };
+            let reduce = Reduce {
+                map: map(dtype),
+                value: 6,
+                f,
+                dtype,
+                out: 5,
+                out_index: None,
+                store_value: true,
+                also: Vec::new(),
+            };
             for bad in [false, true] {
                 let outs = vec![Pair::dense(&gpu, dtype, kept, 6)];
                 let work = Launch { reduced, ..launch(&program(reduce.clone()), shape, vec![], &[]) };
@@ -151,6 +159,7 @@ fn sums_of_gathered_rows_keep_their_order() {
                 out: 5,
                 out_index: None,
                 store_value: true,
+                also: Vec::new(),
             };
             let outs = vec![Pair::dense(&gpu, dtype, &case.0[..1], 6)];
             let work = Launch { reduced: 1, ..launch(&program(reduce), case.0, vec![], &[]) };

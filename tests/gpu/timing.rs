@@ -133,6 +133,7 @@ fn rates() {
             out: 1,
             out_index: None,
             store_value: true,
+            also: Vec::new(),
         })
     };
     let s = side as isize;

@@ -345,6 +345,7 @@ fn reductions_compile() {
             out: views,
             out_index: f.indexed.then_some(views + 1),
             store_value: true,
+            also: Vec::new(),
         }
     };
     for dtype in [Dtype::Bool, Dtype::I32, Dtype::F16, Dtype::F64] {
@@ -389,6 +390,17 @@ fn rows_compile() {
     for launch in crate::plan::chain_tests::launches(1..24) {
         check(&launch);
     }
+}
+
+#[test]
+fn several_reductions_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    let launches = crate::plan::several_tests::launches(0..6);
+    assert!(launches.len() > 3);
+    everywhere(&launches[0]);
+    launches.iter().for_each(check);
 }
 
 #[test]
@@ -540,8 +552,16 @@ fn complex_numbers_are_stored_from_reductions() {
             }],
             stores: vec![Store { reg: 0, view: 1 }, Store { reg: 2, view: 2 }],
         };
-        let all =
-            Reduce { map, value: 2, f: &SUM, dtype: Dtype::Bool, out: 3, out_index: None, store_value: true };
+        let all = Reduce {
+            map,
+            value: 2,
+            f: &SUM,
+            dtype: Dtype::Bool,
+            out: 3,
+            out_index: None,
+            store_value: true,
+            also: Vec::new(),
+        };
         for count in [4, 12, 4096] {
             let linear = |dtype| view(dtype, &[1], 0);
             let views = [linear(dtype), linear(dtype), linear(Dtype::Bool), view(Dtype::Bool, &[], 0)];

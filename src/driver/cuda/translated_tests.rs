@@ -120,7 +120,16 @@ fn work_is_instructions_times_elements() {
     let sum = |rows: usize, length: usize| {
         let load = Register::Load { view: 0, dtype };
         let map = Map { sources: vec![load], instrs: vec![], stores: vec![] };
-        let sum = Reduce { map, value: 0, f: &SUM, dtype, out: 1, out_index: None, store_value: true };
+        let sum = Reduce {
+            map,
+            value: 0,
+            f: &SUM,
+            dtype,
+            out: 1,
+            out_index: None,
+            store_value: true,
+            also: Vec::new(),
+        };
         launch(sum, &[rows, length], &[view(dtype, &[length as isize, 1], 0), view(dtype, &[1], 0)], 1)
     };
     assert_eq!(work(&sum(10, 4096)), 10 * work(&sum(1, 4096)));

@@ -414,7 +414,7 @@ proptest! {
         }
         let reduce = Reduce {
             map: map.clone(), value: 1, f, dtype: out, out: 1,
-            out_index: f.indexed.then_some(2), store_value: true,
+            out_index: f.indexed.then_some(2), store_value: true, also: Vec::new(),
         };
         let mut launch = launch(reduce, &shape, &mut memory, &[]);
         launch.reduced = reduced.len();
@@ -512,6 +512,7 @@ fn long_reductions_split_over_threads_give_the_same_bits() {
                 out: 1,
                 out_index: None,
                 store_value: true,
+                also: Vec::new(),
             };
             let mut launch = launch(reduce, &shape, &mut memory, &[]);
             launch.reduced = 1;

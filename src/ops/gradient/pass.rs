@@ -183,8 +183,9 @@ impl Pass {
                     return Err(error::complex_number(index, tensor));
                 }
                 None if tensor.count() != 1 => return Err(error::not_a_scalar(index, tensor)),
+                // Unlike `ones_like`, it is computed by the launch that reads it.
                 None => recording(rt, false, |rt| {
-                    composed::call(rt, "ones_like", &[Arg::Tensor(tensor.clone())])
+                    composed::call(rt, "fill", &[Arg::Tensor(tensor.clone()), Arg::Int(1)])
                 })?,
             };
             edges.push((edge, gradient));

@@ -75,6 +75,11 @@ impl Given {
         }
     }
 
+    /// The dtype of a tensor.
+    pub(super) fn dtype(&self) -> Option<Dtype> {
+        self.form().map(|(_, dtype, _)| dtype)
+    }
+
     /// As an operand of a dtype rule, which only reads dtypes.
     fn shown(&self) -> MapArg<'_> {
         match self {

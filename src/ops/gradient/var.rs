@@ -6,7 +6,7 @@ use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::ops::{Arg, Call, Out, apply, composed, table};
-use crate::plan::Runtime;
+use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 use std::rc::Rc;
@@ -188,14 +188,35 @@ impl<'a> Var<'a> {
 
     fn with(&self, name: &str, other: impl Operand) -> Var<'a> {
         let args = || Some(smallvec![self.given()?, other.given()?]);
-        let waits = if self.number.is_none() { Work::of(self.back, name, args()) } else { None };
+        // A number before a tensor of its dtype needs no tensor of its own.
+        let first = self.number.as_ref().and_then(|(number, dtype, _)| {
+            let is_like = other.given().and_then(|other| other.dtype()) == Some(*dtype);
+            Given::of(number).filter(|_| is_like)
+        });
+        let waits = match self.number.is_none() || first.is_some() {
+            true => Work::of(self.back, name, args()),
+            false => None,
+        };
         if let Some(waits) = self.waiting(waits) {
             return waits;
         }
-        match other.operand() {
-            Arg::None => self.next(None),
-            other => self.call(name, &[other]),
+        match (first, other.operand()) {
+            (_, Arg::None) => self.next(None),
+            (Some(Given::Number(number)), Arg::Tensor(other)) => {
+                self.next(self.number_first(name, number, &other))
+            }
+            (_, other) => self.call(name, &[other]),
         }
+    }
+
+    /// `name(number, tensor)`
+    fn number_first(&self, name: &str, number: Scalar, tensor: &Tensor) -> Option<Tensor> {
+        let op = table::find(name)?;
+        let operands = [MapArg::Number(number), MapArg::Tensor(tensor)];
+        self.back.compute(&mut |rt| match apply(rt, op, Call::Operands(&operands))? {
+            Out::Tensor(tensor) => Ok(tensor),
+            _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
+        })
     }
 
     /// Computes variables of one shape together, with the steps that they share.
@@ -422,13 +443,7 @@ impl<'a> Var<'a> {
         if let Some(waits) = self.waiting(waits) {
             return waits;
         }
-        let (Some(op), Some(tensor)) = (table::find(name), self.made()) else { return self.clone() };
-        let operands =
-            [crate::plan::MapArg::Number(Scalar::Float(number)), crate::plan::MapArg::Tensor(&tensor)];
-        let tensor = self.back.compute(&mut |rt| match apply(rt, op, Call::Operands(&operands))? {
-            Out::Tensor(tensor) => Ok(tensor),
-            _ => Err(crate::ops::error::wrong_argument(0, "a tensor")),
-        });
-        self.next(tensor)
+        let Some(tensor) = self.made() else { return self.clone() };
+        self.next(self.number_first(name, Scalar::Float(number), &tensor))
     }
 }

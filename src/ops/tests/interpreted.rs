@@ -631,7 +631,15 @@ fn check_reduction(seed: u64, dtypes: &[Dtype], large: bool, turned: bool) -> us
         memory.push(Memory::new(&mut dice, dtype, kept, strides));
     }
     let out_index = f.indexed.then_some(out + 1);
-    let fold =
-        Reduce { map, value, f, dtype: to, out, out_index, store_value: dice.roll(3) > 0 || !f.indexed };
+    let fold = Reduce {
+        map,
+        value,
+        f,
+        dtype: to,
+        out,
+        out_index,
+        store_value: dice.roll(3) > 0 || !f.indexed,
+        also: Vec::new(),
+    };
     check(&fold, shape, reduced, &mut memory, seed, false)
 }

@@ -60,6 +60,7 @@ fn loads_at_indices_compile() {
                         out: 3,
                         out_index: f.indexed.then_some(4),
                         store_value: true,
+                        also: Vec::new(),
                     };
                     check(&launch(reduce, shape, &views, reduced));
                 }

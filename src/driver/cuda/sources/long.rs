@@ -30,6 +30,7 @@ fn costly_functions_are_not_copied_without_bound() {
                 out: 1,
                 out_index: None,
                 store_value: true,
+                also: Vec::new(),
             };
             let sums = launch(reduce, &[1 << 20], &views(dtype), 1);
             for launch in [maps, sums] {
@@ -92,7 +93,16 @@ fn loops_compile_once() {
         let value = map.stores[0].reg;
         let map = Map { stores: Vec::new(), ..map };
         let dtype = Dtype::F32;
-        let sum = Reduce { map, value, f: &SUM, dtype, out: 1, out_index: None, store_value: true };
+        let sum = Reduce {
+            map,
+            value,
+            f: &SUM,
+            dtype,
+            out: 1,
+            out_index: None,
+            store_value: true,
+            also: Vec::new(),
+        };
         let views = [views[0].clone(), views[2].clone()];
         let mut summed = launch(sum.clone(), &[4096], &views, 1);
         summed.numbers = smallvec![0; 32];

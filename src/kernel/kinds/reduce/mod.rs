@@ -6,6 +6,7 @@
 
 pub(super) mod host;
 mod interpret;
+mod several;
 
 use crate::array::Dtype;
 use crate::base::Result;
@@ -19,6 +20,8 @@ use crate::kernel::kinds::map::gathered;
 use crate::kernel::{Kind, Launch, Map, ReduceFn, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
+
+pub(crate) use several::MOST as MOST_REDUCTIONS;
 
 /// Elementwise work, then a reduction over the last `Launch::reduced` dimensions. The map's stores run once
 /// per element.
@@ -42,6 +45,21 @@ pub struct Reduce {
     pub out_index: Option<u16>,
     /// True when the value is stored to `out`; false for `argmax`, which stores only the position.
     pub store_value: bool,
+    /// Further reductions of the same elements, not indexed; see Note [Several reductions] in `plan/several.rs`.
+    pub also: Vec<Also>,
+}
+
+/// Another reduction of a [`Reduce`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Also {
+    /// The register to reduce.
+    pub value: u16,
+    /// The reduction.
+    pub f: &'static ReduceFn,
+    /// The dtype of the result.
+    pub dtype: Dtype,
+    /// The view of the result.
+    pub out: u16,
 }
 
 /// Threads per block, also in the template.
@@ -244,14 +262,18 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
 
 impl Kind for Reduce {
     fn fused(&self) -> usize {
-        self.map.fused() + 1
+        self.map.fused() + 1 + self.also.len()
     }
 
     fn label(&self) -> String {
-        match self.map.label() {
-            map if map.is_empty() => self.f.name.to_string(),
-            map => format!("{map}+{}", self.f.name),
+        let mut label = self.map.label();
+        for f in std::iter::once(self.f).chain(self.also.iter().map(|also| also.f)) {
+            if !label.is_empty() {
+                label.push('+');
+            }
+            label.push_str(f.name);
         }
+        label
     }
 
     fn is_fused(&self) -> bool {
@@ -265,6 +287,9 @@ impl Kind for Reduce {
             count => format!("the last {count} dimensions"),
         };
         let _ = writeln!(text, "{} r{} over {dims} -> {}", self.f.name, self.value, self.dtype);
+        for Also { value, f, dtype, .. } in &self.also {
+            let _ = writeln!(text, "{} r{value} over {dims} -> {dtype}", f.name);
+        }
     }
 
     fn is_empty(&self, launch: &Launch) -> bool {
@@ -277,8 +302,21 @@ impl Kind for Reduce {
     }
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
-        // SAFETY: guaranteed by the caller.
-        gathered::reporting(faults, |faults| unsafe { host::run(self, launch, faults) });
+        gathered::reporting(faults, |faults| {
+            if self.also.is_empty() && !several::overwrites(self, launch) {
+                // SAFETY: guaranteed by the caller.
+                return unsafe { host::run(self, launch, faults) };
+            }
+            let (alone, elements) = self.parts();
+            for reduce in alone {
+                // SAFETY: as above.
+                unsafe { host::run(&reduce, launch, faults) };
+            }
+            if let Some(map) = elements {
+                // SAFETY: as above.
+                unsafe { map.run(&several::elements(&map, launch), faults) };
+            }
+        });
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -289,13 +327,14 @@ impl Kind for Reduce {
         for view in &launch.views[..views] {
             wide |= cut.reduced > 0 && reach(&launch.shape, view) >= 1 << 31;
         }
-        for v in std::iter::once(self.out).chain(self.out_index) {
+        for v in self.result_views() {
             let kept_shape = &launch.shape[..launch.shape.len() - launch.reduced];
             wide |= reach(kept_shape, &launch.views[usize::from(v)]) >= 1 << 31;
         }
         let columns = is_columns(&launch.views[..views], &kept, &reduced);
         let axis = if columns { kept.last() } else { reduced.last() };
-        let most = if columns { 4 } else { cut.lanes as usize };
+        let groups = (cut.lanes as usize / 32).max(1);
+        let most = if columns { self.widest(groups) } else { cut.lanes as usize };
         let (width, repeats) = match axis {
             Some(&axis) if cut.reduced > 0 => vectors(self, launch, views, axis, most),
             _ => (1, 0),
@@ -342,7 +381,7 @@ impl Kind for Reduce {
         let (mut values, mut positions) = (0, 0);
         if plan.partial {
             let count = cut.kept * cut.segments;
-            values = queue.scratch(8 * count)?;
+            values = queue.scratch(8 * count * self.all().count() as u64)?;
             positions = if self.f.indexed { queue.scratch(8 * count)? } else { 0 };
         }
         let mut words = Words::new();
@@ -372,6 +411,15 @@ impl Kind for Reduce {
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        if !self.also.is_empty() {
+            let (mut alone, elements) = self.parts();
+            let is_done =
+                alone.try_fold(true, |done, reduce| Ok(done && reduce.interpret(launch, queue)?))?;
+            return match elements {
+                Some(map) if is_done => map.interpret(&several::elements(&map, launch), queue),
+                _ => Ok(is_done),
+            };
+        }
         if gathered::is_gathered(&self.map) {
             let apart = gathered::apart(&self.map, launch, queue)?;
             let Some((map, launch)) = apart else { return Ok(false) };
@@ -390,48 +438,62 @@ impl Reduce {
     /// Pushes pointers and strides of the results: the same words in both launches.
     fn push_results(&self, words: &mut Words, launch: &Launch, kept: &Axes) {
         Space::push(words, kept.iter().map(|&d| launch.shape[d]));
-        for v in std::iter::once(self.out).chain(self.out_index) {
+        for v in self.result_views() {
             let view = &launch.views[usize::from(v)];
             words.push(view.ptr);
             words.extend(kept.iter().map(|&d| view.strides[d] as u64));
         }
     }
 
+    /// The views of the results, in the order of their words.
+    fn result_views(&self) -> impl Iterator<Item = u16> {
+        let also = self.also.iter().map(|also| also.out);
+        std::iter::once(self.out).chain(self.out_index).chain(also)
+    }
+
     fn results_words(&self, plan: &Plan) -> usize {
-        let views = 1 + usize::from(self.out_index.is_some());
-        Space::words(plan.kept_rank) + views * (1 + plan.kept_rank)
+        Space::words(plan.kept_rank) + self.result_views().count() * (1 + plan.kept_rank)
     }
 
     fn kept_space(&self, plan: &Plan) -> Space {
         Space { name: "k", rank: plan.kept_rank, word: HEAD, index: index_type(plan) }
     }
 
-    /// Stores a final result.
+    /// Stores the final results.
     fn finish(&self, plan: &Plan) -> String {
         let space = self.kept_space(plan);
         let index = index_type(plan);
-        let class = self.map.dtype(self.value).class();
-        let held = if self.f.indexed { "held.v" } else { "held" };
         let mut out = format!("const {index} k = ({index})kept;\n{}", space.coordinates("k"));
-        let mut word = HEAD + Space::words(plan.kept_rank);
-        if self.store_value {
-            let value = match self.f.mean {
+        let first = HEAD + Space::words(plan.kept_rank);
+        let place = |number: usize| {
+            let word = first + number * (1 + plan.kept_rank);
+            (word, space.offset(word + 1))
+        };
+        let store = |out: &mut String, number, (value, f): (u16, &ReduceFn), held: &str, dtype| {
+            let class = self.map.dtype(value).class();
+            let value = match f.mean {
                 true => format!("({held} / ({})p.w[6])", class_type(class)),
                 false => held.to_string(),
             };
-            let _ = writeln!(
-                out,
-                "memory<{}>(p.w[{word}])[{}] = store_{}({});",
-                bits_type(self.dtype),
-                space.offset(word + 1),
-                self.dtype,
-                convert(&value, class, self.dtype)
-            );
+            let (word, offset) = place(number);
+            let (bits, value) = (bits_type(dtype), convert(&value, class, dtype));
+            let _ = writeln!(out, "memory<{bits}>(p.w[{word}])[{offset}] = store_{dtype}({value});");
+        };
+        if self.store_value {
+            let held = match (self.f.indexed, self.also.is_empty()) {
+                (true, _) => "held.v",
+                (false, true) => "held",
+                (false, false) => "held.v0",
+            };
+            store(&mut out, 0, (self.value, self.f), held, self.dtype);
         }
-        word += 1 + plan.kept_rank;
         if self.out_index.is_some() {
-            let offset = space.offset(word + 1);
+            let (word, offset) = place(1);
             let _ = writeln!(out, "memory<i64>(p.w[{word}])[{offset}] = held.at;");
+        }
+        for (number, also) in self.also.iter().enumerate() {
+            let held = format!("held.v{}", number + 1);
+            store(&mut out, number + 1, (also.value, also.f), &held, also.dtype);
         }
         out
     }
@@ -444,6 +506,7 @@ impl Reduce {
             ("ACC", class_type(class).to_string()),
             ("INIT", literal((self.f.init)(class), class)),
             ("INDEXED", u8::from(self.f.indexed).to_string()),
+            ("HELD", if self.f.indexed { String::new() } else { self.held() }),
             ("COMBINE", self.f.cuda.of(class).to_string()),
         ]
     }
@@ -564,8 +627,9 @@ impl Reduce {
         let value = self.value;
         let end = match self.f.indexed {
             true => format!("lane = append(lane, Held{{(At)within, r{value}}});\n"),
-            false => format!("lane = append(lane, r{value});\n"),
+            false => self.appended(),
         };
+        let values: SmallVec<[u16; 2]> = self.all().map(|(value, _)| value).collect();
         let code = elements(
             &self.map,
             &Surroundings {
@@ -583,12 +647,12 @@ impl Reduce {
                 },
             },
             "WIDTH",
-            &[value],
+            &values,
             &end,
         );
         let finish = match (plan.partial, self.f.indexed) {
             (false, _) => self.finish(plan),
-            (true, false) => "memory<Acc>(p.w[4])[kept * p.w[3] + part] = held;".into(),
+            (true, false) => self.store_partial(),
             (true, true) => "memory<Acc>(p.w[4])[kept * p.w[3] + part] = held.v;\n\
                              memory<i64>(p.w[5])[kept * p.w[3] + part] = held.at;"
                 .into(),
@@ -622,17 +686,15 @@ impl Reduce {
 
     /// Combines the segments' values.
     fn second(&self, plan: &Plan) -> String {
-        let acc = class_type(self.map.dtype(self.value).class());
-        let load =
-            |array: usize, bits: &str| format!("memory<const {bits}>(p.w[{array}])[(u64)kept * reduced + r]");
-        let mut registers = format!("{acc} x[STEPS * GROUPS];\n");
-        let mut one = format!("{acc} x[1];\n");
-        let mut loads = format!("x[u] = {};\n", load(4, acc));
+        let element = if self.also.is_empty() { "Acc" } else { "Held" };
+        let mut registers = format!("{element} x[STEPS * GROUPS];\n");
+        let mut one = format!("{element} x[1];\n");
+        let mut loads = self.load_partial();
         let mut code = "lane = combine(lane, x[u]);";
         if self.f.indexed {
             registers.push_str("i64 found[STEPS * GROUPS];\n");
             one.push_str("i64 found[1];\n");
-            let _ = writeln!(loads, "found[u] = {};", load(5, "i64"));
+            loads.push_str("found[u] = memory<const i64>(p.w[5])[(u64)kept * reduced + r];\n");
             code = "lane = append(lane, Held{(At)found[u], x[u]});";
         }
         let mut values = self.common(plan);
@@ -644,7 +706,11 @@ impl Reduce {
             ("LANES", plan.second_lanes.to_string()),
             ("THREADS", second_threads(plan.second_lanes).to_string()),
             ("KEPT_THREADS", "1".to_string()),
-            ("STEPS", if plan.second_lanes == 256 && !self.f.indexed { "8" } else { "1" }.to_string()),
+            (
+                "STEPS",
+                if plan.second_lanes == 256 && !self.f.indexed && self.also.is_empty() { "8" } else { "1" }
+                    .to_string(),
+            ),
             ("FULL_ROUNDS", "1".to_string()),
             ("FINISH", self.finish(plan)),
             ("KEPT_OFFSETS", String::new()),

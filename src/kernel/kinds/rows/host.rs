@@ -95,6 +95,7 @@ impl Code<'_> {
                 out: fold.out,
                 out_index: None,
                 store_value: true,
+                also: Vec::new(),
             }),
         }
     }
