@@ -12,6 +12,7 @@ use super::memory::prune;
 use super::operands::Reading;
 use super::queue::{FusedGroup, Queue};
 use super::rows::{Form, Outcome};
+use super::several::is_apart;
 use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
 use crate::base::Result;
@@ -276,12 +277,10 @@ impl Runtime {
         if chain[0].reduce.is_none() {
             return self.run_batch(at, chain, &device, &stream);
         }
-        if chain.len() > 1 && self.queues[at].is_shared {
-            // A launch that does not find memory is made group by group.
-            while chain.len() > 1 && self.run_shared(at, &mut chain, &device, &stream)? {}
-        } else if chain.len() > 1 {
+        let (shared, effort) = (self.queues[at].is_shared || is_apart(&chain), Effort::Quick);
+        if !shared && chain.len() > 1 {
             let form = |effort| (Form::Rows, effort);
-            let mut outcome = self.run_whole(at, &chain, &device, &stream, form(Effort::Quick))?;
+            let mut outcome = self.run_whole(at, &chain, &device, &stream, form(effort))?;
             if outcome == Outcome::Short {
                 prune(&mut chain.iter_mut().collect::<Vec<_>>());
                 if !self.requests.is_short {
@@ -295,10 +294,17 @@ impl Runtime {
             }
         }
         // A launched group drops its operands, so later groups see which values are still needed.
-        chain.into_iter().fold(given, |before, mut group| {
-            let done = self.run_group(&mut group, &device, &stream);
-            self.queues[at].reuse(group);
-            before.and(done)
-        })
+        while !chain.is_empty() {
+            let alone = match shared && chain.len() > 1 {
+                true => self.run_shared(at, &mut chain, &device, &stream)?,
+                false => chain.len(),
+            };
+            for mut group in chain.drain(..alone) {
+                let done = self.run_group(&mut group, &device, &stream);
+                self.queues[at].reuse(group);
+                given = given.and(done);
+            }
+        }
+        given
     }
 }

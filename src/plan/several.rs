@@ -21,6 +21,9 @@ use crate::stream::Stream;
 use crate::tensor::StorageRef;
 use std::sync::Arc;
 
+/// The length from which rows take many registers.
+const LONG_ROW: usize = 2048;
+
 impl FusedGroup {
     /// Its reduction, if other groups may share the launch.
     pub(super) fn shared_reduction(&self) -> Option<&PendingReduce> {
@@ -106,6 +109,16 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
     shares
 }
 
+/// True for a chain of rows that is better launched in one pass over them, without keeping them in registers: the rows are
+/// long, and no group depends on the results of another.
+pub(super) fn is_apart(chain: &[FusedGroup]) -> bool {
+    let Some((first, kept)) = chain.first().and_then(|first| Some((first, first.row_dims()?))) else {
+        return false;
+    };
+    let length: usize = first.shape[kept..].iter().product();
+    chain.len() > 1 && length >= LONG_ROW && sharing(chain).into_iter().all(|shares| shares)
+}
+
 impl Runtime {
     /// Called before an operation over this shape: launches the closed groups if it cannot wait with them, so that the open
     /// group goes on alone.
@@ -122,18 +135,19 @@ impl Runtime {
         if fits && queue.goes_on(shape, reducing) { Ok(()) } else { self.flush_closed(at) }
     }
 
-    /// Launches the groups of a chain that share the launch of the first, and removes them. False if none does.
+    /// Launches the groups of a chain that share the launch of the first, and removes them. Returns the number of groups, from
+    /// the first, to launch one by one instead.
     pub(super) fn run_shared(
         &mut self,
         at: usize,
         chain: &mut Vec<FusedGroup>,
         device: &Arc<Device>,
         stream: &Arc<Stream>,
-    ) -> Result<bool> {
+    ) -> Result<usize> {
         let shares = sharing(chain);
         let count = shares.iter().filter(|&&shares| shares).count();
         if count < 2 {
-            return Ok(false);
+            return Ok(1);
         }
         // Groups that share the launch depend on none of those that they overtake.
         let (mut joined, mut rest) = (Vec::with_capacity(chain.len()), Vec::new());
@@ -143,10 +157,11 @@ impl Runtime {
         joined.append(&mut rest);
         *chain = joined;
         let outcome = self.run_whole(at, &chain[..count], device, stream, (Form::Shared, Effort::Quick))?;
-        if outcome == Outcome::Whole {
-            chain.drain(..count).for_each(|group| self.queues[at].reuse(group));
+        if outcome != Outcome::Whole {
+            return Ok(count);
         }
-        Ok(outcome == Outcome::Whole)
+        chain.drain(..count).for_each(|group| self.queues[at].reuse(group));
+        Ok(0)
     }
 }
 
