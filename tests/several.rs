@@ -1,0 +1,135 @@
+//! Reductions of the same elements are one launch (`plan/several.rs`): scripts, what they launch, and writes between the
+//! reductions.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
+#[path = "common/emulated.rs"]
+mod emulated;
+
+use emulated::{agrees, agrees_on_devices, costs_the_same, fails, fits, launched};
+
+const DATA: &str = "let begin = |n| (arange(n).float() * 37 % 11) / 4 - 1\n\
+                    let (x, y) = (begin(480).reshape(40, 12), begin(480).reshape(40, 12) * 2)\n\
+                    let (a, b, c) = (begin(12), begin(12) + 2, begin(40).reshape(40, 1))\n";
+
+/// The numbers of reductions in the labels of the launches of `code`.
+fn reductions(before: &str, code: &str) -> Vec<usize> {
+    let is_reduction = |word: &&str| ["sum", "mean", "max", "min"].contains(word);
+    launched(before, code, |launch| launch.program.label.split('+').filter(is_reduction).count())
+}
+
+#[test]
+fn a_script_reads_an_operand_once_for_several_reductions() {
+    for (code, counts) in [
+        // Moments and extremes of columns; work over the columns between them.
+        ("let m = x.mean(0)\nlet s = (x * x).mean(0)\nlet h = x.amax(0) - x.amin(0)", &[4, 0][..]),
+        // A variance written out reads the mean, so it is a second launch.
+        ("let m = x.mean(0)\nlet v = ((x - m) ** 2).mean(0)\nlet n = (x - m).amax(0)", &[1, 2]),
+        // Values that only the reductions read are not stored; one that is kept is.
+        ("let d = x - a\nlet (p, q) = (d.sum(0), (d * y).sum(0))", &[2]),
+        // All elements, and dimensions between others.
+        ("let z = x.reshape(4, 10, 12)\nlet (p, q) = (z.sum(1), (z * z).sum(1))", &[2]),
+        // Other dimensions, other shapes.
+        ("let (p, q) = (x.sum(0), y.T.sum(0))", &[1, 1]),
+    ] {
+        assert_eq!(reductions(DATA, code), counts, "{code}");
+    }
+}
+
+#[test]
+fn gradients_of_operands_that_were_broadcast_are_one_launch() {
+    let before = format!("{DATA}\nfor p in [a, b] {{ p.requires_grad_() }}");
+    let code = "let h = exp(-((c - a) * b) ** 2)\nlet y = (h * x).sum()\ny.backward()";
+    let counts = reductions(&before, code);
+    assert_eq!(counts.iter().filter(|count| **count > 0).count(), 2, "{counts:?}");
+    assert_eq!(counts.last(), Some(&2), "{counts:?}");
+}
+
+#[test]
+fn a_number_in_the_formula_of_a_gradient_is_no_launch() {
+    for power in ["2.5", "3", "-1.5"] {
+        let before = format!("{DATA}\nlet t = (x.abs() + 1).requires_grad_()\nlet g = ones(40, 12)");
+        let work = |code: &str| launched(&before, code, |launch| launch.program.label.clone());
+        let code = format!("(t ** {power}).backward(g)");
+        assert_eq!(work(&code).len(), 1, "{power}: {:?}", work(&code));
+    }
+}
+
+#[test]
+fn writes_between_reductions_are_seen() {
+    let writes = [
+        "",
+        "x.mul_(2)",
+        "x[3..9] = 7",
+        "x[.., 2] = y[.., 3]",
+        "p.add_(1)",
+        "p[2..5] = 9",
+        "x.sub_(p)",
+        "x.copy_(y.T.reshape(40, 12))",
+        "x[0] = p",
+        "y.mul_(x)",
+        "x.T.add_(1)",
+        "x = x + 1",
+        "x.zero_()",
+        "x.index_add_(0, tensor([1, 3, 1]), y[..3])",
+        "let late = x.sum(1)\nx.div_(late[.., none] + 50)",
+        "x.cumsum_(0)",
+    ];
+    for first in ["x.sum(0)", "(x * y).sum(0)", "x.amax(0)", "(x + 0).mean(0)"] {
+        for write in writes {
+            for second in ["x.sum(0)", "(x * y).sum(0)", "(x - p).abs().sum(0)"] {
+                agrees(&format!(
+                    "{DATA}let p = {first}\n{write}\nlet q = {second}\nlet d = x * 3\nlet r = (d + y).amin(0)\n\
+                     str(map(|t| t.tolist(), [p, q, r, d.sum(), x.sum(), y.sum()]))"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn streams_dtypes_and_shapes_agree() {
+    for dtype in ["f16", "bf16", "f64", "i32", "u8", "bool"] {
+        agrees(&format!(
+            "{DATA}let z = (x * 4).abs().to({dtype})\nlet p = z.sum(0)\nlet q = z.amax(0)\nlet r = (x + z).sum(0)\n\
+             str(map(|t| t.tolist(), [p, q, r, z.to(f32).mean(0)]))"
+        ));
+    }
+    for shape in ["40, 12", "1, 480", "480, 1", "2, 2, 120", "480", "0, 480"] {
+        for dim in ["0", "-1", "(0,)"] {
+            agrees(&format!(
+                "{DATA}let z = x.reshape(-1)[..480 * {}].reshape({shape})\n\
+                 str(map(|t| t.tolist(), [z.sum({dim}), (z * 2).sum({dim}), z.sum(), (z * z).sum()]))",
+                i32::from(!shape.starts_with('0'))
+            ));
+        }
+    }
+    agrees_on_devices(
+        "let x = arange(480).float().reshape(40, 12)\nlet p = x.sum(0)\nlet s = Stream()\n\
+         s.wait_stream(cuda.current_stream())\nlet q = with s { (x * 2).sum(0) }\n\
+         cuda.current_stream().wait_stream(s)\nlet r = (x * 3).sum(0)\nstr(map(|t| t.tolist(), [p, q, r]))",
+    );
+}
+
+#[test]
+fn fuel_and_memory_are_those_of_single_launches() {
+    costs_the_same(
+        "let x = arange(48).float().reshape(4, 12)\nlet (p, q, r) = (x.sum(0), (x * x).sum(0), (x - 1).amax(0))\n\
+         str([p.sum().item(), q.sum().item(), r.sum().item()])",
+    );
+    let code = "let x = zeros(1 << 18)\nlet y = x + 1\nlet z = x.reshape(1 << 9, 1 << 9)\n\
+                let (p, q) = (z.sum(0), (z * 2).sum(0))\nlet w = x * 3\nstr(map(|t| t.tolist(), [p.sum(), q.sum(), w.sum(), y.sum()]))";
+    for extra in [64 << 10, 256 << 10, 1 << 20] {
+        fits(code, (6 << 20) + extra);
+    }
+}
+
+#[test]
+fn a_wrong_index_is_reported_at_its_line() {
+    let code = format!(
+        "{DATA}let z = x[tensor([1, 99])]\nlet (p, q) = (z.sum(0), (z * 2).sum(0))\nstr(map(|t| t.tolist(), [p, q]))"
+    );
+    for fuse in [true, false] {
+        assert!(fails(&code, fuse).contains("E0802"), "{fuse}");
+    }
+}
