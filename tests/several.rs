@@ -46,6 +46,14 @@ fn gradients_of_operands_that_were_broadcast_are_one_launch() {
 }
 
 #[test]
+fn scalars_after_a_reduction_of_all_elements_are_computed_by_their_readers() {
+    let before = format!("{DATA}a.requires_grad_()\nlet z = arange(12000).float().reshape(1000, 12)");
+    // The gradient of the mean begins with 1 divided by the number of elements.
+    let code = "let loss = ((z * a) ** 2).mean()\nloss.backward()";
+    assert_eq!(launched(&before, code, |launch| launch.program.label.clone()).len(), 2);
+}
+
+#[test]
 fn a_number_in_the_formula_of_a_gradient_is_no_launch() {
     for power in ["2.5", "3", "-1.5"] {
         let before = format!("{DATA}\nlet t = (x.abs() + 1).requires_grad_()\nlet g = ones(40, 12)");

@@ -80,13 +80,16 @@ impl Queue {
         if part == self.chain.len() {
             self.open(device, shape);
         }
+        let is_shared = self.shares();
         let (before, after) = self.chain.split_at_mut(part);
         let open = &mut self.group;
         let group = match after.first_mut() {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
-        (Reading { before, waiting: &self.gathers, pads: &self.pads, operands, may_bend: true }, group)
+        let reading =
+            Reading { before, waiting: &self.gathers, pads: &self.pads, operands, may_bend: true, is_shared };
+        (reading, group)
     }
 
     /// True when the first waiting group ends in a reduction: a cheap test before [`Queue::rows_write_elsewhere`].

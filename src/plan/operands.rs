@@ -22,6 +22,8 @@ pub(super) struct Reading<'r> {
     pub operands: &'r [MapArg<'r>],
     /// Whether the group may have bent loads.
     pub may_bend: bool,
+    /// The groups before wait to share the launch of a reduction.
+    pub is_shared: bool,
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
@@ -38,8 +40,10 @@ pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Te
         if of == before.len() {
             return group.nodes[node].reg;
         }
-        // Groups of a chain of rows pass values in registers.
-        if before.first().is_some_and(|first| first.reduce.is_none())
+        // Groups of a chain of rows pass values in registers, as do groups that share the launch of a reduction.
+        let is_batch = || before.first().is_some_and(|first| first.reduce.is_none());
+        let is_smaller = || before.get(of).is_some_and(|from| from.shape != group.shape);
+        if (is_batch() || reading.is_shared && is_smaller())
             && let Some(reg) = group.read_again(reading, (of, node), tensor)
         {
             return reg;

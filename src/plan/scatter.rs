@@ -121,6 +121,7 @@ impl Runtime {
                     pads: &[],
                     operands: &[],
                     may_bend: false,
+                    is_shared: false,
                 };
                 let kept = group.read_kept(reading, &value.with_layout(layout.clone()));
                 let load = |group| push_load(group, value.storage_ref(), &layout, value.dtype(), None);
