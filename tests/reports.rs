@@ -328,3 +328,60 @@ fn silent_mistakes_are_labelled() {
     let wanted = "E0301 `+` does not take an empty list\n`l`: this list is empty";
     assert!(said("let l = []\nl += [1]").starts_with(wanted), "{}", said("let l = []\nl += [1]"));
 }
+
+/// Errors of the steps of an operation describe the operands that the script wrote, and name the operation.
+#[test]
+fn errors_describe_the_operands_of_the_script() {
+    let variables = [
+        ("x", "ones(3, 4)", "f32[3, 4] on cuda:0"),
+        ("w", "ones(5, 3)", "f32[5, 3] on cuda:0"),
+        ("v", "ones(4)", "f32[4] on cuda:0"),
+        ("b", "ones(2, 3, 3)", "f32[2, 3, 3] on cuda:0"),
+        ("far", "ones(4, device=cuda:1)", "f32[4] on cuda:1"),
+        ("i", "tensor([0], device=cpu)", "i64[1] on cpu"),
+        ("ii", "tensor([[0]], device=cpu)", "i64[1, 1] on cpu"),
+        ("mask", "(ones(3, 4) > 0).cpu()", "bool[3, 4] on cpu"),
+        ("row", "ones(1, 4)", "f32[1, 4] on cuda:0"),
+    ];
+    let lets: Vec<String> =
+        variables.iter().map(|(name, value, _)| format!("let {name} = {value}")).collect();
+    let table = [
+        ("E0510", "index_select", "x.index_select(0, i)"),
+        ("E0510", "gather", "x.gather(0, ii)"),
+        ("E0510", "take", "take(x, i)"),
+        ("E0510", "index_add", "x.index_add(0, i, x)"),
+        ("E0510", "index_copy", "x.index_copy(0, i, x)"),
+        ("E0510", "index_fill", "x.index_fill(0, i, 2.0)"),
+        ("E0510", "index_reduce", "x.index_reduce(0, i, row, \"prod\")"),
+        ("E0510", "scatter", "x.scatter(0, ii, 2.0)"),
+        ("E0510", "scatter_add", "x.scatter_add(0, ii, x)"),
+        ("E0510", "scatter_reduce", "x.scatter_reduce(0, ii, x, \"sum\")"),
+        ("E0510", "masked_fill", "x.masked_fill(mask, 2.0)"),
+        ("E0510", "masked_scatter", "x.masked_scatter(mask, x)"),
+        ("E0510", "layer_norm", "layer_norm(x, [4], far)"),
+        ("E0510", "batch_norm", "batch_norm(x, far, far)"),
+        ("E0510", "embedding", "embedding(i, x)"),
+        ("E0510", "lerp", "lerp(x, x, far)"),
+        ("E0510", "linear", "linear(x, x, far)"),
+        ("E0402", "linear", "linear(x, x, v)"),
+        ("E0353", "...", "bilinear(x, x, b)"),
+        ("E0402", "cdist", "cdist(x, w)"),
+        ("E0419", "addmm", "addmm(x, w, x)"),
+        ("E0413", "scaled_dot_product_attention", "scaled_dot_product_attention(x, w, w)"),
+        ("E0402", "scaled_dot_product_attention", "scaled_dot_product_attention(x, x, x, attn_mask=w)"),
+    ];
+    for (code, name, script) in table {
+        let text = said(&format!("{}\n{script}", lets.join("\n")));
+        assert!(text.starts_with(code) && text.contains(name), "{script}: {text}");
+        let mut described = Vec::new();
+        for line in text.lines().filter(|line| line.starts_with('`') && line.contains("this is ")) {
+            let (name, what) = line[1..].split_once("`: this is ").unwrap();
+            let wanted = variables.iter().find(|(variable, ..)| *variable == name);
+            assert_eq!(wanted.map(|(.., what)| *what), Some(what), "{script}: {text}");
+            described.push(name);
+        }
+        let arguments = script.split(['(', ')', ',', '.', '=', ' ']);
+        let written = arguments.filter(|word| variables.iter().any(|(name, ..)| name == word)).count();
+        assert_eq!(described.len(), written, "{script}: {text}");
+    }
+}

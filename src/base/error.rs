@@ -315,6 +315,29 @@ impl Error {
         self.label(Place::Element(index, at), remark)
     }
 
+    /// Removes the labels on operands.
+    pub fn without_operands(mut self) -> Error {
+        self.0.labels.retain(|label| !matches!(label.place, Place::Operand(_) | Place::Element(..)));
+        self
+    }
+
+    /// Labels the n-th operand with what it is. A label that says so already, or that says something else, is kept; a
+    /// description of another value, which a step of the operation had in its place, is replaced.
+    pub fn described(mut self, index: usize, what: &str) -> Error {
+        let place = Place::Operand(index);
+        match self.0.labels.iter_mut().find(|label| label.place == place) {
+            None => self.label(place, this_is(what)),
+            Some(label) => {
+                if let Remark::Is(said) = &mut label.remark
+                    && !said.starts_with(what)
+                {
+                    *said = what.into();
+                }
+                self
+            }
+        }
+    }
+
     /// Turns labels on operands into labels on elements of the list that is the n-th operand.
     pub fn in_list(self, index: usize) -> Error {
         self.places(|place| match place {

@@ -444,7 +444,7 @@ pub fn assertion_failed(text: &str, span: Span) -> Error {
     let error = Error::new(&ASSERTION_FAILED, text);
     match span.is_none() {
         true => error,
-        false => error.at(span, "this is false"),
+        false => error.at(span, "asserted here"),
     }
 }
 

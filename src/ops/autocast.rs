@@ -32,6 +32,9 @@ const LOWER_ON_CUDA: &[&str] = &["mv", "addmv", "addr"];
 /// Operations of one dtype that run in the widest dtype of their operands on CUDA devices: `f32` beside a half.
 const WIDEST: &[&str] = &["bilinear", "cross", "dot", "inner", "scatter_add", "tensordot", "vdot"];
 
+/// The same on the host. `cat` and `stack` promote themselves.
+const WIDEST_ON_CPU: &[&str] = &["index_copy"];
+
 /// Operations that run in `f32` on the host, in addition to `fft.*`.
 const WIDE_ON_CPU: &[&str] = &["cdist", "nanquantile", "polar", "prod", "quantile", "trace"];
 
@@ -119,7 +122,8 @@ pub(super) fn apply_cast(
     if first == Some(DeviceId::Cpu) && LOWER_ON_CUDA.contains(&op.name) {
         return as_is(rt, op, call).map(Some);
     }
-    if first.is_some_and(|device| device != DeviceId::Cpu) && WIDEST.contains(&op.name) {
+    let widest = if first == Some(DeviceId::Cpu) { WIDEST_ON_CPU } else { WIDEST };
+    if first.is_some() && widest.contains(&op.name) {
         return at_widest(rt, op, call).map(Some);
     }
     let Some(dtype) = first.and_then(|device| cast_dtype(op, lower, device)) else { return Ok(None) };

@@ -6,7 +6,7 @@
 use super::signature::Default;
 use super::{Arg, Args, Call, Out, apply, error, table};
 use crate::array::{Dtype, Scalar};
-use crate::base::Result;
+use crate::base::{Error, ErrorKind, Result};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
@@ -32,7 +32,24 @@ fn applied(rt: &mut Runtime, name: &str, given: &[Arg], in_place: bool) -> Resul
     }
     let args = Args(&bound);
     let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
-    apply(rt, op, call).map_err(|e| e.passed(|_| (0, 0)))
+    apply(rt, op, call).map_err(|e| of_step(e, op.name, rt.written()))
+}
+
+/// An error of an operation as one of the operation `whole` that called it: operands that the script did not write are
+/// not described.
+#[cold]
+fn of_step(error: Error, step: &str, whole: Option<&str>) -> Error {
+    if error.is_located() || error.kind() == ErrorKind::Race {
+        return error;
+    }
+    let error = error.without_operands().passed(|_| (0, 0));
+    match whole {
+        Some(whole) if whole != step => {
+            let (step, whole) = (format!("`{step}`"), format!("`{whole}`"));
+            error.rewrite(|text| text.replace(&step, &whole))
+        }
+        _ => error,
+    }
 }
 
 /// The result of an operation that must return new memory: copied if it shares the memory of `x`, as a result that

@@ -141,8 +141,10 @@ pub static OPS: &[Op] = &[
         ],
         form: Form::BOTH,
         example: "assert(equal(diag_embed([1, 2]), [[1, 0], [0, 2]]))",
-        run: Run::Composed(diag_embed),
-        gradient: Gradient::Composed,
+        run: Run::Primitive(diag_embed),
+        gradient: Gradient::Rule(Keeps::NOTHING, |b| {
+            b.to(0, || b.g().call("diagonal", &[b.arg(1), b.arg(2), b.arg(3)]));
+        }),
         ..Op::BASE
     },
     Op {

@@ -10,7 +10,7 @@ use super::params::X;
 use super::scatter::{Scattered, scatter, scatter_into, scatter_reduce};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
-use super::subscript::{Index, get, set_with};
+use super::subscript::{Index, get, get_for, set_with};
 use super::{Arg, Args, Call, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, error, make};
 use crate::array::{Dims, Dtype, Layout, Scalar, Strides, broadcast};
 use crate::base::Result;
@@ -493,7 +493,7 @@ fn embedding(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if args.is_given(3) {
         renormed(rt, weight, &ids, args.float(3)?, args.float(4)?)?;
     }
-    get(rt, weight, &[Index::Ids(ids)]).map(Out::Tensor)
+    get_for(rt, "embedding", weight, &[Index::Ids(ids)]).map(Out::Tensor)
 }
 
 /// Scales the rows `ids` of a matrix down to a maximum norm, in place.
@@ -502,7 +502,7 @@ fn renormed(rt: &mut Runtime, weight: &Tensor, ids: &Tensor, most: f64, order: f
     if rt.recording.used {
         weight.note_write(rt.span);
     }
-    let rows = get(rt, weight, &[Index::Ids(ids.clone())])?;
+    let rows = get_for(rt, "embedding", weight, &[Index::Ids(ids.clone())])?;
     let norms = call(rt, "norm", &[t(&rows), Arg::Float(order), Arg::Ints(vec![-1]), Arg::Bool(true)])?;
     let over = call(rt, "gt", &[t(&norms), Arg::Float(most)])?;
     // PyTorch adds the same epsilon.

@@ -50,9 +50,10 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let dim = dims::one(2, args.int(2)?, x.rank())?;
     let rows = x.shape().iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, n)| n);
     if x.rank() == 0 || !rows.eq(target.shape().iter()) {
-        let help =
-            format!("`target` has the shape of `x` ({:?}) without dimension {dim}", x.shape().as_slice());
-        return Err(error::wrong_tensor(1, "another shape", target, &help));
+        let (given, of) = (target.shape().as_slice(), x.shape().as_slice());
+        let message = format!("the target has the shape {given:?}, and the input {of:?}");
+        let help = format!("the target has the shape of the input without dimension {dim}, the classes");
+        return Err(error::bad_value(1, message, help));
     }
     if !target.dtype().is_int() {
         return Err(error::wrong_tensor(1, "integers", target, "classes are numbers from 0"));

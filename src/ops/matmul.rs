@@ -311,7 +311,7 @@ fn added(
     let product = product_in(rt, name, (a, b), if dtype.is_half() { dtype.accumulator() } else { dtype })?;
     if x.layout().broadcast_to(product.shape()).is_none() {
         let shape: Vec<i64> = product.shape().iter().map(|&n| n as i64).collect();
-        return Err(error::cannot_expand(name, x, &shape));
+        return Err(error::cannot_expand(name, x, &shape).without_operands());
     }
     let compute = product.dtype();
     let (beta, alpha) = (factor(rt, args, 3, dtype)?, factor(rt, args, 4, dtype)?);

@@ -552,7 +552,7 @@ fn bernoulli_into(
             if !p.dtype().is_float() {
                 return Err(error::floats_alone(name, 1, p));
             }
-            all_hold(rt, name, &IS_PROBABILITY, p, "each probability is a number from 0 to 1")?;
+            all_hold(rt, name, &IS_PROBABILITY, p, "a probability is not a number from 0 to 1")?;
             p.dtype() == Dtype::F64
         }
         _ => false,
@@ -684,12 +684,12 @@ fn multinomial(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape = weights.shape().clone();
     shape[along] = count;
     // The device detects an invalid distribution; the error is raised at the line of the draw.
-    all_hold(rt, NAME, &IS_WEIGHT, &weights, "the probabilities are numbers of 0 or more")?;
+    all_hold(rt, NAME, &IS_WEIGHT, &weights, "a probability is not a number of 0 or more")?;
     let sums = scan::scanned(rt, NAME, &SUM, &weights, along)?;
     let totals = shape::narrowed(&sums, along, choices - 1, 1);
     let zero = MapArg::Number(Scalar::Int(0));
     let some = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&totals)], dtype, Dtype::Bool)?;
-    whole(rt, NAME, &some, "some probability is above 0")?;
+    whole(rt, NAME, &some, "no probability is above 0")?;
     if !replacement {
         if count > 1 {
             let above = rt.map(NAME, &HAPPENS, &[zero, MapArg::Tensor(&weights)], dtype, Dtype::Bool)?;
@@ -746,7 +746,7 @@ fn check_deviation(rt: &mut Runtime, name: &'static str, std: MapArg<'_>) -> Res
     match std {
         MapArg::Tensor(std) if std.dtype().is_complex() => Err(error::floats_alone(name, 1, std)),
         MapArg::Tensor(std) => {
-            all_hold(rt, name, &IS_DEVIATION, std, "each deviation is a number of 0 or more")
+            all_hold(rt, name, &IS_DEVIATION, std, "a deviation is not a number of 0 or more")
         }
         MapArg::Number(std) if std.as_f64().is_nan() || std.as_f64() < 0.0 => {
             let message = format!("the deviation is `{:?}`", std.as_f64());

@@ -119,12 +119,17 @@ pub static SET_INDEX: Op = Op {
 
 /// `x[indices]`: a view when all indices are basic, else a copy.
 pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
+    get_for(rt, "index", x, indices)
+}
+
+/// [`get`] for the operation `name`, which errors of the device name.
+pub(super) fn get_for(rt: &mut Runtime, name: &'static str, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
     let (view, selectors) = basic(x, indices)?;
     if selectors.is_empty() {
         return Ok(view);
     }
     let picks = Picks::new(rt, &view, selectors)?;
-    let out = gather_from(rt, "index", picks.of(&view), &picks.ids)?;
+    let out = gather_from(rt, name, picks.of(&view), &picks.ids)?;
     Ok(out.with_layout(Layout::contiguous(&picks.shape)))
 }
 

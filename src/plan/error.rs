@@ -339,6 +339,25 @@ pub fn devices_differ(name: &str, a: (usize, &Tensor), b: (usize, &Tensor)) -> E
     .help(format!("move one of them: `.to({})`", a.1.device()))
 }
 
+/// [`devices_differ`] of a step of an operation as an error of the operation that the script called, with its operands.
+#[cold]
+pub fn devices_of_call<'t>(
+    error: Error,
+    name: &str,
+    operands: impl Iterator<Item = (usize, &'t Tensor)>,
+) -> Error {
+    // An error about the target of a write has one label.
+    if !std::ptr::eq(error.code(), &DEVICES_DIFFER) || error.is_located() || error.labels().len() < 2 {
+        return error;
+    }
+    let mut operands = operands.filter(|(_, tensor)| !super::infer::is_host_scalar(tensor));
+    let Some(first) = operands.next() else { return error };
+    match operands.find(|(_, tensor)| tensor.device() != first.1.device()) {
+        Some(other) => devices_differ(name, first, other),
+        None => error,
+    }
+}
+
 /// An in-place operation whose operands are on another device.
 pub fn target_on_other_device(name: &str, target: &Tensor, operands: DeviceId) -> Error {
     Error::new(

@@ -229,6 +229,11 @@ impl Runtime {
         result
     }
 
+    /// The operation that the script called, inside of [`Runtime::named`].
+    pub fn written(&self) -> Option<&'static str> {
+        self.written
+    }
+
     /// Whether a queue holds work that later work may join.
     #[inline]
     pub fn has_pending(&self) -> bool {

@@ -136,6 +136,7 @@ fn assign<S: Slot>(
     named: Named,
     signature: &dyn Fn() -> String,
 ) -> Result<Places> {
+    let called = || error::Called::new(function, &signature());
     let mut values: Positional = slots.iter().map(|_| Value::Unset).collect();
     let given = positional.len();
     let taken = slots.iter().take_while(|s| !s.rest() && !s.named_only()).count();
@@ -145,36 +146,32 @@ fn assign<S: Slot>(
     }
     let mut rest: Positional = positional.collect();
     if !rest.is_empty() && !slots.iter().any(S::rest) {
-        return Err(error::argument_extra(function, taken, given, &signature()));
+        return Err(error::argument_extra(&called(), taken, given));
     }
     for (i, (name, value)) in named.into_iter().enumerate() {
         let operand = given + i;
         match slots.iter().position(|s| s.is_called(&name) && (!s.rest() || s.listed())) {
             Some(at) if slots[at].rest() => {
                 if !rest.is_empty() {
-                    return Err(error::argument_twice(
-                        function,
-                        &name,
-                        operand,
-                        (taken < given).then_some(taken),
-                    ));
+                    let by_place = (taken < given).then_some(taken);
+                    return Err(error::argument_twice(&called(), &name, operand, by_place));
                 }
                 rest.push(value);
             }
             Some(at) if !matches!(values[at], Value::Unset) => {
                 let by_place = (at < taken.min(given)).then_some(at);
-                return Err(error::argument_twice(function, &name, operand, by_place));
+                return Err(error::argument_twice(&called(), &name, operand, by_place));
             }
             Some(at) => values[at] = value,
             None => {
                 let names = slots.iter().filter(|s| !s.rest()).map(S::name);
-                return Err(error::argument_unknown(function, &name, operand, names, &signature()));
+                return Err(error::argument_unknown(&called(), &name, operand, names));
             }
         }
     }
     for (slot, value) in slots.iter().zip(&values) {
         if slot.required() && matches!(value, Value::Unset) {
-            return Err(error::argument_missing(function, slot.name(), &signature()));
+            return Err(error::argument_missing(&called(), slot.name()));
         }
     }
     Ok(Places { values, rest })

@@ -29,50 +29,83 @@ pub fn element_type(
         .help(how_to_pass(function, expected, found))
 }
 
+/// A function as reports of its calls show it.
+pub struct Called {
+    /// `fib`, or the parameters of a function without a name: `|a, b|`.
+    name: String,
+    /// `(a, b=..., *rest)`, as it is written in calls.
+    signature: String,
+    /// The number of leading arguments that are not written in calls: 1 if the function receives its record.
+    received: usize,
+}
+
+impl Called {
+    /// The parameter `self` is not shown: it is the value before the dot.
+    pub fn new(name: &str, signature: &str) -> Called {
+        let rest = signature.strip_prefix("(self").map(|rest| rest.strip_prefix(", ").unwrap_or(rest));
+        let signature = rest.map_or_else(|| signature.to_string(), |rest| format!("({rest}"));
+        let name = match name {
+            "<lambda>" => format!("|{}|", signature.trim_start_matches('(').trim_end_matches(')')),
+            name => name.to_string(),
+        };
+        Called { name, signature, received: usize::from(rest.is_some()) }
+    }
+
+    fn help(&self) -> String {
+        match self.name.starts_with('|') {
+            true => format!("it is called with `{}`", self.signature),
+            false => format!("it is called as `{}{}`", self.name, self.signature),
+        }
+    }
+}
+
 /// A required parameter was left out.
 #[cold]
-pub fn argument_missing(function: &str, name: &str, signature: &str) -> Error {
-    Error::new(&ARGUMENT_MISSING, format!("`{function}` needs the argument `{name}`"))
-        .help(format!("it is called as `{function}{signature}`"))
+pub fn argument_missing(called: &Called, name: &str) -> Error {
+    Error::new(&ARGUMENT_MISSING, format!("`{}` needs the argument `{name}`", called.name))
+        .help(called.help())
 }
 
 /// More positional arguments than parameters.
 #[cold]
-pub fn argument_extra(function: &str, taken: usize, given: usize, signature: &str) -> Error {
+pub fn argument_extra(called: &Called, taken: usize, given: usize) -> Error {
     let too_many = if given == taken + 1 { "this one is too many" } else { "these are too many" };
-    Error::new(&ARGUMENT_EXTRA, format!("`{function}` takes {}, not {given}", counted(taken, "argument")))
+    let Called { name, signature, received } = called;
+    let takes = counted(taken.saturating_sub(*received), "argument");
+    Error::new(&ARGUMENT_EXTRA, format!("`{name}` takes {takes}, not {}", given.saturating_sub(*received)))
         .label(Place::Arguments(taken, given), too_many)
         .help(match crate::check::foreign::by_name(signature) {
-            Some(name) => format!("it is called as `{function}{signature}`; write `{name}=...` by name"),
+            Some(by_name) => format!("{}; write `{by_name}=...` by name", called.help()),
             // `nn.relu` where `nn.relu()` is meant.
-            None if signature == "()" && crate::ops::table::find(function).is_some() => {
-                format!("it is called as `{function}()`, which makes a layer: in `nn.sequential` write `nn.{function}()`")
+            None if signature == "()" && crate::ops::table::find(name).is_some() => {
+                format!(
+                    "it is called as `{name}()`, which makes a layer: in `nn.sequential` write `nn.{name}()`"
+                )
             }
-            None => format!("it is called as `{function}{signature}`"),
+            None => called.help(),
         })
 }
 
 /// A named argument that matches no parameter.
 #[cold]
 pub fn argument_unknown<'a>(
-    function: &str,
+    called: &Called,
     name: &str,
     operand: usize,
     names: impl IntoIterator<Item = &'a str>,
-    signature: &str,
 ) -> Error {
-    let error = Error::new(&ARGUMENT_UNKNOWN, format!("`{function}` has no parameter `{name}`"))
+    let error = Error::new(&ARGUMENT_UNKNOWN, format!("`{}` has no parameter `{name}`", called.name))
         .label(Place::Name(operand), "no parameter of this name");
     match suggest(name, names) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
-        None => error.help(format!("it is called as `{function}{signature}`")),
+        None => error.help(called.help()),
     }
 }
 
 /// A parameter with two values.
 #[cold]
-pub fn argument_twice(function: &str, name: &str, operand: usize, by_place: Option<usize>) -> Error {
-    let error = Error::new(&ARGUMENT_TWICE, format!("`{name}` of `{function}` is given twice"))
+pub fn argument_twice(called: &Called, name: &str, operand: usize, by_place: Option<usize>) -> Error {
+    let error = Error::new(&ARGUMENT_TWICE, format!("`{name}` of `{}` is given twice", called.name))
         .label(Place::Name(operand), "given by name here")
         .help("leave one of the two out");
     match by_place {

@@ -101,7 +101,7 @@ fn raced(error: Error, args: &[Arg]) -> Error {
 fn of_index(error: Error, tensor: &Tensor) -> Error {
     match error.kind() {
         ErrorKind::Index | ErrorKind::Type | ErrorKind::Shape | ErrorKind::Value if !error.is_located() => {
-            super::tensors::label_tensor(error, 0, tensor)
+            error.described(0, &tensor.describe())
         }
         _ => error,
     }

@@ -315,7 +315,9 @@ impl Vm {
         }
         let args = Args(&values);
         let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
-        apply(&mut self.rt, op, call).and_then(from_out).map_err(|e| label_tensors(e, &values))
+        apply(&mut self.rt, op, call)
+            .and_then(from_out)
+            .map_err(|e| label_tensors(of_call(e, op, &values), &values))
     }
 
     /// The device that a value names: a device, a number, or a string. The caller checks whether it exists.
@@ -507,6 +509,16 @@ fn written(error: Error, name: &str, operator: &str) -> Error {
     error.rewrite(|text| text.replace(&name, &operator))
 }
 
+/// An error of operands on different devices, with the operands of the call.
+#[cold]
+fn of_call(error: Error, op: &Op, args: &[Arg]) -> Error {
+    let tensors = args.iter().enumerate().filter_map(|(i, arg)| match arg {
+        Arg::Tensor(tensor) => Some((i, tensor)),
+        _ => None,
+    });
+    crate::plan::error::devices_of_call(error, op.name, tensors)
+}
+
 /// Labels each tensor of an operation's error with its dtype, shape and device. Labels that the operation set
 /// keep their text.
 #[cold]
@@ -519,19 +531,9 @@ pub(super) fn label_tensors(error: Error, args: &[Arg]) -> Error {
         return error;
     }
     args.iter().enumerate().fold(error, |error, (i, arg)| match arg {
-        Arg::Tensor(tensor) => label_tensor(error, i, tensor),
+        Arg::Tensor(tensor) => error.described(i, &tensor.describe()),
         _ => error,
     })
-}
-
-/// Labels one tensor of an operation's error in the same way.
-#[cold]
-pub(super) fn label_tensor(error: Error, operand: usize, tensor: &Tensor) -> Error {
-    let place = Place::Operand(operand);
-    match error.labels().iter().any(|label| label.place == place) {
-        true => error,
-        false => error.label(place, this_is(tensor.describe())),
-    }
 }
 
 pub(super) fn is_arithmetic(op: Binary) -> bool {

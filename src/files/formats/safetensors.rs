@@ -247,7 +247,11 @@ fn write(output: &mut dyn Output, contents: Contents<'_>, _: &Options) -> Result
             return Err(error::contents("safetensors", "tensors", "strings"));
         };
         let Some(name) = dtype.safetensors() else {
-            return Err(error::cannot_hold("safetensors", *dtype, "convert it with `.to(f32)`"));
+            let help = match dtype.is_complex() {
+                true => "convert it with `.to(c64)`, or save its parts: `view_as_real(x)`",
+                false => "convert it with `.to(f32)`",
+            };
+            return Err(error::cannot_hold("safetensors", *dtype, help));
         };
         if entry.name == "__metadata__" {
             return Err(error::contents(

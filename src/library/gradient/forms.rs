@@ -24,9 +24,9 @@ struct Function {
 
 enum Kind {
     /// `grad`, `value_and_grad`
-    Gradient { argnums: Vec<usize>, single: bool, has_aux: bool, value: bool },
+    Gradient { argnums: Vec<i64>, single: bool, has_aux: bool, value: bool },
     /// `jacobian`, `hessian`
-    Jacobian { argnums: Vec<usize>, single: bool, second: bool },
+    Jacobian { argnums: Vec<i64>, single: bool, second: bool },
     /// The second result of `vjp`: the outputs, and the records of the operands.
     Back { outputs: Value, edges: Vec<Option<Edge>>, operands: Values, cut: bool },
     /// `custom_gradient`: the rule.
@@ -85,12 +85,12 @@ pub(super) fn differentiating(vm: &mut Vm, args: &mut [Value], value: bool) -> R
 }
 
 /// The value of `argnums`: the numbers of arguments, and whether it is one number instead of a list.
-fn argnums(vm: &mut Vm, given: &Value) -> Result<(Vec<usize>, bool)> {
+fn argnums(vm: &mut Vm, given: &Value) -> Result<(Vec<i64>, bool)> {
     let wrong = || {
         crate::ops::error::wrong_argument(1, "the number of an argument, from 0, or a list of them")
             .help("`grad`, `jacobian` and `hessian` return a function of the arguments: write `grad(f)(x)`")
     };
-    let of = |value: &Value| value.as_int().and_then(|index| usize::try_from(index).ok()).ok_or_else(wrong);
+    let of = |value: &Value| value.as_int().ok_or_else(wrong);
     match given {
         Value::Int(_) => Ok((vec![of(given)?], true)),
         Value::List(_) | Value::Tuple(_) | Value::Range(_) => {
@@ -118,7 +118,8 @@ pub(super) fn call(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
     };
     match &made.kind {
         Kind::Gradient { argnums, single, has_aux, value } => {
-            let found = differentiate(vm, &made.function, &given, argnums, *has_aux)?;
+            let argnums = numbered(argnums, given.len())?;
+            let found = differentiate(vm, &made.function, &given, &argnums, *has_aux)?;
             let gradients = match (*single, found.gradients) {
                 (true, mut all) => all.pop().unwrap_or_default(),
                 (false, all) => Value::tuple(all),
@@ -131,7 +132,8 @@ pub(super) fn call(vm: &mut Vm, args: &mut [Value]) -> Result<Value> {
             })
         }
         Kind::Jacobian { argnums, single, second } => {
-            derivatives(vm, &made.function, &given, (argnums, *single), *second)
+            let argnums = numbered(argnums, given.len())?;
+            derivatives(vm, &made.function, &given, (&argnums, *single), *second)
         }
         Kind::Back { outputs, edges, operands, cut } => {
             let cotangents = match given.as_slice() {
@@ -211,14 +213,23 @@ struct Called {
     cut: bool,
 }
 
+/// The positions of arguments. Numbers below 0 count from the end.
+fn numbered(argnums: &[i64], count: usize) -> Result<Vec<usize>> {
+    let position = |&number: &i64| {
+        let from = if number < 0 { count as i64 } else { 0 };
+        let position = number.checked_add(from).and_then(|at| usize::try_from(at).ok());
+        position.filter(|&at| at < count).ok_or_else(|| gradient::error::no_argument(number, count))
+    };
+    argnums.iter().map(position).collect()
+}
+
 /// Calls a function on arguments with separate records.
 fn called(vm: &mut Vm, f: &Value, given: &[Value], argnums: &[usize]) -> Result<Called> {
     let mut args = given.to_vec();
     let (mut edges, mut cut) = (Vec::new(), false);
     for &argnum in argnums {
         let Some(arg) = args.get_mut(argnum) else {
-            let what = format!("at least {} arguments: `argnums` names number {argnum}", argnum + 1);
-            return Err(crate::ops::error::wrong_argument(0, &what));
+            return Err(gradient::error::no_argument(argnum as i64, given.len()));
         };
         captured::check(vm, arg)?;
         let mut own = Vec::new();
@@ -446,7 +457,8 @@ fn derivatives(
 ) -> Result<Value> {
     let f = match second {
         true => {
-            let kind = Kind::Gradient { argnums: argnums.to_vec(), single, has_aux: false, value: false };
+            let numbers = argnums.iter().map(|&at| at as i64).collect();
+            let kind = Kind::Gradient { argnums: numbers, single, has_aux: false, value: false };
             function(vm, kind, f.clone())
         }
         false => f.clone(),

@@ -289,6 +289,18 @@ pub fn nothing_to_vary(argnum: usize) -> Error {
         .help("gradients exist of floats and complex numbers: pass a tensor, or a tree with one")
 }
 
+/// `argnums` names an argument that was not passed by position.
+#[cold]
+pub fn no_argument(number: i64, given: usize) -> Error {
+    let has = match given {
+        0 => "the function was called without arguments by position".into(),
+        1 => "the function was called with 1 argument".into(),
+        given => format!("the function was called with {given} arguments"),
+    };
+    Error::new(&NOT_RECORDED, format!("`argnums` names argument {number}, and {has}"))
+        .help("arguments count from 0, or from the end: -1 is the last one")
+}
+
 /// A differentiated function returned something else.
 #[cold]
 pub fn bad_loss(wanted: &str) -> Error {

@@ -125,6 +125,8 @@ pub struct Saved {
     pub results: SmallVec<[Option<Tensor>; 1]>,
     /// The storage versions of [`Saved::watched`].
     pub versions: SmallVec<[u64; 4]>,
+    /// Whether an operator keeps a number, which PyTorch keeps as a tensor.
+    pub number: bool,
 }
 
 impl Saved {
@@ -145,6 +147,12 @@ impl Saved {
             _ => &[],
         });
         self.tensors().chain(indices.filter_map(Index::tensor))
+    }
+
+    /// Whether a pass frees this, so that a second pass needs `retain_graph`: as in PyTorch, if an operand, a result or
+    /// an index is kept, and not only shapes.
+    pub fn is_freed(&self) -> bool {
+        self.number || self.watched().next().is_some()
     }
 }
 

@@ -593,7 +593,7 @@ impl Pass {
             Some(alias)
         };
         let results = saved.results.iter().enumerate().map(own).collect();
-        let freed: Option<Saved> = match self.retains() || saved.tensors().next().is_none() {
+        let freed: Option<Saved> = match self.retains() || !saved.is_freed() {
             true => None,
             false => {
                 state.consumed = self.span;

@@ -3,6 +3,7 @@
 use super::node::{Input, Node, Saved, State, Step, Varies};
 use super::{Gradient, error, family};
 use crate::base::Result;
+use crate::ops::signature::Kind;
 use crate::ops::subscript::{self, SET_INDEX};
 use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, composed, map, table};
 use crate::plan::{MapArg, Runtime};
@@ -70,12 +71,13 @@ fn plain(rt: &mut Runtime, op: &'static Op, args: &Args<'_>, call: Call<'_>) -> 
         return Ok(out);
     }
     rt.check_records()?;
+    let is_operator = matches!(call, Call::Operands(_));
     let out = unrecorded(rt, |rt| apply::run(rt, op, call))?;
     let is_unrecorded = |input: &Input| is_step(&input.edge, |step| matches!(step, Step::Unrecorded));
     if inputs.iter().all(is_unrecorded) {
         return Ok(mark_like(out, args, &inputs[0].edge));
     }
-    note(rt, op, args, inputs, out)
+    note(rt, op, args, inputs, out, is_operator)
 }
 
 /// Gives results the record of an operand.
@@ -142,6 +144,7 @@ fn note(
     args: &Args<'_>,
     mut inputs: SmallVec<[Input; 2]>,
     out: Out,
+    is_operator: bool,
 ) -> Result<Out> {
     let results: &[Tensor] = match &out {
         Out::Tensor(tensor) => std::slice::from_ref(tensor),
@@ -158,6 +161,7 @@ fn note(
         return Ok(out);
     }
     let mut saved = saved(op, args, &inputs, results);
+    saved.number = is_operator && keeps_number(op, args, &inputs);
     if let (Gradient::View, Some(x), [result]) = (op.gradient, args.opt_tensor(0), results)
         && result.storage_ref().is(x.storage())
     {
@@ -217,7 +221,8 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
     {
         (keeps.operands, keeps.results) = (1, 0);
     }
-    let mut saved = Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new() };
+    let mut saved =
+        Saved { args: SmallVec::new(), results: SmallVec::new(), versions: SmallVec::new(), number: false };
     for (param, arg) in args.0.iter().enumerate() {
         let keep = keeps.keeps_operand(args, param, inputs);
         let arg = match arg {
@@ -239,6 +244,16 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
     }
     saved.versions = saved.watched().map(Tensor::version).collect();
     saved
+}
+
+/// Whether the gradient needs a number that stands where a tensor may.
+fn keeps_number(op: &Op, args: &Args<'_>, inputs: &[Input]) -> bool {
+    let keeps = op.gradient.keeps();
+    (args.0.iter().enumerate()).any(|(param, arg)| {
+        matches!(arg, Arg::Bool(_) | Arg::Int(_) | Arg::Float(_))
+            && matches!(op.params[param].kind, Kind::TensorOrNumber)
+            && keeps.keeps_operand(args, param, inputs)
+    })
 }
 
 /// A kept reference to an operand, with its record.

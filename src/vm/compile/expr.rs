@@ -308,8 +308,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             for (reg, field) in (base..).zip(fields) {
                 if let Field::Named(name, e) = field {
                     if !seen.insert(&name.text) {
+                        let record = error::Called::new("(...)", "");
                         return Err(
-                            error::argument_twice("(...)", &name.text, 0, None).at(name.span, "given again")
+                            error::argument_twice(&record, &name.text, 0, None).at(name.span, "given again")
                         );
                     }
                     let interned = c.intern(&name.text);
