@@ -23,14 +23,12 @@ pub(super) fn call_in_place(rt: &mut Runtime, name: &str, given: &[Arg]) -> Resu
 
 fn applied(rt: &mut Runtime, name: &str, given: &[Arg], in_place: bool) -> Result<Out> {
     let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
-    let mut bound: SmallVec<[Arg; 6]> = SmallVec::with_capacity(op.params.len());
-    for (i, param) in op.params.iter().enumerate() {
-        bound.push(match given.get(i) {
-            Some(arg) => arg.clone(),
-            None => default_arg(param.default),
-        });
+    let mut bound: SmallVec<[Arg; 6]> = SmallVec::new();
+    if let Some(left_out) = op.params.get(given.len()..).filter(|left_out| !left_out.is_empty()) {
+        bound.extend(given.iter().cloned());
+        bound.extend(left_out.iter().map(|param| default_arg(param.default)));
     }
-    let args = Args(&bound);
+    let args = Args(if bound.is_empty() { given } else { &bound });
     let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
     apply(rt, op, call).map_err(|e| e.passed(|_| (0, 0)))
 }

@@ -767,6 +767,14 @@ pub fn retains(rt: &mut Runtime, tensor: &Tensor) -> bool {
     node.state.lock().gradients.iter().any(|(output, _)| *output == edge.output)
 }
 
+impl Saved {
+    /// The arguments and results, which are no longer kept.
+    pub(super) fn released(mut self) -> (SmallVec<[Arg; 3]>, SmallVec<[Option<Tensor>; 1]>) {
+        self.tensors().for_each(Tensor::release_kept);
+        (std::mem::take(&mut self.args), std::mem::take(&mut self.results))
+    }
+}
+
 impl Drop for Saved {
     fn drop(&mut self) {
         self.tensors().for_each(Tensor::release_kept);
