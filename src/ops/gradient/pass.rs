@@ -4,7 +4,7 @@
 //! the end the current streams wait for all streams that were used. Source:
 //! <https://pytorch.org/docs/stable/notes/cuda.html#stream-semantics-of-backward-passes>
 
-use super::back::{Back, Parts, run_rule};
+use super::back::{Back, Parts, Shares, run_rule};
 use super::family::LeafRef;
 use super::node::{Input, Node, Saved, Step, Varies};
 use super::reach::{NodeRef, leading_to, node_of, uses_of_followed};
@@ -532,7 +532,7 @@ impl Pass {
         reference: &NodeRef,
         node: &Node,
         (current, waits): (&Current, &[Option<bool>]),
-    ) -> Result<Vec<Option<Share>>> {
+    ) -> Result<Shares> {
         let (args, results) = self.unpack(node, reference)?;
         let wanted = |at: usize| node.inputs.get(at).is_some_and(|input| self.wants(input));
         let waits = |at: usize| waits.get(at).copied().flatten();
@@ -562,11 +562,13 @@ impl Pass {
         let Some(saved) = &state.saved else {
             return Err(error::consumed(node.name(), node.span, state.consumed));
         };
-        for (tensor, version) in saved.watched().zip(&saved.versions) {
-            if tensor.version() != *version {
-                return Err(error::overwritten(node.name(), node.span, tensor.last_write()));
+        let mut versions = saved.versions.iter();
+        saved.watched().try_for_each(|tensor| match versions.next() {
+            Some(version) if tensor.version() != *version => {
+                Err(error::overwritten(node.name(), node.span, tensor.last_write()))
             }
-        }
+            _ => Ok(()),
+        })?;
         if !self.retains() && saved.tensors().next().is_some() {
             state.consumed = self.span;
             let saved = state.saved.take();
@@ -590,7 +592,7 @@ impl Pass {
     }
 
     /// Passes gradients on to the nodes of the operands.
-    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Vec<Option<Share>>) -> Result<()> {
+    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Shares) -> Result<()> {
         self.current = None;
         let Some(stream) = stream_for(rt, node)?.cloned() else { return Ok(()) };
         for (input, share) in node.inputs.iter().zip(found) {

@@ -233,11 +233,13 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         saved.args.push(arg);
     }
     if keeps.results > 0 && keeps.is_needed(args, super::Keeps::RESULTS, inputs) {
-        let keep =
-            |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
-        saved.results = results.iter().enumerate().map(keep).collect();
+        for (i, tensor) in results.iter().enumerate() {
+            saved.results.push((i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept()));
+        }
     }
-    saved.versions = saved.watched().map(Tensor::version).collect();
+    let mut versions = SmallVec::new();
+    saved.watched().for_each(|tensor| versions.push(tensor.version()));
+    saved.versions = versions;
     saved
 }
 
