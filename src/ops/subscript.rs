@@ -125,7 +125,7 @@ pub fn get(rt: &mut Runtime, x: &Tensor, indices: &[Index]) -> Result<Tensor> {
     }
     let picks = Picks::new(rt, &view, selectors)?;
     let out = gather_from(rt, "index", picks.of(&view), &picks.ids)?;
-    Ok(out.with_layout(Layout::contiguous(&picks.shape)))
+    Ok(make::in_shape(out, &picks.shape))
 }
 
 /// The view that indices without masks and index tensors select; `None` with them.
