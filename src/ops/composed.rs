@@ -36,7 +36,12 @@ fn found(name: &str) -> Result<&'static Op> {
 }
 
 /// Applies an operation to these arguments, with defaults for those that are left out.
-fn completed(rt: &mut Runtime, op: &'static Op, mut bound: SmallVec<[Arg; 6]>, in_place: bool) -> Result<Out> {
+fn completed(
+    rt: &mut Runtime,
+    op: &'static Op,
+    mut bound: SmallVec<[Arg; 6]>,
+    in_place: bool,
+) -> Result<Out> {
     let left_out = op.params.get(bound.len()..).unwrap_or_default();
     left_out.iter().for_each(|param| bound.push(default_arg(param.default)));
     applied_to(rt, op, &bound, in_place)

@@ -202,6 +202,7 @@ impl Tensor {
     pub fn region(&self) -> Region {
         let (layout, size) = (self.layout(), self.0.dtype.size());
         let whole = self.storage().bytes();
+        // Nearly always a tensor over the whole of its own storage.
         if self.is_first() && layout.offset == 0 && layout.bytes(self.0.dtype) == whole {
             return Region::from(0..whole);
         }
@@ -259,13 +260,7 @@ impl Room {
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
-            place.write(Content {
-                base,
-                layout,
-                dtype,
-                kept: AtomicU32::new(0),
-                extra: OnceLock::new(),
-            });
+            place.write(Content { base, layout, dtype, kept: AtomicU32::new(0), extra: OnceLock::new() });
             self.0.assume_init()
         })
     }

@@ -62,11 +62,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// Runs a rule and returns the gradients of the node's inputs.
-pub(super) fn run_rule(
-    rt: &mut Runtime,
-    parts: Parts<'_>,
-    rule: impl FnOnce(&Back<'_>),
-) -> Result<Shares> {
+pub(super) fn run_rule(rt: &mut Runtime, parts: Parts<'_>, rule: impl FnOnce(&Back<'_>)) -> Result<Shares> {
     let mut found = Shares::new();
     parts.node.inputs.iter().for_each(|_| found.push(None));
     let back = Back {

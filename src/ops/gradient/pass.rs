@@ -611,10 +611,10 @@ impl Pass {
                     false => rt.current_stream(gradient.device())?,
                 };
                 self.deliver(rt, &input.edge, gradient, &from)?;
-            } else if let Step::Overwritten = node.step {
-                if let Some(node) = Node::of(&input.edge) {
-                    self.expect(&input.edge, node);
-                }
+            } else if let Step::Overwritten = node.step
+                && let Some(node) = Node::of(&input.edge)
+            {
+                self.expect(&input.edge, node);
             }
             self.note_use(&input.edge);
         }
