@@ -4,7 +4,7 @@
 //! operation, while the caller's own checks point at its arguments.
 
 use super::signature::Default;
-use super::{Arg, Args, Call, Out, apply, error, table};
+use super::{Arg, Args, Call, Op, Out, apply, error, table};
 use crate::array::{Dtype, Scalar};
 use crate::base::{Error, ErrorKind, Result};
 use crate::plan::Runtime;
@@ -22,16 +22,33 @@ pub(super) fn call_in_place(rt: &mut Runtime, name: &str, given: &[Arg]) -> Resu
 }
 
 fn applied(rt: &mut Runtime, name: &str, given: &[Arg], in_place: bool) -> Result<Out> {
-    let op = table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))?;
-    let mut bound: SmallVec<[Arg; 6]> = SmallVec::with_capacity(op.params.len());
-    for (i, param) in op.params.iter().enumerate() {
-        bound.push(match given.get(i) {
-            Some(arg) => arg.clone(),
-            None => default_arg(param.default),
-        });
+    let op = found(name)?;
+    if given.len() >= op.params.len() {
+        return applied_to(rt, op, given, in_place);
     }
-    let args = Args(&bound);
-    let call = if in_place { Call::InPlace(args) } else { Call::Plain(args) };
+    let mut bound: SmallVec<[Arg; 6]> = SmallVec::new();
+    given.iter().for_each(|arg| bound.push(arg.clone()));
+    completed(rt, op, bound, in_place)
+}
+
+fn found(name: &str) -> Result<&'static Op> {
+    table::find(name).ok_or_else(|| error::wrong_argument(0, "an operation"))
+}
+
+/// Applies an operation to these arguments, with defaults for those that are left out.
+fn completed(
+    rt: &mut Runtime,
+    op: &'static Op,
+    mut bound: SmallVec<[Arg; 6]>,
+    in_place: bool,
+) -> Result<Out> {
+    let left_out = op.params.get(bound.len()..).unwrap_or_default();
+    left_out.iter().for_each(|param| bound.push(default_arg(param.default)));
+    applied_to(rt, op, &bound, in_place)
+}
+
+fn applied_to(rt: &mut Runtime, op: &'static Op, args: &[Arg], in_place: bool) -> Result<Out> {
+    let call = if in_place { Call::InPlace(Args(args)) } else { Call::Plain(Args(args)) };
     apply(rt, op, call).map_err(|e| of_step(e, op.name, rt.written()))
 }
 
@@ -63,7 +80,16 @@ pub(super) fn apart(rt: &mut Runtime, x: &Tensor, result: Tensor) -> Result<Tens
 
 /// The tensor that an operation returns; the first if it returns several.
 pub(super) fn call(rt: &mut Runtime, name: &str, given: &[Arg]) -> Result<Tensor> {
-    let found = match out_of(rt, name, given)? {
+    out_of(rt, name, given).and_then(first_of)
+}
+
+/// [`call`] with arguments that nothing else needs.
+pub(super) fn call_with(rt: &mut Runtime, name: &str, given: SmallVec<[Arg; 6]>) -> Result<Tensor> {
+    completed(rt, found(name)?, given, false).and_then(first_of)
+}
+
+fn first_of(out: Out) -> Result<Tensor> {
+    let found = match out {
         Out::Tensor(tensor) => Some(tensor),
         Out::Tuple(all) | Out::Record(_, all) => all.into_iter().next(),
         _ => None,

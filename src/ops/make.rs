@@ -1,6 +1,6 @@
 //! Tensors that operations create internally: constants and positions.
 
-use crate::array::{Dims, Dtype, Scalar};
+use crate::array::{Dims, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::host::define::{host_binary, host_ternary};
@@ -21,6 +21,11 @@ pub fn filled(
         Dims::from_slice(shape),
         device,
     )
+}
+
+/// A new dense tensor in another shape: itself, if it has that shape already.
+pub fn in_shape(new: Tensor, shape: &Dims) -> Tensor {
+    if new.shape() == shape { new } else { new.with_layout(Layout::contiguous(shape)) }
 }
 
 /// `start + i * step` for `i` in `0..count`, `i64`.

@@ -437,7 +437,11 @@ pub(super) fn product_in(
         let why = format!("the batch dimensions {batch_a:?} and {batch_b:?} do not broadcast");
         return Err(error::matmul_shapes(name, a, b, why, "batch extents must be equal or 1"));
     };
-    let with = |extents: [usize; 2]| -> Dims { batch.iter().copied().chain(extents).collect() };
+    let with = |extents: [usize; 2]| {
+        let mut dims: Dims = batch.clone();
+        dims.extend_from_slice(&extents);
+        dims
+    };
     let shape = with([m, n]);
     let mut visible = batch.clone();
     visible.extend((!row).then_some(m));
@@ -464,7 +468,7 @@ pub(super) fn product_in(
         && let Some(length) = part_of_long_sum(dtype, batches, [m, n, k])
     {
         let out = in_parts(rt, name, (a.0, &left), (b.0, &right), length)?;
-        return Ok(out.with_layout(Layout::contiguous(&visible)));
+        return Ok(make::in_shape(out, &visible));
     }
     let out = rt.fresh(&shape, out_dtype, device)?;
     let stretched = |x: &Layout, extents| match batch.is_empty() {
@@ -487,7 +491,8 @@ pub(super) fn product_in(
                     (left, right, Layout::contiguous(&[batches, m, n]), smallvec![batches, m, n, k])
                 }
                 None => {
-                    let dims = shape.iter().copied().chain([k]).collect();
+                    let mut dims = shape.clone();
+                    dims.push(k);
                     (left, right, Layout::contiguous(&shape), dims)
                 }
             }
@@ -500,7 +505,7 @@ pub(super) fn product_in(
     ];
     let kind = &Matmul { dtype, tf32: rt.settings.allow_tf32 };
     rt.submit(Submission { name, kind, shape: dims, views, axis: 0, limit: 0 })?;
-    Ok(out.with_layout(Layout::contiguous(&visible)))
+    Ok(make::in_shape(out, &visible))
 }
 
 /// Note [Long sums]. For a batch of a few small results with long sums (the covariances of a mixture: 12 x 12 over

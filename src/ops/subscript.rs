@@ -130,7 +130,7 @@ pub(super) fn get_for(rt: &mut Runtime, name: &'static str, x: &Tensor, indices:
     }
     let picks = Picks::new(rt, &view, selectors)?;
     let out = gather_from(rt, name, picks.of(&view), &picks.ids)?;
-    Ok(out.with_layout(Layout::contiguous(&picks.shape)))
+    Ok(make::in_shape(out, &picks.shape))
 }
 
 /// The view that indices without masks and index tensors select; `None` with them.

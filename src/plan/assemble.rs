@@ -204,16 +204,11 @@ impl Assembled {
 
     /// The launch of a group, and the pieces to launch instead if the group has a hole. `places` are the addresses of
     /// its views: of the loads, the live nodes, and the results of the reduction.
-    pub fn launch(&self, live: Live<'_>, places: &[Ptr]) -> (Launch, Vec<Launch>) {
+    pub fn launch(&self, live: Live<'_>, places: &[Ptr]) -> (Box<Launch>, Vec<Launch>) {
         let Live { group, nodes, reduce } = live;
-        let mut launch = Launch {
-            numbers: SmallVec::from_slice(&group.numbers),
-            ..Launch::new(
-                self.program.clone(),
-                copied(&group.shape),
-                self.views_read(group, &places[..self.loads.len()]),
-            )
-        };
+        let views = self.views_read(group, &places[..self.loads.len()]);
+        let mut launch = Box::new(Launch::new(self.program.clone(), copied(&group.shape), views));
+        launch.numbers.extend_from_slice(&group.numbers);
         let written = &places[self.loads.len()..];
         for (node, &place) in nodes.iter().zip(written) {
             let Some(storage) = &node.storage else { continue };
@@ -221,7 +216,7 @@ impl Assembled {
         }
         let Some(r) = reduce else {
             let mut pieces = live.hole().and_then(|hole| hole.around(&launch)).unwrap_or_default();
-            for launch in pieces.iter_mut().chain([&mut launch]) {
+            for launch in pieces.iter_mut().chain([&mut *launch]) {
                 if !group.uses_position() {
                     follow_memory(launch);
                 }
@@ -459,6 +454,7 @@ fn reorder(launch: &mut Launch, dims: &[usize]) {
 pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
     let Launch { shape, views, reduced, .. } = launch;
     let (rank, reduces) = (shape.len(), *reduced > 0);
+    let is_straight = views.iter().all(View::is_straight);
     // New dimensions overwrite old ones in place. Their number; how many of them belong to the first `kept`; whether a
     // view bends in the last one.
     let (mut count, mut outer, mut bent) = (0, 0, false);
@@ -471,7 +467,7 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
         if extent == 1 && !trailing_one {
             continue;
         }
-        let bends = views.iter().any(|view| view.bends(d, extent));
+        let bends = !is_straight && views.iter().any(|view| view.bends(d, extent));
         let first = if reduces && d >= kept { outer } else { 0 };
         let mergeable = count > first
             && !bends
@@ -489,6 +485,9 @@ pub(super) fn merge_dims(launch: &mut Launch, kept: usize) {
         for view in &mut *views {
             if let Some(&stride) = view.strides.get(d) {
                 view.strides[count - 1] = stride;
+            }
+            if is_straight {
+                continue;
             }
             if let Some(all) = &mut view.wraps {
                 all[count - 1] = if bends { all[d] } else { shape[count - 1] };

@@ -11,22 +11,17 @@ use std::sync::Arc;
 /// The devices of a session, with the current device and current streams.
 #[derive(Default)]
 pub(super) struct Devices {
-    /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added on first use of a device.
-    states: Vec<DeviceState>,
+    /// By [`slot`]: slot 0 is the host, slot n + 1 is `cuda:n`. Slots are added on first use of a device, and are empty
+    /// until theirs is opened.
+    opened: Vec<Option<Opened>>,
     current: Selection,
 }
 
-/// The session's state of a device.
-struct DeviceState {
-    device: Option<Arc<Device>>,
-    /// The current stream; `None` until the device is opened.
-    stream: Option<Arc<Stream>>,
-    /// The queue of the current stream.
-    queue: usize,
-}
-
-impl DeviceState {
-    const EMPTY: DeviceState = DeviceState { device: None, stream: None, queue: usize::MAX };
+/// An open device with its current stream and that stream's queue.
+pub(super) struct Opened {
+    pub device: Arc<Device>,
+    pub stream: Arc<Stream>,
+    pub queue: usize,
 }
 
 /// The reaction to a race found by the race checker.
@@ -177,21 +172,29 @@ impl Runtime {
 
     /// The current stream of a device. (The host's stream runs work immediately.)
     pub fn current_stream(&mut self, id: DeviceId) -> Result<Arc<Stream>> {
-        Ok(self.place(id)?.stream.clone())
+        self.stream_on(id).cloned()
+    }
+
+    /// [`Runtime::current_stream`], to look at.
+    pub fn stream_on(&mut self, id: DeviceId) -> Result<&Arc<Stream>> {
+        Ok(&self.place(id)?.stream)
     }
 
     /// The current streams of the devices in use.
     pub fn current_streams(&self) -> Vec<Arc<Stream>> {
-        self.devices.states.iter().filter_map(|state| state.stream.clone()).collect()
+        self.devices.opened.iter().flatten().map(|opened| opened.stream.clone()).collect()
     }
 
     /// Makes a stream the current one of its device. Does not change the current device.
     pub fn set_stream(&mut self, stream: &Arc<Stream>) -> Result<()> {
-        self.place(stream.device())?;
+        if Arc::ptr_eq(self.stream_on(stream.device())?, stream) {
+            return Ok(());
+        }
         let queue = self.queue_of(stream);
-        let state = &mut self.devices.states[slot(stream.device())];
-        state.stream = Some(stream.clone());
-        state.queue = queue;
+        if let Some(opened) = &mut self.devices.opened[slot(stream.device())] {
+            opened.stream = stream.clone();
+            opened.queue = queue;
+        }
         Ok(())
     }
 
@@ -208,9 +211,9 @@ impl Runtime {
     /// Rejects a device that does not exist.
     fn known(&mut self, device: DeviceId) -> Result<()> {
         let at = slot(device);
-        if at >= self.devices.states.len() {
+        if at >= self.devices.opened.len() {
             let count = self.machine.device_count();
-            self.devices.states.resize_with(count + 1, || DeviceState::EMPTY);
+            self.devices.opened.resize_with(count + 1, || None);
             if at > count {
                 return Err(error::no_such_device(device, count));
             }
@@ -219,24 +222,26 @@ impl Runtime {
     }
 
     /// A device with its current stream and that stream's queue; opens the device.
-    pub(super) fn place(&mut self, id: DeviceId) -> Result<Opened<'_>> {
-        let at = slot(id);
+    #[inline]
+    pub(super) fn place(&mut self, id: DeviceId) -> Result<&Opened> {
+        if !matches!(self.devices.opened.get(slot(id)), Some(Some(_))) {
+            self.open(id)?;
+        }
+        let opened = self.devices.opened.get(slot(id)).and_then(Option::as_ref);
+        opened.ok_or_else(|| error::no_such_device(id, self.devices.opened.len().saturating_sub(1)))
+    }
+
+    #[cold]
+    fn open(&mut self, id: DeviceId) -> Result<()> {
         self.known(id)?;
-        if self.devices.states[at].device.is_none() {
-            let device = match id {
-                DeviceId::Cpu => self.machine.host().clone(),
-                id => self.machine.device(id)?.clone(),
-            };
-            let stream = device.default_stream().clone();
-            let queue = self.queue_of(&stream);
-            self.devices.states[at] = DeviceState { device: Some(device), stream: Some(stream), queue };
-        }
-        match &self.devices.states[at] {
-            DeviceState { device: Some(device), stream: Some(stream), queue } => {
-                Ok(Opened { device, stream, queue: *queue })
-            }
-            _ => Err(error::no_such_device(id, self.devices.states.len() - 1)),
-        }
+        let device = match id {
+            DeviceId::Cpu => self.machine.host().clone(),
+            id => self.machine.device(id)?.clone(),
+        };
+        let stream = device.default_stream().clone();
+        let queue = self.queue_of(&stream);
+        self.devices.opened[slot(id)] = Some(Opened { device, stream, queue });
+        Ok(())
     }
 
     /// The queue of a stream.
@@ -247,11 +252,4 @@ impl Runtime {
         self.queues.push(Queue::new(stream.clone()));
         self.queues.len() - 1
     }
-}
-
-/// An open device with its stream and queue.
-pub(super) struct Opened<'a> {
-    pub device: &'a Arc<Device>,
-    pub stream: &'a Arc<Stream>,
-    pub queue: usize,
 }

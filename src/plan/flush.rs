@@ -36,7 +36,7 @@ pub(super) struct Prepared<'g> {
 
 /// The launch of a group.
 pub(super) struct Ready<'g> {
-    pub launch: Launch,
+    pub launch: Box<Launch>,
     /// The launches to make instead if the group has a hole.
     pub pieces: Vec<Launch>,
     /// The storage of each view: first those of the loads, then those of the results.
@@ -273,7 +273,7 @@ impl Runtime {
         device: &Arc<Device>,
         stream: &Arc<Stream>,
     ) -> Result<()> {
-        let whole = ready.pieces.is_empty().then_some(&ready.launch);
+        let whole = ready.pieces.is_empty().then_some(&*ready.launch);
         let mut launches = whole.into_iter().chain(&ready.pieces);
         launches.try_for_each(|launch| self.run_ready(&[ready], launch, device, stream))
     }

@@ -90,7 +90,7 @@ impl Runtime {
                 return self.launch_computing(work, at, computing);
             }
         }
-        self.submit_admitted(at, submission, work.meaning)
+        self.submit_admitted(at, &submission, work.meaning)
     }
 
     /// The scatter that computes its values, if that is possible and pays.

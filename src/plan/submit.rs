@@ -75,7 +75,7 @@ impl Runtime {
     /// [`Runtime::submit`] with what an invalid index means.
     pub fn submit_meaning(&mut self, work: Submission<'_>, meaning: Meaning) -> Result<()> {
         let at = self.admit(&work)?;
-        self.submit_admitted(at, work, meaning)
+        self.submit_admitted(at, &work, meaning)
     }
 
     /// Checks a submission and records its accesses. Returns the queue that it belongs to.
@@ -98,7 +98,7 @@ impl Runtime {
     pub(super) fn submit_admitted(
         &mut self,
         at: usize,
-        work: Submission<'_>,
+        work: &Submission<'_>,
         meaning: Meaning,
     ) -> Result<()> {
         for view in &work.views {
@@ -144,7 +144,7 @@ impl Runtime {
                 true => self.programs.get(work.kind),
                 false => Arc::new(Program::new(work.kind)),
             },
-            shape: work.shape,
+            shape: copied(&work.shape),
             views,
             numbers: SmallVec::new(),
             reduced: 0,

@@ -49,7 +49,7 @@ struct Extra {
     /// Later layouts, set in place: `x.t_()`.
     relaid: OnceLock<Box<Relaid>>,
     /// The recording of gradients.
-    track: OnceLock<Track>,
+    track: Track,
 }
 
 /// The location of a tensor's storage. A tensor created with its storage shares one allocation with it.
@@ -201,6 +201,11 @@ impl Tensor {
     #[inline]
     pub fn region(&self) -> Region {
         let (layout, size) = (self.layout(), self.0.dtype.size());
+        let whole = self.storage().bytes();
+        // Nearly always a tensor over the whole of its own storage.
+        if self.is_first() && layout.offset == 0 && layout.bytes(self.0.dtype) == whole {
+            return Region::from(0..whole);
+        }
         match layout.is_contiguous() {
             true => {
                 let start = (layout.offset * size) as u64;
@@ -247,16 +252,15 @@ impl Room {
     pub fn fill(self, storage: Storage, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= storage.bytes());
         storage.owner().begin_tensor(TENSOR_BYTES);
+        self.fill_over(Base::Own(storage), layout, dtype)
+    }
+
+    #[inline(always)]
+    fn fill_over(self, base: Base, layout: Layout, dtype: Dtype) -> Tensor {
         let place = Arc::as_ptr(&self.0).cast_mut().cast::<Content>();
         // SAFETY: the memory has no other owner and is written completely.
         Tensor(unsafe {
-            place.write(Content {
-                base: Base::Own(storage),
-                layout,
-                dtype,
-                kept: AtomicU32::new(0),
-                extra: OnceLock::new(),
-            });
+            place.write(Content { base, layout, dtype, kept: AtomicU32::new(0), extra: OnceLock::new() });
             self.0.assume_init()
         })
     }
@@ -280,11 +284,11 @@ impl Content {
 
     #[inline]
     fn track(&self) -> Option<&Track> {
-        self.extra.get().and_then(|extra| extra.track.get())
+        self.extra.get().map(|extra| &extra.track)
     }
 
     fn tracked(&self) -> &Track {
-        self.extra().track.get_or_init(Track::default)
+        &self.extra().track
     }
 
     #[inline]
@@ -319,13 +323,7 @@ impl StorageRef {
     pub fn view(&self, layout: Layout, dtype: Dtype) -> Tensor {
         debug_assert!((layout.extent().end as u64).saturating_mul(dtype.size() as u64) <= self.bytes());
         self.owner().begin_tensor(TENSOR_BYTES);
-        Tensor(Arc::new(Content {
-            base: Base::Of(self.clone()),
-            layout,
-            dtype,
-            kept: AtomicU32::new(0),
-            extra: OnceLock::new(),
-        }))
+        Room::default().fill_over(Base::Of(self.clone()), layout, dtype)
     }
 
     /// Makes a weak reference.

@@ -108,6 +108,13 @@ impl Tensor {
         self.track().map_or_else(Mark::default, |track| track.mark.lock().clone())
     }
 
+    /// The tensor's record, unless a view of the same memory has been written since.
+    pub(crate) fn recorded(&self) -> Option<Edge> {
+        let mark = self.track()?.mark.lock();
+        let edge = mark.edge.as_ref()?;
+        (self.family(&mark, |family| family.writes) == mark.at).then(|| edge.clone())
+    }
+
     /// Replaces the tensor's mark.
     pub(crate) fn set_mark(&self, mark: Mark) {
         *self.0.tracked().mark.lock() = mark;

@@ -13,7 +13,11 @@ use crate::base::{Error, Result};
 use crate::ops::{Arg, Args, Call, Op, Out, apply, composed, make};
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
+use smallvec::SmallVec;
 use std::cell::RefCell;
+
+/// The gradients of a node's inputs.
+pub(super) type Shares = SmallVec<[Option<Share>; 2]>;
 
 /// The gradient step of one operation.
 pub struct Back<'a> {
@@ -24,7 +28,7 @@ pub struct Back<'a> {
     gradients: &'a [Option<Tensor>],
     wanted: &'a dyn Fn(usize) -> bool,
     waits: &'a dyn Fn(usize) -> Option<bool>,
-    found: RefCell<Vec<Option<Share>>>,
+    found: RefCell<Shares>,
     error: RefCell<Option<Error>>,
 }
 
@@ -58,12 +62,9 @@ pub(super) struct Parts<'a> {
 }
 
 /// Runs a rule and returns the gradients of the node's inputs.
-pub(super) fn run_rule(
-    rt: &mut Runtime,
-    parts: Parts<'_>,
-    rule: impl FnOnce(&Back<'_>),
-) -> Result<Vec<Option<Share>>> {
-    let inputs = parts.node.inputs.len();
+pub(super) fn run_rule(rt: &mut Runtime, parts: Parts<'_>, rule: impl FnOnce(&Back<'_>)) -> Result<Shares> {
+    let mut found = Shares::new();
+    parts.node.inputs.iter().for_each(|_| found.push(None));
     let back = Back {
         rt: RefCell::new(rt),
         node: parts.node,
@@ -72,7 +73,7 @@ pub(super) fn run_rule(
         gradients: parts.gradients,
         wanted: parts.wanted,
         waits: parts.waits,
-        found: RefCell::new(std::iter::repeat_with(|| None).take(inputs).collect()),
+        found: RefCell::new(found),
         error: RefCell::new(None),
     };
     rule(&back);

@@ -54,11 +54,11 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     if !tensor.may_be_recorded() || !is_continuous(tensor) {
         return None;
     }
+    if let Some(edge) = tensor.recorded() {
+        return Some(Node::first(edge));
+    }
     let mark = tensor.mark();
     let (writes, current) = tensor.family(&mark, |family| (family.writes, family.current.clone()));
-    if mark.at == writes && mark.edge.is_some() {
-        return mark.edge.map(Node::first);
-    }
     if writes == 0 {
         return joined(rt, tensor, mark);
     }

@@ -219,31 +219,24 @@ thread_local! {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut links: Vec<Arc<dyn Any + Send + Sync>> =
-            std::mem::take(&mut self.inputs).into_iter().map(|input| input.edge.node).collect();
+        let inputs = std::mem::take(&mut self.inputs);
         // Kept tensors hold nodes as well.
         let saved = self.state.get_mut().saved.take();
-        if links.is_empty() && saved.is_none() {
+        if inputs.is_empty() && saved.is_none() {
             return;
         }
-        if let Some(saved) = &saved {
-            links.extend(saved.tensors().filter_map(|tensor| tensor.mark().edge).map(|edge| edge.node));
-        }
-        let outer = DROPPING.with(|dropping| {
+        let is_outer = DROPPING.with(|dropping| {
             let mut dropping = dropping.borrow_mut();
-            match dropping.as_mut() {
-                Some(later) => {
-                    later.append(&mut links);
-                    false
-                }
-                None => {
-                    *dropping = Some(std::mem::take(&mut links));
-                    true
-                }
+            let is_outer = dropping.is_none();
+            let later = dropping.get_or_insert_default();
+            inputs.into_iter().for_each(|input| later.push(input.edge.node));
+            if let Some(saved) = &saved {
+                saved.tensors().for_each(|tensor| later.extend(tensor.mark().edge.map(|edge| edge.node)));
             }
+            is_outer
         });
         drop(saved);
-        if !outer {
+        if !is_outer {
             return;
         }
         // Each node that is dropped here adds its links to the list.

@@ -4,7 +4,7 @@
 //! the end the current streams wait for all streams that were used. Source:
 //! <https://pytorch.org/docs/stable/notes/cuda.html#stream-semantics-of-backward-passes>
 
-use super::back::{Back, Parts, run_rule};
+use super::back::{Back, Parts, Shares, run_rule};
 use super::family::LeafRef;
 use super::node::{Input, Node, Saved, Step, Varies};
 use super::reach::{NodeRef, leading_to, node_of, uses_of_followed};
@@ -90,7 +90,7 @@ pub struct Pass {
 }
 
 /// Kept arguments and results.
-type Kept = (SmallVec<[Arg; 3]>, Vec<Option<Tensor>>);
+type Kept = (SmallVec<[Arg; 3]>, SmallVec<[Option<Tensor>; 1]>);
 
 struct Ready(u64, NodeRef);
 
@@ -377,12 +377,9 @@ impl Pass {
         if let Step::Unrecorded = node.step {
             return Err(error::unrecorded(node.span));
         }
-        let own = self.stream_for(rt, node)?;
         for stream in &arriving.streams {
-            if let Some(own) = &own
-                && !Arc::ptr_eq(own, stream)
-            {
-                rt.wait_stream(own, stream)?;
+            if let Some(own) = stream_for(rt, node)?.filter(|own| !Arc::ptr_eq(own, stream)).cloned() {
+                rt.wait_stream(&own, stream)?;
             }
         }
         self.settle(rt, node, &mut arriving)?;
@@ -413,17 +410,6 @@ impl Pass {
         Ok(())
     }
 
-    /// The stream on which a node's gradient is computed: that of its operation; for a leaf the current one.
-    pub(super) fn stream_for(&self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
-        match (&node.step, &node.stream) {
-            (Step::Leaf, _) | (_, None) => match node.outputs.first() {
-                Some(form) => rt.current_stream(form.device).map(Some),
-                None => Ok(None),
-            },
-            (_, Some(stream)) => Ok(Some(stream.clone())),
-        }
-    }
-
     pub(super) fn on_stream_of<T>(
         &mut self,
         rt: &mut Runtime,
@@ -438,15 +424,17 @@ impl Pass {
 
     /// Selects the stream of a node. Returns the previous stream if it differs.
     fn enter(&mut self, rt: &mut Runtime, node: &Node) -> Result<Option<Arc<Stream>>> {
-        let Some(stream) = self.stream_for(rt, node)? else { return Ok(None) };
-        let before = rt.current_stream(stream.device())?;
-        if Arc::ptr_eq(&before, &stream) {
+        // A leaf has the current stream.
+        let Some(stream) = own_stream(node) else { return Ok(None) };
+        let current = rt.stream_on(stream.device())?;
+        if Arc::ptr_eq(current, stream) {
             return Ok(None);
         }
-        if !self.used.iter().any(|used| Arc::ptr_eq(used, &stream)) {
+        let before = current.clone();
+        if !self.used.iter().any(|used| Arc::ptr_eq(used, stream)) {
             self.used.push(stream.clone());
         }
-        rt.set_stream(&stream)?;
+        rt.set_stream(stream)?;
         Ok(Some(before))
     }
 
@@ -544,7 +532,7 @@ impl Pass {
         reference: &NodeRef,
         node: &Node,
         (current, waits): (&Current, &[Option<bool>]),
-    ) -> Result<Vec<Option<Share>>> {
+    ) -> Result<Shares> {
         let (args, results) = self.unpack(node, reference)?;
         let wanted = |at: usize| node.inputs.get(at).is_some_and(|input| self.wants(input));
         let waits = |at: usize| waits.get(at).copied().flatten();
@@ -574,41 +562,39 @@ impl Pass {
         let Some(saved) = &state.saved else {
             return Err(error::consumed(node.name(), node.span, state.consumed));
         };
-        for (tensor, version) in saved.watched().zip(&saved.versions) {
-            if tensor.version() != *version {
-                return Err(error::overwritten(node.name(), node.span, tensor.last_write()));
+        let mut versions = saved.versions.iter();
+        saved.watched().try_for_each(|tensor| match versions.next() {
+            Some(version) if tensor.version() != *version => {
+                Err(error::overwritten(node.name(), node.span, tensor.last_write()))
+            }
+            _ => Ok(()),
+        })?;
+        if !self.retains() && saved.is_freed() {
+            state.consumed = self.span;
+            let saved = state.saved.take();
+            drop(state);
+            return Ok(saved.map(Saved::released).unwrap_or_default());
+        }
+        let (args, mut results) = (saved.args.clone(), saved.results.clone());
+        drop(state);
+        if self.creates() {
+            // The kept result has no record, which would keep itself alive.
+            for (output, place) in results.iter_mut().enumerate() {
+                let Some(tensor) = place else { continue };
+                let alias = tensor.with_layout(tensor.layout().clone());
+                let edge = Edge { node: reference.clone(), output: output as u32 };
+                let at = tensor.family(&Mark::default(), |family| family.writes);
+                alias.set_mark(Mark { edge: Some(edge), at, ..Mark::default() });
+                *place = Some(alias);
             }
         }
-        let args = saved.args.clone();
-        let own = |(output, tensor): (usize, &Option<Tensor>)| {
-            let tensor = tensor.as_ref()?;
-            if !self.creates() {
-                return Some(tensor.clone());
-            }
-            // The kept result has no record, which would keep itself alive.
-            let alias = tensor.with_layout(tensor.layout().clone());
-            let edge = Edge { node: reference.clone(), output: output as u32 };
-            let at = tensor.family(&Mark::default(), |family| family.writes);
-            alias.set_mark(Mark { edge: Some(edge), at, ..Mark::default() });
-            Some(alias)
-        };
-        let results = saved.results.iter().enumerate().map(own).collect();
-        let freed: Option<Saved> = match self.retains() || !saved.is_freed() {
-            true => None,
-            false => {
-                state.consumed = self.span;
-                state.saved.take()
-            }
-        };
-        drop(state);
-        drop(freed);
         Ok((args, results))
     }
 
     /// Passes gradients on to the nodes of the operands.
-    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Vec<Option<Share>>) -> Result<()> {
+    fn distribute(&mut self, rt: &mut Runtime, node: &Node, found: Shares) -> Result<()> {
         self.current = None;
-        let Some(stream) = self.stream_for(rt, node)? else { return Ok(()) };
+        let Some(stream) = stream_for(rt, node)?.cloned() else { return Ok(()) };
         for (input, share) in node.inputs.iter().zip(found) {
             if !self.wants(input) {
                 continue;
@@ -625,8 +611,10 @@ impl Pass {
                     false => rt.current_stream(gradient.device())?,
                 };
                 self.deliver(rt, &input.edge, gradient, &from)?;
-            } else if let Step::Overwritten = node.step {
-                self.expect(&input.edge);
+            } else if let Step::Overwritten = node.step
+                && let Some(node) = Node::of(&input.edge)
+            {
+                self.expect(&input.edge, node);
             }
             self.note_use(&input.edge);
         }
@@ -657,13 +645,11 @@ impl Pass {
     }
 
     /// Makes the pass process a node, with zeros if no gradient arrives.
-    fn expect(&mut self, edge: &Edge) {
-        let Some(node) = Node::of(edge) else { return };
-        if !self.arriving.contains_key(&node.id) {
+    fn expect(&mut self, edge: &Edge, node: &Node) -> &mut Arriving {
+        self.arriving.entry(node.id).or_insert_with(|| {
             self.ready.push(Ready(node.id, edge.node.clone()));
-            let gradients = SmallVec::from_elem(None, node.outputs.len());
-            self.arriving.insert(node.id, Arriving { gradients, ..Arriving::default() });
-        }
+            Arriving { gradients: SmallVec::from_elem(None, node.outputs.len()), ..Arriving::default() }
+        })
     }
 
     fn deliver(&mut self, rt: &mut Runtime, edge: &Edge, gradient: Tensor, from: &Arc<Stream>) -> Result<()> {
@@ -671,42 +657,36 @@ impl Pass {
         if self.needed.as_ref().is_some_and(|needed| !needed.contains(&node.id)) {
             return Ok(());
         }
-        let own = self.stream_for(rt, node)?;
-        let same = own.is_none_or(|own| Arc::ptr_eq(&own, from));
+        let is_own = stream_for(rt, node)?.is_none_or(|own| Arc::ptr_eq(own, from));
         let output = edge.output as usize;
-        let Some(arriving) = self.arriving_at(edge, node, from) else { return Ok(()) };
-        match same {
-            true => {
-                let mut place = arriving.gradients[output].take();
-                let before = rt.current_stream(from.device())?;
-                rt.set_stream(from)?;
-                let added = add(rt, &mut place, gradient);
-                rt.set_stream(&before)?;
-                if let Some(arriving) = self.arriving.get_mut(&node.id) {
-                    arriving.gradients[output] = place;
-                }
-                added
-            }
-            false => {
-                arriving.foreign.push((output, gradient));
-                Ok(())
-            }
+        let arriving = self.arriving_at(edge, node, from);
+        if !is_own {
+            arriving.foreign.push((output, gradient));
+            return Ok(());
         }
+        let place = &mut arriving.gradients[output];
+        if place.is_none() {
+            *place = Some(gradient);
+            return Ok(());
+        }
+        let mut sum = place.take();
+        let before = rt.current_stream(from.device())?;
+        rt.set_stream(from)?;
+        let added = add(rt, &mut sum, gradient);
+        rt.set_stream(&before)?;
+        if let Some(arriving) = self.arriving.get_mut(&node.id) {
+            arriving.gradients[output] = sum;
+        }
+        added
     }
 
     /// The arrivals of a node, to which a stream contributes.
-    pub(super) fn arriving_at(
-        &mut self,
-        edge: &Edge,
-        node: &Node,
-        from: &Arc<Stream>,
-    ) -> Option<&mut Arriving> {
-        self.expect(edge);
-        let arriving = self.arriving.get_mut(&node.id)?;
+    pub(super) fn arriving_at(&mut self, edge: &Edge, node: &Node, from: &Arc<Stream>) -> &mut Arriving {
+        let arriving = self.expect(edge, node);
         if !arriving.streams.iter().any(|stream| Arc::ptr_eq(stream, from)) {
             arriving.streams.push(from.clone());
         }
-        Some(arriving)
+        arriving
     }
 
     fn check_nan(&self, rt: &mut Runtime, node: &Node, gradient: &Tensor) -> Result<()> {
@@ -727,6 +707,19 @@ impl Pass {
             }
         }
         Ok(())
+    }
+}
+
+/// The stream of a node's operation; `None` for a leaf.
+fn own_stream(node: &Node) -> Option<&Arc<Stream>> {
+    if let Step::Leaf = node.step { None } else { node.stream.as_ref() }
+}
+
+/// The stream on which a node's gradient is computed: that of its operation; for a leaf the current one.
+pub(super) fn stream_for<'a>(rt: &'a mut Runtime, node: &'a Node) -> Result<Option<&'a Arc<Stream>>> {
+    match (own_stream(node), node.outputs.first()) {
+        (None, Some(form)) => rt.stream_on(form.device).map(Some),
+        (own, _) => Ok(own),
     }
 }
 

@@ -67,10 +67,9 @@ pub(super) fn leading_to<'e>(
     let mut useful = false;
     let mut needed = wanted;
     let mut seen = HashSet::default();
-    let mut order: Vec<NodeRef> = Vec::new();
-    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
-    while let Some(reference) = stack.pop() {
-        let Some(node) = node_of(&reference) else { continue };
+    let mut order: Vec<&Node> = Vec::new();
+    let mut stack: Vec<&Node> = roots.filter_map(Node::of).collect();
+    while let Some(node) = stack.pop() {
         if !seen.insert(node.id) {
             continue;
         }
@@ -83,25 +82,28 @@ pub(super) fn leading_to<'e>(
                 let is_leaf =
                     |input: &Input| Node::of(&input.edge).is_some_and(|n| matches!(n.step, Step::Leaf));
                 useful |= !node.inputs.iter().all(is_leaf);
-                order.push(reference);
+                order.push(node);
                 continue;
             }
             Step::Argument => useful |= !is_wanted && !node.state.lock().ended,
             _ => {}
         }
-        stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
-        order.push(reference);
+        stack.extend(operands_of(node));
+        order.push(node);
     }
     // Operands are older than results.
-    order.sort_unstable_by_key(|reference| node_of(reference).map_or(0, |node| node.id));
-    for reference in &order {
-        let Some(node) = node_of(reference) else { continue };
-        let leads = |input: &Input| Node::of(&input.edge).is_some_and(|node| needed.contains(&node.id));
-        if node.inputs.iter().any(leads) {
+    order.sort_unstable_by_key(|node| node.id);
+    for node in order {
+        if operands_of(node).any(|operand| needed.contains(&operand.id)) {
             needed.insert(node.id);
         }
     }
     (needed, useful)
+}
+
+/// The nodes of a node's operands.
+fn operands_of(node: &Node) -> impl Iterator<Item = &Node> {
+    node.inputs.iter().filter_map(|input| Node::of(&input.edge))
 }
 
 /// Counts how often a pass uses each leaf with [`State::followers`](super::node::State): operands among the `needed`
@@ -112,9 +114,8 @@ pub(super) fn uses_of_followed<'e>(
 ) -> HashMap<u64, usize> {
     let mut uses = HashMap::default();
     let mut seen = HashSet::default();
-    let mut stack: Vec<NodeRef> = roots.map(|edge| edge.node.clone()).collect();
-    while let Some(reference) = stack.pop() {
-        let Some(node) = node_of(&reference) else { continue };
+    let mut stack: Vec<&Node> = roots.filter_map(Node::of).collect();
+    while let Some(node) = stack.pop() {
         if needed.is_some_and(|needed| !needed.contains(&node.id)) {
             continue;
         }
@@ -123,7 +124,7 @@ pub(super) fn uses_of_followed<'e>(
                 *uses.entry(node.id).or_insert(0) += 1;
             }
         } else if seen.insert(node.id) {
-            stack.extend(node.inputs.iter().map(|input| input.edge.node.clone()));
+            stack.extend(operands_of(node));
         }
     }
     uses

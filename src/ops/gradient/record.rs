@@ -238,11 +238,13 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         saved.args.push(arg);
     }
     if keeps.results > 0 && keeps.is_needed(args, super::Keeps::RESULTS, inputs) {
-        let keep =
-            |(i, tensor): (usize, &Tensor)| (i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept());
-        saved.results = results.iter().enumerate().map(keep).collect();
+        for (i, tensor) in results.iter().enumerate() {
+            saved.results.push((i < 8 && keeps.results >> i & 1 == 1).then(|| tensor.kept()));
+        }
     }
-    saved.versions = saved.watched().map(Tensor::version).collect();
+    let mut versions = SmallVec::new();
+    saved.watched().for_each(|tensor| versions.push(tensor.version()));
+    saved.versions = versions;
     saved
 }
 
@@ -780,6 +782,14 @@ pub fn retains(rt: &mut Runtime, tensor: &Tensor) -> bool {
     let Some(edge) = edge_of(rt, tensor) else { return false };
     let Some(node) = Node::of(&edge).filter(|node| !matches!(node.step, Step::Leaf)) else { return false };
     node.state.lock().gradients.iter().any(|(output, _)| *output == edge.output)
+}
+
+impl Saved {
+    /// The arguments and results, which are no longer kept.
+    pub(super) fn released(mut self) -> (SmallVec<[Arg; 3]>, SmallVec<[Option<Tensor>; 1]>) {
+        self.tensors().for_each(Tensor::release_kept);
+        (std::mem::take(&mut self.args), std::mem::take(&mut self.results))
+    }
 }
 
 impl Drop for Saved {

@@ -12,7 +12,7 @@
 //! hook may write the tensors of a share in place.
 
 use super::node::{Node, Varies};
-use super::pass::{Arriving, Pass};
+use super::pass::{Arriving, Pass, stream_for};
 use super::strided;
 use super::sums::add;
 use crate::array::{Layout, Scalar};
@@ -95,15 +95,15 @@ impl Pass {
         if self.creates() || rt.recording.anomaly {
             return Ok(SmallVec::new());
         }
-        let own = self.stream_for(rt, node)?;
+        let own = stream_for(rt, node)?.cloned();
         let mut waits = SmallVec::new();
         for input in &node.inputs {
             let Some(to) = Node::of(&input.edge) else {
                 waits.push(None);
                 continue;
             };
-            let is_same = match (self.stream_for(rt, to)?, &own) {
-                (Some(to), Some(own)) => Arc::ptr_eq(&to, own),
+            let is_same = match (stream_for(rt, to)?, &own) {
+                (Some(to), Some(own)) => Arc::ptr_eq(to, own),
                 _ => false,
             };
             waits.push(is_same.then(|| self.arriving.contains_key(&to.id)));
@@ -123,8 +123,7 @@ impl Pass {
             return Ok(Some(gradient));
         }
         let Some(node) = Node::of(edge) else { return Ok(None) };
-        let Some(arriving) = self.arriving_at(edge, node, from) else { return Ok(None) };
-        let waiting = &mut arriving.waiting;
+        let waiting = &mut self.arriving_at(edge, node, from).waiting;
         let at = waiting.iter().position(|(of, _)| of.output == edge.output).unwrap_or_else(|| {
             waiting.push((edge.clone(), Waiting::default()));
             waiting.len() - 1

@@ -8,7 +8,7 @@ use crate::driver::DeviceId;
 use crate::ops::{Arg, Call, Out, apply, composed, table};
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 
 /// A tensor in a formula.
@@ -170,8 +170,11 @@ impl<'a> Var<'a> {
     /// Calls an operation with this as its first argument.
     pub fn call(&self, name: &str, rest: &[Arg]) -> Var<'a> {
         let Some(tensor) = self.made() else { return self.clone() };
-        let args: Vec<Arg> = std::iter::once(Arg::Tensor(tensor)).chain(rest.iter().cloned()).collect();
-        self.run(name, &args)
+        let mut args: SmallVec<[Arg; 6]> = SmallVec::new();
+        args.push(Arg::Tensor(tensor));
+        rest.iter().for_each(|arg| args.push(arg.clone()));
+        let made = self.back.compute(&mut |rt| composed::call_with(rt, name, std::mem::take(&mut args)));
+        self.next(made)
     }
 
     /// Calls an operation with other arguments.

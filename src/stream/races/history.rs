@@ -559,8 +559,13 @@ impl Marks {
     fn read(&mut self, now: Mark, view: &View) {
         // A read that this one is ordered after is implied by it: a write ordered after this read is ordered
         // after that one too. That includes this agent's own earlier reads.
-        self.reads.retain(|m| !view.covers(m.agent, m.clock));
-        self.reads.push(now);
+        match &mut self.reads[..] {
+            [only] if only.agent == now.agent => *only = now,
+            _ => {
+                self.reads.retain(|m| !view.covers(m.agent, m.clock));
+                self.reads.push(now);
+            }
+        }
         self.was_read = true;
     }
 

@@ -44,11 +44,10 @@ use clock::{Agent, Agents, HOST, View};
 use history::Mark;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// With more accesses than this, histories are looked up by address.
-const MANY: usize = 16;
+/// With more accesses than this, those of one history are found by sorting.
+const MANY: usize = 32;
 
 /// The epoch of work that is being queued; see [`Checker::reuse`].
 pub const NOW: u64 = u64::MAX;
@@ -147,9 +146,14 @@ struct Held<'a> {
 /// For each touch, the number of the first one of the same history.
 #[cold]
 fn first_touches(touches: &[Touch<'_>]) -> Vec<usize> {
-    let mut first = BTreeMap::new();
-    let numbered = touches.iter().enumerate();
-    numbered.map(|(i, touch)| *first.entry(std::ptr::from_ref(touch.history).addr()).or_insert(i)).collect()
+    let address = |touch: &Touch<'_>| std::ptr::from_ref(touch.history).addr();
+    let mut sorted: Vec<(usize, usize)> = touches.iter().map(address).zip(0..).collect();
+    sorted.sort_unstable();
+    let mut first = vec![0; touches.len()];
+    for same in sorted.chunk_by(|(a, _), (b, _)| a == b) {
+        same.iter().for_each(|&(_, number)| first[number] = same[0].1);
+    }
+    first
 }
 
 /// The clocks of one session. A session runs on one thread at a time, so they need no lock.
