@@ -7,6 +7,7 @@
 pub(super) mod host;
 mod interpret;
 mod several;
+mod together;
 
 use crate::array::Dtype;
 use crate::base::Result;
@@ -307,16 +308,13 @@ impl Kind for Reduce {
                 // SAFETY: guaranteed by the caller.
                 return unsafe { host::run(self, launch, faults) };
             }
-            let (alone, elements) = self.parts();
-            for reduce in alone {
-                // SAFETY: as above.
-                unsafe { host::run(&reduce, launch, faults) };
-            }
-            if let Some(map) = elements {
-                // SAFETY: as above.
-                unsafe { map.run(&several::elements(&map, launch), faults) };
-            }
+            // SAFETY: as above.
+            unsafe { together::run(self, launch, faults) };
         });
+    }
+
+    fn scratch(&self, launch: &Launch) -> u64 {
+        if self.also.is_empty() { 0 } else { together::scratch(self, launch) }
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
