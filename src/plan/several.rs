@@ -12,6 +12,7 @@ use super::queue::{FusedGroup, Load, PendingReduce, Queue};
 use super::rounds::Room;
 use super::rows::{Chain, Form, Made, Outcome, Written};
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
+use crate::array::Class;
 use crate::base::Result;
 use crate::device::Device;
 use crate::driver::DeviceId;
@@ -70,6 +71,11 @@ impl Queue {
     }
 }
 
+/// The bytes in which a reduction combines values. Those of a launch combine in the same: see [`Also`].
+fn width(group: &FusedGroup, reduce: &PendingReduce) -> usize {
+    if group.dtype(reduce.reg).class() == Class::F32 { 4 } else { 8 }
+}
+
 /// For each group of a chain, whether it shares the launch of the first.
 fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
     let mut shares = vec![false; chain.len()];
@@ -82,7 +88,11 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
         let joined = || (0..at).filter(|&at| shares[at]).map(|at| &chain[at]);
         let skipped = || (0..at).filter(|&at| !shares[at]).map(|at| &chain[at]);
         let fits = match group.shared_reduction() {
-            Some(own) => own.dims == reduce.dims && reductions < MOST_REDUCTIONS,
+            Some(own) => {
+                own.dims == reduce.dims
+                    && reductions < MOST_REDUCTIONS
+                    && width(group, own) == width(first, reduce)
+            }
             None => group.reduce.is_none() && !group.uses_position() && !group.is_bent(),
         };
         let meets = |load: &Load| joined().any(|g| g.reads(&load.storage) || g.writes(&load.storage));

@@ -397,8 +397,8 @@ fn several_reductions_compile() {
     if !nvrtc_is_here() {
         return;
     }
-    let launches = crate::plan::several_tests::launches(0..6);
-    assert!(launches.len() > 3);
+    let launches = crate::plan::several_tests::launches(0..24);
+    assert!(launches.len() > 8);
     everywhere(&launches[0]);
     launches.iter().for_each(check);
 }

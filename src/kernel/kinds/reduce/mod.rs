@@ -50,7 +50,8 @@ pub struct Reduce {
     pub also: Vec<Also>,
 }
 
-/// Another reduction of a [`Reduce`].
+/// Another reduction of a [`Reduce`]. All of them combine values of one width: with padding in the structure of a lane,
+/// NVRTC 13.0 does not terminate for some programs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Also {
     /// The register to reduce.
