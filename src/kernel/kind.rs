@@ -131,6 +131,11 @@ pub trait Kind: Identity + Debug + Send + Sync {
         let _ = launch;
         None
     }
+    /// Other programs that `enqueue` queues, to be compiled before this launch is captured in a graph.
+    fn parts(&self, launch: &Launch) -> Vec<Launch> {
+        let _ = launch;
+        Vec::new()
+    }
     /// True when `enqueue` calls [`Queue::multiply`], which needs a handle and a workspace of the stream.
     fn multiplies(&self, launch: &Launch) -> bool {
         let _ = launch;

@@ -28,21 +28,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(relu([-1.0, 2.0]), [0.0, 2.0]))",
-        run: Run::Map(MapOp {
-            rule: Rule::NotBool,
-            f: &MapFn {
-                name: "relu",
-                arity: 1,
-                select: false,
-                cuda: CudaText {
-                    f32: "(a <= 0.0f ? 0.0f : a)",
-                    f64: "(a <= 0.0 ? 0.0 : a)",
-                    i64: "(a < 0 ? 0 : a)",
-                },
-                host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, whole: |a| a.max(0)),
-                complex: None,
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::NotBool, f: &RELU }),
         gradient: Gradient::Rule(Keeps::RESULT, |b| b.to(0, || b.select(&b.y().le(0.0), 0.0, b.g()))),
         ..Op::BASE
     },
@@ -795,3 +781,13 @@ fn rms_norm_back(b: &Back<'_>) {
     });
     b.to(2, || g * (x * scale).conj());
 }
+
+/// `max(a, 0)`; nan stays nan.
+pub(super) static RELU: MapFn = MapFn {
+    name: "relu",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a <= 0.0f ? 0.0f : a)", f64: "(a <= 0.0 ? 0.0 : a)", i64: "(a < 0 ? 0 : a)" },
+    host: host_unary!(float: |a| if a <= 0.0 { 0.0 } else { a }, whole: |a| a.max(0)),
+    complex: None,
+};

@@ -89,17 +89,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] > 2, [false, false, true]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Compare,
-            f: &MapFn {
-                name: "gt",
-                arity: 2,
-                select: false,
-                cuda: comparison("(i64)(a > b)"),
-                host: host_compare!(all: |a, b| a > b),
-                complex: None,
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Compare, f: &GT }),
         gradient: Gradient::Constant,
         ..Op::BASE
     },
@@ -408,3 +398,13 @@ fn all(rt: &mut Runtime, name: &'static str, x: &Tensor) -> Result<Scalar> {
     let all = rt.reduce(x, Reduction::new(name, &ALL, &dims, Dtype::Bool, Dtype::Bool))?;
     rt.item(&all)
 }
+
+/// `a > b`
+pub(super) static GT: MapFn = MapFn {
+    name: "gt",
+    arity: 2,
+    select: false,
+    cuda: comparison("(i64)(a > b)"),
+    host: host_compare!(all: |a, b| a > b),
+    complex: None,
+};

@@ -343,17 +343,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(tanh([0.0, inf]), [0.0, 1.0]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Float,
-            f: &MapFn {
-                name: "tanh",
-                arity: 1,
-                select: false,
-                cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" },
-                host: host_unary!(float: |a| math::tanh(a)),
-                complex: Some(&complex::TANH),
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Float, f: &TANH }),
         gradient: Gradient::OfResult(|y| 1.0 - y.square()),
         ..Op::BASE
     },
@@ -539,17 +529,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(sigmoid([0.0]), [0.5]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Float,
-            f: &MapFn {
-                name: "sigmoid",
-                arity: 1,
-                select: false,
-                cuda: CudaText { f32: "sigmoid_of(a)", f64: "sigmoid_of(a)", i64: "" },
-                host: host_unary!(float: |a| math::sigmoid(a)),
-                complex: Some(&complex::SIGMOID),
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Float, f: &SIGMOID }),
         gradient: Gradient::OfResult(|y| (1.0 - y) * y),
         ..Op::BASE
     },
@@ -762,3 +742,23 @@ fn logit_back(b: &Back<'_>) {
         if eps.is_some() { b.select(&beyond, 0.0, quotient) } else { quotient }
     });
 }
+
+/// `1 / (1 + exp(-a))`
+pub(super) static SIGMOID: MapFn = MapFn {
+    name: "sigmoid",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "sigmoid_of(a)", f64: "sigmoid_of(a)", i64: "" },
+    host: host_unary!(float: |a| math::sigmoid(a)),
+    complex: Some(&complex::SIGMOID),
+};
+
+/// `tanh(a)`
+pub(super) static TANH: MapFn = MapFn {
+    name: "tanh",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "tanhf(a)", f64: "tanh(a)", i64: "" },
+    host: host_unary!(float: |a| math::tanh(a)),
+    complex: Some(&complex::TANH),
+};

@@ -57,6 +57,7 @@ pub mod params;
 mod power;
 pub mod random;
 pub mod ranges;
+mod recurrent;
 pub mod reduce;
 pub mod round;
 pub mod scan;

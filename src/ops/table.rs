@@ -23,6 +23,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("layers", super::layers::OPS),
     ("layers", super::bags::OPS),
     ("layers", super::cells::OPS),
+    ("layers", super::recurrent::OPS),
     ("layers", super::norms::OPS),
     ("reductions", super::reduce::OPS),
     ("reductions", super::moments::OPS),

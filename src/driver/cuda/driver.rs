@@ -206,6 +206,7 @@ impl CudaDriver {
         if kind.multiplies(launch) && !blas::is_missing() {
             self.with_blas(stream, |_| Ok(()))?;
         }
+        kind.parts(launch).iter().try_for_each(|part| self.get_ready(part, stream))?;
         match self.library.get(launch, kind.signature(launch)) {
             // The launch itself finds out whether it can be interpreted.
             Err(_) if ready::interpret_mode() != InterpretMode::Never && self.library.ready().is_some() => {

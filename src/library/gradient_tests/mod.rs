@@ -216,6 +216,18 @@ static MORE: &[(&str, &str)] = &[
         "pad(ones(2, 3), [1, -1, 0, 2], value=3); pad(ones(2, 3), [2, 1], \"circular\"); pad(ones(2, 3), [1, 2], \"replicate\")",
     ),
     ("hardtanh", "hardtanh(ones(3), -0.5, 0.5)"),
+    (
+        "lstm_layer",
+        "let m = tensor([[[true], [false]], [[true], [true]]]); lstm_layer(ones(2, 2, 8), ones(8, 2), ones(2, 2), ones(2, 2), m, true)",
+    ),
+    (
+        "gru_layer",
+        "let m = tensor([[[true], [false]], [[true], [true]]]); gru_layer(ones(2, 2, 6), ones(6, 2), ones(2, 2), ones(2), m)",
+    ),
+    (
+        "rnn_layer",
+        "rnn_layer(ones(3, 1, 2), ones(2, 2), ones(1, 2), \"relu\", reverse=true); rnn_layer(ones(1, 1, 2), ones(2, 2), ones(1, 2))",
+    ),
     ("softplus", "softplus(ones(3), 2.0, 1.0)"),
     (
         "fft.fft",
