@@ -299,6 +299,7 @@ impl<'a> Layer<'a> {
             }
             let next = steps.rounded(next);
             steps.store(next, Place::Now(own));
+            steps.is_left();
             let shape = [part.len(), batch, size, size, self.cell.gates * size];
             std::mem::replace(steps, Steps::new(dtype)).submit(rt, self.cell.name, shape, self.reverse)?;
         }
@@ -425,7 +426,10 @@ impl<'a> Layer<'a> {
                 let of = steps.choice(mask, of, zero);
                 match &of_n {
                     Some(of_n) if k == self.cell.gates => steps.store_in(of, &of_steps(of_n, part)),
-                    _ => steps.store_in(of, &self.gate(&products, part, k)),
+                    _ => {
+                        steps.store_in(of, &self.gate(&products, part, k));
+                        steps.is_left();
+                    }
                 }
             }
             if let Some((_, place)) = passed {

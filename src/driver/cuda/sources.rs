@@ -649,6 +649,7 @@ mod bent;
 /// Long programs, and programs with repeated instructions.
 mod gathered;
 mod long;
+mod recurrent;
 
 #[cfg(test)]
 mod operations {

@@ -19,6 +19,8 @@ pub(super) struct Steps {
     numbers: Vec<u64>,
     instrs: Vec<Instr>,
     stores: Vec<(u16, Place)>,
+    /// The stores that make up the left factor of the next step.
+    left: Vec<usize>,
 }
 
 /// A value of the program: a source, or from here on an instruction.
@@ -36,6 +38,7 @@ impl Steps {
             numbers: Vec::new(),
             instrs: Vec::new(),
             stores: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -183,6 +186,11 @@ impl Steps {
         self.store(value, Place::Now(view));
     }
 
+    /// The last value stored is the next part of the left factor of the next step.
+    pub fn is_left(&mut self) {
+        self.left.push(self.stores.len() - 1);
+    }
+
     /// Submits the layer. `shape`: steps, rows, width, inner, columns.
     pub fn submit(
         self,
@@ -191,7 +199,7 @@ impl Steps {
         shape: [usize; 5],
         reverse: bool,
     ) -> Result<()> {
-        let Steps { dtype, views, mut places, sources, numbers, mut instrs, stores, .. } = self;
+        let Steps { dtype, views, mut places, sources, numbers, mut instrs, stores, left, .. } = self;
         let reg = |value: u16| match value.checked_sub(INSTRS) {
             Some(instr) => instr + sources.len() as u16,
             None => value,
@@ -199,6 +207,7 @@ impl Steps {
         for instr in &mut instrs {
             instr.args = instr.args.iter().map(|&arg| reg(arg)).collect::<Regs>();
         }
+        let left = left.into_iter().map(|store| (places.len() + store) as u16).collect();
         let stores = stores.into_iter().map(|(value, place)| {
             places.push(place);
             Store { reg: reg(value), view: (places.len() - 1) as u16 }
@@ -210,6 +219,7 @@ impl Steps {
             cell: Map { sources, instrs, stores },
             places,
             numbers,
+            left,
             reverse,
         };
         let views = views.iter().map(|(tensor, strides, write)| SubmittedView {

@@ -133,7 +133,7 @@ fn strided_batch(batch: &[usize], strides: [&Strides; 3]) -> (usize, usize, [isi
 }
 
 /// The text that the templates of our own kernels share.
-const ADD_PRODUCT: &str = include_str!("../../../../kernels/add_product.cuh");
+pub(super) const ADD_PRODUCT: &str = include_str!("../../../../kernels/add_product.cuh");
 
 /// Limit on the batch dimension of the grids of our own kernels.
 const MOST_PRODUCTS: usize = 1 << 15;

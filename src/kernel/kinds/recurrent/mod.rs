@@ -1,7 +1,10 @@
 //! Loops over the steps of a sequence: a matrix product and an elementwise program per step.
 //!
 //! The steps of a recurrent layer are so small that most of their time would be spent in the host if each were
-//! recorded, checked and queued as operations. A launch of this kind queues all of them: two kernels per step.
+//! recorded, checked and queued as operations. A launch of this kind queues all of them: two kernels per step, or one kernel
+//! for all steps of a layer with few weights.
+
+mod whole;
 
 use super::{Map, Matmul};
 use crate::array::Dtype;
@@ -12,6 +15,7 @@ use crate::kernel::host::tasks::Until;
 use crate::kernel::{Kind, Launch, Program, Ptr, View};
 use smallvec::smallvec;
 use std::sync::Arc;
+use whole::Whole;
 
 /// A loop over the steps of a sequence. Each step multiplies what the previous step computed by a matrix, and runs an
 /// elementwise program that reads the product.
@@ -31,6 +35,8 @@ pub struct Recurrent {
     pub places: Vec<Place>,
     /// The numbers of the program.
     pub numbers: Vec<u64>,
+    /// The views of the program that make up the left factor of the next step, by columns of `width`.
+    pub left: Vec<u16>,
     /// From the last step to the first.
     pub reverse: bool,
 }
@@ -187,14 +193,24 @@ impl Kind for Recurrent {
 
     fn multiplies(&self, launch: &Launch) -> bool {
         let [product, _] = self.first(launch);
-        self.product.multiplies(&product)
+        Whole::of(self, &launch.shape).is_none() && self.product.multiplies(&product)
     }
 
-    fn source(&self, _signature: Signature) -> CudaSource {
-        CudaSource { text: String::new(), entries: &[] }
+    fn signature(&self, launch: &Launch) -> Signature {
+        Whole::of(self, &launch.shape).map(|whole| whole.signature()).unwrap_or_default()
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    fn source(&self, signature: Signature) -> CudaSource {
+        match Whole::read(signature) {
+            Some(whole) => whole.source(self),
+            None => CudaSource { text: String::new(), entries: &[] },
+        }
+    }
+
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+        if let Some(whole) = Whole::read(signature) {
+            return whole.enqueue(self, launch, queue);
+        }
         let product = queue.scratch(self.product_bytes(launch))?;
         let mut steps = Steps::new(self, launch, product);
         for number in 0..launch.shape[0] {
@@ -205,7 +221,15 @@ impl Kind for Recurrent {
         Ok(())
     }
 
+    fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
+        let Some(_) = Whole::of(self, &launch.shape) else { return Ok(false) };
+        Whole::by_steps(self, launch, queue).map(|()| true)
+    }
+
     fn parts(&self, launch: &Launch) -> Vec<Launch> {
-        self.first(launch).into()
+        match Whole::of(self, &launch.shape) {
+            Some(_) => Vec::new(),
+            None => self.first(launch).into(),
+        }
     }
 }
