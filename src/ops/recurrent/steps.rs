@@ -5,7 +5,7 @@ use super::super::elementary::{SIGMOID, TANH};
 use super::super::select::WHERE;
 use crate::array::{Class, Dtype, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::{CAST, Instr, Map, MapFn, Matmul, Place, Recurrent, Regs, Source, Store};
+use crate::kernel::{CAST, Instr, Map, MapFn, Place, Recurrent, Regs, Source, Store};
 use crate::plan::{Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 
@@ -215,7 +215,8 @@ impl Steps {
         let stores = stores.collect();
         let kind = Recurrent {
             name,
-            product: Matmul { dtype, tf32: rt.settings.allow_tf32 },
+            dtype,
+            tf32: rt.settings.allow_tf32,
             cell: Map { sources, instrs, stores },
             places,
             numbers,

@@ -1,5 +1,7 @@
 //! Recurrent layers in one kernel.
 
+#![cfg(test)]
+
 use super::*;
 use crate::device::{Backend, Config, Machine};
 use crate::plan::{Runtime, Settings};

@@ -27,8 +27,10 @@ use whole::Whole;
 pub struct Recurrent {
     /// The name of the layer.
     pub name: &'static str,
-    /// The product. That of halves is `f32`.
-    pub product: Matmul,
+    /// The dtype of the factors. The product of halves is `f32`.
+    pub dtype: Dtype,
+    /// Allows TF32 for a product by the library.
+    pub tf32: bool,
     /// The program of a step, over `[rows, width]`.
     pub cell: Map,
     /// The views of the program.
@@ -76,7 +78,7 @@ impl<'a> Steps<'a> {
         let mut cell = Launch::new(Arc::new(Program::new(&kind.cell)), smallvec![rows, width], smallvec![]);
         cell.numbers = kind.numbers.iter().copied().collect();
         let product = Launch::new(
-            Arc::new(Program::new(&kind.product)),
+            Arc::new(Program::new(&kind.product())),
             smallvec![rows, columns, inner],
             smallvec![first, launch.views[0].clone(), out],
         );
@@ -108,8 +110,12 @@ impl<'a> Steps<'a> {
 }
 
 impl Recurrent {
+    fn product(&self) -> Matmul {
+        Matmul { dtype: self.dtype, tf32: self.tf32 }
+    }
+
     fn product_dtype(&self) -> Dtype {
-        self.product.dtype.accumulator()
+        self.dtype.accumulator()
     }
 
     /// The bytes of a step's product.
@@ -152,8 +158,7 @@ impl Kind for Recurrent {
                 }
             })
             .sum();
-        let matrix =
-            launch.shape[3].saturating_mul(launch.shape[4]).saturating_mul(self.product.dtype.size());
+        let matrix = launch.shape[3].saturating_mul(launch.shape[4]).saturating_mul(self.dtype.size());
         let matrices = (matrix as u64).saturating_mul(launch.shape[0] as u64);
         self.elements(launch).saturating_mul(read).saturating_add(matrices)
     }
@@ -180,7 +185,7 @@ impl Kind for Recurrent {
             let [product, cell] = steps.at(number);
             // SAFETY: guaranteed by the caller, and the memory of the product outlives the step.
             unsafe {
-                self.product.run(product, faults);
+                self.product().run(product, faults);
                 self.cell.run(cell, faults);
             }
         }
@@ -188,12 +193,12 @@ impl Kind for Recurrent {
 
     fn scratch(&self, launch: &Launch) -> u64 {
         let [product, _] = self.first(launch);
-        self.product_bytes(launch).saturating_add(self.product.scratch(&product))
+        self.product_bytes(launch).saturating_add(self.product().scratch(&product))
     }
 
     fn multiplies(&self, launch: &Launch) -> bool {
         let [product, _] = self.first(launch);
-        Whole::of(self, &launch.shape).is_none() && self.product.multiplies(&product)
+        Whole::of(self, &launch.shape).is_none() && self.product().multiplies(&product)
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -215,7 +220,7 @@ impl Kind for Recurrent {
         let mut steps = Steps::new(self, launch, product);
         for number in 0..launch.shape[0] {
             let [product, cell] = steps.at(number);
-            self.product.enqueue(product, Signature::default(), queue)?;
+            self.product().enqueue(product, Signature::default(), queue)?;
             queue.launch(cell)?;
         }
         Ok(())

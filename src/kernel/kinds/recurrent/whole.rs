@@ -53,7 +53,7 @@ impl Whole {
     pub fn of(kind: &Recurrent, shape: &[usize]) -> Option<Whole> {
         let &[_, rows, width, inner, columns] = shape else { return None };
         let is_small = inner.saturating_mul(columns) <= WEIGHTS && inner.max(columns) <= COLUMNS;
-        if kind.product.dtype != Dtype::F32 || !is_small || rows > ROWS {
+        if kind.dtype != Dtype::F32 || !is_small || rows > ROWS {
             return None;
         }
         let mut rows = rows.div_ceil(BLOCKS).next_power_of_two();
