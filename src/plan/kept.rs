@@ -52,7 +52,14 @@ impl Kept {
 
     /// True if a group can compute the part that a tensor views.
     pub(super) fn reads(&self, tensor: &Tensor) -> bool {
-        tensor.count() > 0 && self.layouts(tensor).is_some()
+        tensor.count() > 0 && self.layouts(tensor).is_some() && self.needed().is_some()
+    }
+
+    /// The registers of the value, if it can still be computed again.
+    fn needed(&self) -> Option<Registers> {
+        let mut needed = Registers::default();
+        needed.add(&self.group, 0, self.group.nodes[0].reg)?;
+        Some(needed)
     }
 
     /// The layouts of the loads for the part that a tensor views.
@@ -67,8 +74,7 @@ impl Kept {
 
     /// The register of a tensor that views the value, in a group over the tensor's shape or a wider one.
     fn computed_in(&self, group: &mut FusedGroup, tensor: &Tensor) -> Option<u16> {
-        let mut needed = Registers::default();
-        needed.add(&self.group, 0, self.group.nodes[0].reg)?;
+        let needed = self.needed()?;
         let layouts = self.layouts(tensor)?;
         // In the order of the registers.
         let used = needed.all.iter().filter_map(|&reg| match self.group.map.sources.get(usize::from(reg)) {

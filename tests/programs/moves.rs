@@ -190,7 +190,7 @@ impl Generator {
             let n = shape[d] as i64;
             for side in &mut sizes[d] {
                 *side = match mode {
-                    "constant" if self.draw.once_in(6) => -(self.draw.below(2) as i64),
+                    "constant" if self.draw.once_in(6) && n > 1 => -(self.draw.below(2) as i64),
                     "constant" => self.draw.below(4) as i64,
                     "reflect" => self.draw.below(n.clamp(1, 4) as usize) as i64,
                     "circular" => self.draw.below(n.min(3) as usize + 1) as i64,
