@@ -58,10 +58,10 @@ const SCRIPTS: &[&str] = &[
     "let a = ones(24, UNIT)\ncuda.synchronize()\nlet b = a.softmax(1)\na = none\nlet c = b * 2\nb = none\nlet e = zeros(100 * UNIT, dtype=u8)\nabs(c[3].sum().item() - 2) < 0.01",
     "let s = Stream()\nlet a = with stream(s) { ones(100 * UNIT, dtype=u8) }\ncuda.synchronize()\nlet b = with stream(s) { a + 1 }\na = none\nlet c = ones(40, UNIT, dtype=u8) + 1\nlet d = c + 1\nc = none\ns.synchronize()\ncuda.synchronize()\nwith stream(s) { b[7].item() == 2 } and d[3, 4].item() == 3",
     // Values that wait to be computed, gathered or padded while only the queue holds their operands.
-    "let (x, y) = (ones(160 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..80 * UNIT] + 1\ny.cumsum(0)\nx = none\nlet w = zeros(90 * UNIT, dtype=u8)\nlet z = zeros(80 * UNIT, dtype=u8)\nd[7].item() == 2 and w[3].item() + z[4].item() == 0",
-    "let (x, y) = (ones(160 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..80 * UNIT] + 1\ny.cumsum(0)\nx = none\nlet w = (zeros(1, dtype=u8).expand(90 * UNIT) + 3).mul_(1)\nlet z = (zeros(1, dtype=u8).expand(80 * UNIT) + 4).mul_(1)\nd[7].item() == 2 and w[3].item() + z[4].item() == 7",
-    "let (x, y) = (ones(160, UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[arange(80) * 2]\ny.cumsum(0)\nx = none\nlet w = zeros(90 * UNIT, dtype=u8)\nlet z = zeros(80 * UNIT, dtype=u8)\nd[7, 3].item() == 1 and w[3].item() + z[4].item() == 0",
-    "let (x, y) = (ones(160 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..79 * UNIT].pad([0, UNIT])\ny.cumsum(0)\nx = none\nlet w = zeros(90 * UNIT, dtype=u8)\nlet z = zeros(80 * UNIT, dtype=u8)\nd[7].item() == 1 and w[3].item() + z[4].item() == 0",
+    "let (x, y) = (ones(144 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..64 * UNIT] + 1\ny.cumsum(0)\nx = none\nlet w = zeros(96 * UNIT, dtype=u8)\nlet z = zeros(64 * UNIT, dtype=u8)\nd[7].item() == 2 and w[3].item() + z[4].item() == 0",
+    "let (x, y) = (ones(144 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..64 * UNIT] + 1\ny.cumsum(0)\nx = none\nlet w = (zeros(1, dtype=u8).expand(96 * UNIT) + 3).mul_(1)\nlet z = (zeros(1, dtype=u8).expand(64 * UNIT) + 4).mul_(1)\nd[7].item() == 2 and w[3].item() + z[4].item() == 7",
+    "let (x, y) = (ones(144, UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[arange(64) * 2]\ny.cumsum(0)\nx = none\nlet w = zeros(96 * UNIT, dtype=u8)\nlet z = zeros(64 * UNIT, dtype=u8)\nd[7, 3].item() == 1 and w[3].item() + z[4].item() == 0",
+    "let (x, y) = (ones(144 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet d = x[..63 * UNIT].pad([0, UNIT])\ny.cumsum(0)\nx = none\nlet w = zeros(96 * UNIT, dtype=u8)\nlet z = zeros(64 * UNIT, dtype=u8)\nd[7].item() == 1 and w[3].item() + z[4].item() == 0",
     "let (x, y) = (ones(80 * UNIT, dtype=u8), zeros(9))\ncuda.synchronize()\nlet (a, b) = (x[..40 * UNIT] + 1, x[40 * UNIT..] * 2)\ny.cumsum(0)\nx = none\nlet w = zeros(160 * UNIT, dtype=u8)\na[7].item() + b[5].item() == 4",
     // Cycles of values.
     "fn round() {\n    let a = [ones(100 * UNIT, dtype=u8)]\n    a.append(a)\n}\nfor i in 0..10 { round() }\nlet y = zeros(200 * UNIT, dtype=u8)\ny[3].item() == 0",
@@ -148,7 +148,7 @@ fn random_program(seed: u64, steps: usize) -> String {
                         let all = format!("{name}.reshape({pages}, -1)[tensor({rows:?})].reshape(-1)");
                         (format!("{all} * 2"), value * 2, 2 * rows.len())
                     }
-                    _ => (format!("{name}.pad([0, 16 * UNIT], value=5)"), value, pages + 1),
+                    _ => (format!("{name}.pad([0, 16 * UNIT], value={value})"), value, pages + 1),
                 };
                 // A gather without fusion has a temporary value.
                 if in_use + 16 * more <= 240 {

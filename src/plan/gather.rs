@@ -143,6 +143,11 @@ pub(super) fn is_prepared(device: &Device, launch: &Launch) -> bool {
 }
 
 impl Gathered {
+    /// True when more than its entry in the queue refers to it.
+    fn is_wanted(&self) -> bool {
+        self.out.holders() > 1
+    }
+
     /// False once it is stored or lost.
     pub(super) fn waits(&self) -> bool {
         self.out.memory().is_none() && !self.out.is_lost()
@@ -592,7 +597,7 @@ impl Runtime {
 
     /// The bytes of the results that wait in a queue.
     pub(super) fn waiting_gathers(&self, at: usize) -> u64 {
-        let waiting = self.queues[at].gathers.iter().filter(|one| one.waits() && one.out.holders() > 1);
+        let waiting = self.queues[at].gathers.iter().filter(|one| one.waits() && one.is_wanted());
         waiting.fold(0, |sum, one| sum.saturating_add(one.out.bytes()))
     }
 
@@ -622,8 +627,11 @@ impl Runtime {
         done
     }
 
-    /// Takes memory for a result that waits; false if there is not enough.
+    /// Takes memory for a result that waits, if something refers to it; false if there is not enough.
     fn bind_waiting(&mut self, at: usize, gathered: &Gathered) -> Result<bool> {
+        if !gathered.is_wanted() {
+            return Ok(true);
+        }
         let (device, stream) = (self.device(gathered.out.device())?, self.queues[at].stream.clone());
         match self.bind(&gathered.out, &device, &stream, gathered.span) {
             Ok(()) => Ok(true),
@@ -653,8 +661,17 @@ impl Runtime {
         let stream = self.queues[gathered.at].stream.clone();
         let place = |of: &Operand| address_to_read(&of.storage, &of.layout, of.dtype.size(), &stream);
         let (from, ids) = (place(source)?, place(index)?);
+        let mut shape = copied(&index.layout.shape);
+        // Without readers, its indices are checked, each once.
+        let checked = (!gathered.is_wanted()).then(|| {
+            let extents = shape.iter_mut().zip(&index.layout.strides);
+            extents.filter(|(_, stride)| **stride == 0).for_each(|(extent, _)| *extent = 1.min(*extent));
+            let layout = Layout::contiguous(&shape);
+            let storage = Storage::unbound(device.clone(), layout.bytes(source.dtype));
+            Tensor::new(storage, layout, source.dtype).storage_ref()
+        });
+        let out = checked.as_ref().unwrap_or(out);
         self.bind(out, &device, &stream, span)?;
-        let shape = copied(&index.layout.shape);
         let mut strides = copied(&source.layout.strides);
         strides[axis] = of.step;
         let whole = out.first_layout();

@@ -112,9 +112,7 @@ impl Runtime {
     /// True if these groups write an operand of a program, or groups that stay in the queue do so, or refer to the value.
     fn is_written(&self, at: usize, groups: &[FusedGroup], program: &FusedGroup, out: &StorageRef) -> bool {
         let is_operand = |written: &StorageRef| program.loads.iter().any(|load| load.storage.is(written));
-        let written = |group: &FusedGroup, of: &dyn Fn(&StorageRef) -> bool| {
-            group.nodes.iter().filter_map(|node| node.storage.as_ref()).any(of)
-        };
+        let written = |group: &FusedGroup, of: &dyn Fn(&StorageRef) -> bool| group.results().any(of);
         groups.iter().any(|group| written(group, &is_operand))
             || self.queues[at]
                 .groups()
@@ -181,10 +179,9 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
     let held = |storage: &StorageRef| {
         groups.iter().flat_map(FusedGroup::storages).filter(|own| own.is(storage)).count()
     };
-    let writes = |group: &FusedGroup| {
-        group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(|own| own.is(out))).count()
-    };
-    if out.holders() <= held(out) || groups.iter().map(writes).sum::<usize>() != 1 {
+    // A group before it may have written the storage, also by a reduction.
+    let writes = groups.iter().flat_map(FusedGroup::results).filter(|own| own.is(out)).count();
+    if out.holders() <= held(out) || writes != 1 {
         return None;
     }
     let mut needed = Registers::default();

@@ -148,7 +148,7 @@ impl Generator {
                 self.wait(agent, other);
             }
         }
-        self.order.run(agent, touches);
+        self.order.run(agent, touches, may_omit);
     }
 
     /// Orders an agent after a stream, by a random kind of wait.
@@ -238,7 +238,7 @@ impl Generator {
 
     fn order_write(&mut self, agent: Agent, view: &View) {
         // Recording an operation twice does not change any order.
-        self.order.run(agent, &[(view, true)]);
+        self.order.run(agent, &[(view, true)], true);
     }
 
     pub(super) fn statement(&mut self, agent: Agent, text: &str) {

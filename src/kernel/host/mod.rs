@@ -13,6 +13,8 @@ pub mod complex;
 pub mod define;
 pub(super) mod element;
 mod fault;
+#[cfg(debug_assertions)]
+pub(super) mod hazards;
 pub mod fft;
 pub(super) mod fold;
 pub(super) mod interp;
