@@ -95,16 +95,18 @@ fn random_program(seed: u64, steps: usize) -> String {
     let mut all: Vec<(String, usize, i64, usize)> = Vec::new();
     let mut text = String::from("let streams = [cuda.current_stream(), Stream()]\n");
     let mut number = 0;
+    // An operand of a result that waits is freed when its last reader is launched, or before.
+    let (kinds, most) = if draw(2) == 0 { (12, 240) } else { (17, 192) };
     let check = |(name, _, value, stream): &(String, usize, i64, usize)| {
         format!("with stream(streams[{stream}]) {{ assert({name}[77].item() == {value}, \"{name}\") }}\n")
     };
     for _ in 0..steps {
         let in_use: usize = all.iter().map(|(_, units, ..)| units).sum();
         let pick = (!all.is_empty()).then(|| draw(all.len()));
-        match (draw(17), pick) {
+        match (draw(kinds), pick) {
             (0..=2, _) | (_, None) => {
                 let (units, value, stream) = (16 * (1 + draw(5)), draw(9) as i64, draw(2));
-                if in_use + units <= 240 {
+                if in_use + units <= most {
                     number += 1;
                     let make = match draw(3) {
                         0 => format!("full([{units} * UNIT], {value}, dtype=i64)"),
@@ -112,7 +114,7 @@ fn random_program(seed: u64, steps: usize) -> String {
                         _ => format!("empty({units} * UNIT, dtype=i64).fill_({value})"),
                     };
                     // The second one has a temporary value.
-                    if make.starts_with("zeros") && in_use + 2 * units > 240 {
+                    if make.starts_with("zeros") && in_use + 2 * units > most {
                         continue;
                     }
                     text += &format!("let x{number} = with stream(streams[{stream}]) {{ {make} }}\n");
@@ -121,7 +123,7 @@ fn random_program(seed: u64, steps: usize) -> String {
             }
             (3..=6, Some(at)) => {
                 let (name, units, value, stream) = all[at].clone();
-                if in_use + units <= 240 {
+                if in_use + units <= most {
                     number += 1;
                     let step = draw(5) as i64;
                     text +=
@@ -143,7 +145,11 @@ fn random_program(seed: u64, steps: usize) -> String {
                 let rows: Vec<usize> = (0..1 + draw(4)).map(|_| draw(pages)).collect();
                 let (made, value, more) = match draw(4) {
                     0 => (format!("{name}[..{} * UNIT] + 2", 16 * some), value + 2, some),
-                    1 => (format!("{name}.reshape({pages}, -1)[tensor({rows:?})].reshape(-1)"), value, rows.len()),
+                    1 => (
+                        format!("{name}.reshape({pages}, -1)[tensor({rows:?})].reshape(-1)"),
+                        value,
+                        rows.len(),
+                    ),
                     2 => {
                         let all = format!("{name}.reshape({pages}, -1)[tensor({rows:?})].reshape(-1)");
                         (format!("{all} * 2"), value * 2, 2 * rows.len())
@@ -151,7 +157,7 @@ fn random_program(seed: u64, steps: usize) -> String {
                     _ => (format!("{name}.pad([0, 16 * UNIT], value={value})"), value, pages + 1),
                 };
                 // A gather without fusion has a temporary value.
-                if in_use + 16 * more <= 240 {
+                if in_use + 16 * more <= most {
                     number += 1;
                     text += &format!("let x{number} = with stream(streams[{stream}]) {{ {made} }}\n");
                     let units = if made.ends_with("* 2") { 8 * more } else { 16 * more };

@@ -287,7 +287,9 @@ fn all_slices_of_small_tensors_agree_with_a_model() {
 #[test]
 fn chains_of_rows_do_not_read_padded_tensors() {
     let data = "let u = (arange(24).float() * 37 % 11).reshape(4, 6)\nlet c = arange(9.0)\n";
-    for pad in ["u.pad([2, 1], value=7)", "u.pad([2, 1], mode=\"reflect\")", "u.pad([2, 1], mode=\"circular\")"] {
+    for pad in
+        ["u.pad([2, 1], value=7)", "u.pad([2, 1], mode=\"reflect\")", "u.pad([2, 1], mode=\"circular\")"]
+    {
         for reduction in ["v.sum(1)", "v.amax(1, keepdim=true)", "v.sum()", "v.mean(0)", "(v * c).sum(1)"] {
             for read in ["v + p", "p * 2", "p - p.flip(1)", "p[.., 1..-1] * u[.., ..1]", "p * r.sum()"] {
                 agrees(&format!(
@@ -302,7 +304,9 @@ fn chains_of_rows_do_not_read_padded_tensors() {
 #[test]
 fn parts_that_are_written_later_are_not_seen() {
     let data = "let (x, y) = (zeros(4, 6), arange(4.0))\n(x.sum() + y.sum()).item()\nlet a = y + 1\nx[.., 0].copy_(a)\n";
-    for value in ["x.pad([1, 1])", "x.pad([1, 2], mode=\"circular\")", "x.pad([1, 1])[1] * 2", "x[tensor([3, 1])]"] {
+    for value in
+        ["x.pad([1, 1])", "x.pad([1, 2], mode=\"circular\")", "x.pad([1, 1])[1] * 2", "x[tensor([3, 1])]"]
+    {
         agrees(&format!(
             "{data}let p = {value}\nx[.., 1].copy_(a * 2)\nx[.., 2].mul_(a)\nx[.., 1].add_(a)\n\
              str((p.tolist(), x.tolist(), a.tolist()))"

@@ -90,7 +90,8 @@ pub fn costs_the_same(code: &str) {
 /// are computed again.
 pub fn fits(code: &str, bytes: u64) {
     let run = |fuse: bool, kept_from: u64| {
-        let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).kept_from(kept_from);
+        let engine =
+            runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).kept_from(kept_from);
         engine.device_memory(bytes).build().unwrap().eval::<String>(code)
     };
     let apart = run(false, 0).unwrap_or_else(|e| panic!("not fused: {e:?}\n{code}"));

@@ -174,7 +174,9 @@ impl Generator {
         let function = self.functions[number].clone();
         let fits = |var: &&Var| {
             let view = &var.view;
-            self.place(view) == Place::Device(0) && view.shape == function.shape && view.dtype == function.dtype
+            self.place(view) == Place::Device(0)
+                && view.shape == function.shape
+                && view.dtype == function.dtype
         };
         let fits: Vec<Var> = self.vars.iter().filter(fits).cloned().collect();
         if fits.is_empty() {

@@ -106,7 +106,8 @@ impl Generator {
                 })
             }
             4 if may_convert => {
-                let to = *self.draw.of(&[Dtype::F64, Dtype::I64, Dtype::F32, Dtype::U8, Dtype::F16, Dtype::BF16]);
+                let to =
+                    *self.draw.of(&[Dtype::F64, Dtype::I64, Dtype::F32, Dtype::U8, Dtype::F16, Dtype::BF16]);
                 let known = to != dtype && converted(dtype, to, one(dtype)).is_some();
                 let made = x.iter().map(|&x| converted(dtype, to, x)).collect();
                 known.then(|| computed(format!("{name}.to({})", to.name()), to, made)).flatten()
@@ -266,7 +267,8 @@ impl Generator {
             let made = picked(elements, shape, &to, |i| with(i, d, ids.at[ordinal(i, &to)]));
             return Some((format!("{text}.gather({d}, {})", ids.text), to, made, ids.views));
         }
-        let own: Vec<usize> = (0..1 + usize::from(kind > 3) * self.draw.below(2)).map(|_| small(self)).collect();
+        let own: Vec<usize> =
+            (0..1 + usize::from(kind > 3) * self.draw.below(2)).map(|_| small(self)).collect();
         let ids = self.positions(like, shape[d], &own)?;
         let to = [&shape[..d], &own, &shape[d + 1..]].concat();
         let k = own.len();
@@ -305,7 +307,8 @@ impl Generator {
                 let elements = picked(&of.elements, &of.shape, shape, from);
                 let times = self.draw.once_in(2) && dtype != Dtype::Bool;
                 let doubled = |x: &Val| binary("+", dtype, *x, *x);
-                let elements = if times { elements.iter().map(doubled).collect::<Option<_>>()? } else { elements };
+                let elements =
+                    if times { elements.iter().map(doubled).collect::<Option<_>>()? } else { elements };
                 let text = format!("{}[{}]", of.text, ids.text);
                 let text = if times { format!("({text} * 2)") } else { text };
                 let views = [&of.views[..], &ids.views].concat();
@@ -324,8 +327,12 @@ impl Generator {
             return Some(Inline { text, shape: shape.to_vec(), elements: wide, ..of });
         }
         let (value, number) = self.stored_number(dtype);
-        let text =
-            format!("full({}, {number}, dtype={}, device={})", tuple(shape), dtype.name(), self.device_of(like));
+        let text = format!(
+            "full({}, {number}, dtype={}, device={})",
+            tuple(shape),
+            dtype.name(),
+            self.device_of(like)
+        );
         let elements = vec![value; count];
         Some(Inline { text, dtype, shape: shape.to_vec(), elements, views: Vec::new(), is_new: true })
     }

@@ -93,7 +93,8 @@ impl Generator {
             all => format!("({})", all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
         };
         let call = |name: &str| format!("{text}.{name}({list}{keep})");
-        let each = |f: &dyn Fn(&[Val]) -> Option<Val>| rows.iter().map(|row| f(row)).collect::<Option<Vec<Val>>>();
+        let each =
+            |f: &dyn Fn(&[Val]) -> Option<Val>| rows.iter().map(|row| f(row)).collect::<Option<Vec<Val>>>();
         let more = |a: Val, b: Val| if dtype.is_float() { a[0].f() > b[0].f() } else { a[0].i() > b[0].i() };
         let first = |row: &[Val], larger: bool| {
             let best = |best: usize, at: usize| {

@@ -13,10 +13,10 @@ pub mod complex;
 pub mod define;
 pub(super) mod element;
 mod fault;
-#[cfg(debug_assertions)]
-pub(super) mod hazards;
 pub mod fft;
 pub(super) mod fold;
+#[cfg(debug_assertions)]
+pub(super) mod hazards;
 pub(super) mod interp;
 pub mod isa;
 pub mod math;

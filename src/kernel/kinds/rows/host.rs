@@ -53,8 +53,7 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
 fn accesses(rows: &Rows) -> Map {
     let (mut all, views) = (Map::default(), rows.views);
     for step in &rows.steps {
-        let is_load =
-            |source: &&Source| matches!(source, Source::Load { view, .. } if *view < views);
+        let is_load = |source: &&Source| matches!(source, Source::Load { view, .. } if *view < views);
         all.sources.extend(step.map.sources.iter().filter(is_load).copied());
         let is_stored = |store: &&Store| store.view < views && !rows.per_row[usize::from(store.view)];
         all.stores.extend(step.map.stores.iter().filter(is_stored).copied());
