@@ -4,6 +4,7 @@
 
 use crate::kernel::{Launch, Map, Source, View};
 use foldhash::HashMap;
+use std::ops::Range;
 
 /// The largest launch that is checked, in elements.
 const MOST: usize = 1 << 10;
@@ -17,13 +18,7 @@ pub(in crate::kernel) fn check(map: &Map, launch: &Launch) {
     if count <= 1 || count > MOST || launch.views.len() > MOST_VIEWS {
         return;
     }
-    let view = |number: u16| launch.views.get(usize::from(number));
-    let loads = map.sources.iter().filter_map(|source| match source {
-        Source::Load { view, .. } => Some(*view),
-        _ => None,
-    });
-    let stores: Vec<&View> = map.stores.iter().filter_map(|store| view(store.view)).collect();
-    let loads: Vec<&View> = loads.filter_map(view).filter(|view| view.indexed.is_none()).collect();
+    let (loads, stores) = accesses(map, launch);
     let ranges: Vec<_> = stores.iter().map(|store| range(store, launch)).collect();
     let meets = |number: usize, other: &View| {
         let (own, other) = (&ranges[number], range(other, launch));
@@ -57,8 +52,41 @@ pub(in crate::kernel) fn check(map: &Map, launch: &Launch) {
     }
 }
 
+/// Panics if a segment of a launch stores elements that another one loads or stores.
+pub(in crate::kernel) fn check_segments(map: &Map, segments: &[Launch]) {
+    let small = |segment: &Launch| segment.shape.iter().product::<usize>() <= MOST;
+    if segments.len() > MOST_VIEWS || !segments.iter().all(small) {
+        return;
+    }
+    let ranges = |segment: &Launch| {
+        let (loads, stores) = accesses(map, segment);
+        let of = |views: Vec<&View>| views.iter().map(|view| range(view, segment)).collect::<Vec<_>>();
+        (of(loads), of(stores))
+    };
+    let all: Vec<_> = segments.iter().map(ranges).collect();
+    for (number, (_, stores)) in all.iter().enumerate() {
+        for (_, (loads, others)) in all.iter().enumerate().filter(|(other, _)| *other != number) {
+            let meets = |store: &Range<u64>| {
+                loads.iter().chain(others).any(|other| store.start < other.end && other.start < store.end)
+            };
+            assert!(!stores.iter().any(meets), "a segment stores elements that another one accesses");
+        }
+    }
+}
+
+/// The views that a map loads, except at indices, and those that it stores.
+fn accesses<'l>(map: &Map, launch: &'l Launch) -> (Vec<&'l View>, Vec<&'l View>) {
+    let view = |number: u16| launch.views.get(usize::from(number));
+    let loads = map.sources.iter().filter_map(|source| match source {
+        Source::Load { view, .. } => Some(*view),
+        _ => None,
+    });
+    let stores = map.stores.iter().filter_map(|store| view(store.view));
+    (loads.filter_map(view).filter(|view| view.indexed.is_none()).collect(), stores.collect())
+}
+
 /// The addresses of a view from its first to its last byte.
-fn range(view: &View, launch: &Launch) -> std::ops::Range<u64> {
+fn range(view: &View, launch: &Launch) -> Range<u64> {
     let all = || addresses(view, &launch.shape).map(|(_, start)| start);
     let (Some(first), Some(last)) = (all().min(), all().max()) else { return 0..0 };
     first..last + view.dtype.size() as u64
@@ -81,4 +109,39 @@ fn addresses<'v>(view: &'v View, shape: &'v [usize]) -> impl Iterator<Item = (us
         }
         Some((number, view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{Dtype, Strides};
+    use crate::kernel::{Program, Store};
+    use smallvec::smallvec;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    /// True if a copy from a view to another passes the check.
+    fn passes(from: (u64, Strides), to: (u64, Strides)) -> bool {
+        let map = Map {
+            sources: vec![Source::Load { view: 0, dtype: Dtype::F32 }],
+            instrs: Vec::new(),
+            stores: vec![Store { reg: 0, view: 1 }],
+        };
+        let views = [from, to].map(|(at, strides)| View::new(4096 + 4 * at, Dtype::F32, strides));
+        let launch = Launch::new(Arc::new(Program::new(&map)), smallvec![3, 4], views.into_iter().collect());
+        catch_unwind(AssertUnwindSafe(|| check(&map, &launch))).is_ok()
+    }
+
+    #[test]
+    fn positions_that_store_what_others_load_are_found() {
+        let (rows, columns) = (|| smallvec![4, 1], || smallvec![1, 3]);
+        assert!(passes((0, rows()), (0, rows())));
+        assert!(passes((0, rows()), (12, rows())));
+        assert!(passes((0, smallvec![8, 2]), (1, smallvec![8, 2])));
+        assert!(!passes((0, rows()), (0, columns())));
+        assert!(!passes((0, rows()), (1, rows())));
+        assert!(!passes((0, rows()), (4, rows())));
+        // One element that all positions store.
+        assert!(!passes((0, rows()), (99, smallvec![0, 0])));
+    }
 }
