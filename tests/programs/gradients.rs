@@ -426,7 +426,8 @@ impl Generator {
             _ => format!("({n} * 0.5 + 0.25)"),
         };
         let step = 1 + self.draw.below(4);
-        let ids = format!("(arange({count}, device={device}) * {step} % {extent}).reshape([{}])", list.join(", "));
+        let ids =
+            format!("(arange({count}, device={device}) * {step} % {extent}).reshape([{}])", list.join(", "));
         let picks: Vec<usize> = (0..3).map(|_| self.draw.below(extent)).collect();
         let lead: String = (0..d).map(|_| "0.., ".to_string()).collect();
         let last = shape.len() - 1;
@@ -443,7 +444,9 @@ impl Generator {
                 shape[last] += 1;
                 format!("pad({source}, [1, 0], mode=\"{mode}\")")
             }
-            9 => format!("{n}.index_add({d}, tensor({picks:?}, device={device}), {source}[{lead}{picks:?}] * 0.5)"),
+            9 => format!(
+                "{n}.index_add({d}, tensor({picks:?}, device={device}), {source}[{lead}{picks:?}] * 0.5)"
+            ),
             10 => format!("{n}.scatter_add({d}, {ids}, {source})"),
             11 => format!("{source}.gather({d}, {ids})"),
             _ => {
