@@ -14,7 +14,7 @@
 //! A large group loads a small value that something else refers to: that is stored anyway.
 //!
 //! The instructions may read only memory that no queued work writes from that group on, so the repeated reads give the
-//! same values.
+//! same values. Nor may they read other elements of the memory that the operation itself writes.
 
 use super::aside::is_less;
 use super::batch::MAX_GROUPS;

@@ -8,8 +8,8 @@
 //!
 //! A result that something else still refers to, such as a recorded gradient, stays until the stream's work must be
 //! complete, if rows of the source are long and the source takes less memory than the result: gathering it again for
-//! another reader moves fewer bytes than storing it. A result without readers is gathered nevertheless, because an index
-//! may be out of range.
+//! another reader moves fewer bytes than storing it. A result without readers is not stored, but its indices are read,
+//! each once, because one may be out of range.
 
 use super::flush::{Noted, address, address_to_read};
 use super::kept::Kept;

@@ -16,6 +16,10 @@
 //! therefore flushed before a request, and before other queues get new work: memory is taken in program
 //! order.
 //!
+//! Results that wait for a reader (Notes [Kept values] and [Gathered values]) count as pending. While a script holds
+//! their operands, they take no memory; a result that is the last to hold an operand is stored as soon as the device is
+//! nearly full.
+//!
 //! Together these ensure that a script needs no more memory than if each operation ran immediately.
 
 use super::Runtime;

@@ -7,7 +7,7 @@
 //! still refers to it. Padding a padded value with the same number adds to its sizes.
 //!
 //! Like a turned load (Note [Turned loads]), a padded one reads other elements than the group writes, and only
-//! elementwise launches have it.
+//! elementwise launches have it: a group that follows a reduction in a chain does not.
 
 use super::assemble::merge_dims;
 use super::flush::{Noted, address, address_to_read};
