@@ -77,6 +77,22 @@ fn operands_that_change_are_read_before() {
     vm.eval("<test>", code, Mode::Input).unwrap();
 }
 
+/// Values of an operand are not computed again by the operation that writes other elements of the operand. (Debug builds
+/// check the accesses of small launches.)
+#[test]
+fn an_operand_is_read_before_other_elements_of_it_are_written() {
+    for value in ["w", "w * 2", "(w + 1) * w", "w.clone()", "(w + c)", "w.flip(2).clone()"] {
+        for write in ["copy_(v)", "add_(v)", "mul_(v - 1)", "copy_(v.exp() * 0.5)", "sub_(v * v)"] {
+            for view in ["w.transpose(0, 2)", "w.transpose(0, 1)", "w.permute(2, 0, 1)"] {
+                agrees(&format!(
+                    "let w = (arange(216).float() * 37 % 11).reshape(6, 6, 6)\nlet c = w[3].clone()\n\
+                     (w.sum() + c.sum()).item()\nlet v = {value}\n{view}.{write}\nstr((w.tolist(), v.tolist()))"
+                ));
+            }
+        }
+    }
+}
+
 /// A program over tensors that broadcast to each other.
 fn random_program(seed: u64) -> String {
     let mut numbers = Draw(seed);

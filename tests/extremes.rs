@@ -24,6 +24,7 @@ fn settings() -> Vec<(String, Change)> {
     ends!(schedule, 0, u64::MAX);
     ends!(priorities, 0, u64::MAX);
     ends!(poison, 0, u8::MAX);
+    ends!(kept_from, 0, u64::MAX);
     ends!(fuel, 0, 1, u64::MAX);
     ends!(call_depth, 0, 1, usize::MAX);
     ends!(host_memory, 0, 1, 1 << 16, usize::MAX);

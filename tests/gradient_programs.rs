@@ -25,6 +25,8 @@ struct Way {
     seed: Option<u64>,
     ranked: Option<u64>,
     poison: Option<u8>,
+    /// Small values are computed again by their readers, as large ones.
+    keep: bool,
     place: Place,
 }
 
@@ -47,6 +49,9 @@ fn run(seed: u64, way: Way) -> Result<String, String> {
     if let Some(byte) = way.poison {
         builder = builder.poison(byte);
     }
+    if way.keep {
+        builder = builder.kept_from(0);
+    }
     let mut engine = builder.build().unwrap();
     let text = program(seed, way.place);
     if let Err(error) = engine.eval::<()>(&text) {
@@ -63,7 +68,8 @@ fn run(seed: u64, way: Way) -> Result<String, String> {
 
 /// Checks a program; `Ok(true)` if it ended with gradients.
 fn check(seed: u64) -> Result<bool, String> {
-    let plain = Way { fuse: true, seed: None, ranked: None, poison: None, place: Place::Devices };
+    let plain =
+        Way { fuse: true, seed: None, ranked: None, poison: None, keep: false, place: Place::Devices };
     let first = run(seed, plain);
     if let Err(report) = &first
         && !report.contains("E0384")
@@ -77,7 +83,8 @@ fn check(seed: u64) -> Result<bool, String> {
     for way in [
         Way { fuse: false, ..plain },
         Way { seed: Some(seed), ..plain },
-        Way { ranked: Some(seed), poison: Some(0xa5), ..plain },
+        Way { keep: true, ..plain },
+        Way { ranked: Some(seed), poison: Some(0xa5), keep: true, ..plain },
         Way { fuse: false, ranked: Some(seed), ..plain },
         Way { place: Place::Host, ..plain },
     ] {

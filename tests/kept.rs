@@ -134,6 +134,22 @@ fn the_value_itself_may_be_written() {
 }
 
 #[test]
+fn a_value_may_replace_the_result_of_a_reduction() {
+    for reduction in ["big.sum(0)", "big.amax(0)", "big.mean(0, keepdim=true)", "(big * 2).sum(0)"] {
+        for write in
+            ["d.copy_(y - 1)", "d.fill_(2)", "d.fill_(2).mul_(3)", "d.copy_(y.exp() * c)", "d.add_(y)"]
+        {
+            for more in ["", "let m = big.amax(0)\n", "let m = (big - d).sum(0)\n"] {
+                agrees(&format!(
+                    "{DATA}(big.sum() + y.sum() + c.sum()).item()\nlet d = {reduction}\n{more}{write}\nlet p = d * 2\n\
+                     str((d.tolist(), p.tolist()))"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
 fn views_of_the_value_are_read() {
     let views = [
         "d.T",

@@ -285,6 +285,57 @@ fn all_slices_of_small_tensors_agree_with_a_model() {
 }
 
 #[test]
+fn chains_of_rows_do_not_read_padded_tensors() {
+    let data = "let u = (arange(24).float() * 37 % 11).reshape(4, 6)\nlet c = arange(9.0)\n";
+    for pad in
+        ["u.pad([2, 1], value=7)", "u.pad([2, 1], mode=\"reflect\")", "u.pad([2, 1], mode=\"circular\")"]
+    {
+        for reduction in ["v.sum(1)", "v.amax(1, keepdim=true)", "v.sum()", "v.mean(0)", "(v * c).sum(1)"] {
+            for read in ["v + p", "p * 2", "p - p.flip(1)", "p[.., 1..-1] * u[.., ..1]", "p * r.sum()"] {
+                agrees(&format!(
+                    "{data}let p = {pad}\nlet v = p + 1\nlet r = {reduction}\nlet w = {read}\n\
+                     str((w.tolist(), r.tolist(), p.tolist(), v.tolist()))"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_that_are_written_later_are_not_seen() {
+    let data = "let (x, y) = (zeros(4, 6), arange(4.0))\n(x.sum() + y.sum()).item()\nlet a = y + 1\nx[.., 0].copy_(a)\n";
+    for value in
+        ["x.pad([1, 1])", "x.pad([1, 2], mode=\"circular\")", "x.pad([1, 1])[1] * 2", "x[tensor([3, 1])]"]
+    {
+        agrees(&format!(
+            "{data}let p = {value}\nx[.., 1].copy_(a * 2)\nx[.., 2].mul_(a)\nx[.., 1].add_(a)\n\
+             str((p.tolist(), x.tolist(), a.tolist()))"
+        ));
+    }
+}
+
+#[test]
+fn repeated_rows_read_padded_tensors_from_memory() {
+    for count in [2, 3, 8] {
+        for value in [
+            "u[1].pad([1, 1])",
+            "u[1].pad([1, 1], mode=\"circular\")",
+            "u[1][tensor([1, 2, 0, 3, 1, 1, 2, 5])]",
+            "u[1].roll(2).pad([0, 2])",
+        ] {
+            for write in ["w[i].add_(g[i])", "w[i].copy_(g[i] * 2)", "g[i].add_(w[i] + 1)"] {
+                agrees(&format!(
+                    "let u = map(|i| arange(6.0) + i, 0..{count})\nlet w = map(|i| zeros(8), 0..{count})\n\
+                     let g = map(|i| ones(8) * i, 0..{count})\n(w[0].sum() + g[1].sum() + u[0].sum()).item()\n\
+                     g[1] = {value}\nforeach(|i| {{ {write} }}, zip(w, g))\nu[1].add_(5)\n\
+                     str((map(|t| t.tolist(), w), map(|t| t.tolist(), g)))"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
 fn gradients_are_those_without_fusion() {
     let losses = [
         "(p[..-2, 1..-1] + p[2.., 1..-1] - 2 * u).square().sum()",

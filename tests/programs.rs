@@ -13,12 +13,18 @@
 mod draw;
 #[path = "programs/generate.rs"]
 mod generate;
+#[path = "programs/graphs.rs"]
+mod graphs;
 #[path = "programs/model.rs"]
 mod model;
+#[path = "programs/moves.rs"]
+mod moves;
 #[path = "programs/operations.rs"]
 mod operations;
 #[path = "programs/order.rs"]
 mod order;
+#[path = "programs/several.rs"]
+mod several;
 
 use generate::{Program, program};
 use model::{Dtype, Num, Val};
@@ -36,6 +42,10 @@ struct Way {
     schedule: Schedule,
     /// The byte that fresh memory is filled with.
     poison: Option<u8>,
+    /// Small values are computed again by their readers, as large ones.
+    keep: bool,
+    /// Another tensor takes most of the device's memory.
+    is_full: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +87,16 @@ fn run(text: &str, way: Way) -> Result<String, (usize, String)> {
     if let Some(byte) = way.poison {
         builder = builder.poison(byte);
     }
+    if way.keep {
+        builder = builder.kept_from(0);
+    }
     let mut engine = builder.build().unwrap();
-    match engine.eval::<()>(text) {
+    // In the first line: reports name lines.
+    let filled = match way.is_full && !is_cuda() {
+        true => format!("let filler = empty(49 << 20, dtype=u8, device=cuda:0); {text}"),
+        false => text.to_string(),
+    };
+    match engine.eval::<()>(&filled) {
         Ok(()) => Ok(printed.lock().unwrap().clone()),
         Err(error) => {
             let report = engine.report(&error).to_string();
@@ -123,12 +141,19 @@ fn told(printed: &str) -> Vec<String> {
 fn check(seed: u64) -> Option<String> {
     let program = program(seed, devices());
     let wanted = wanted(&program);
-    let deny = Way { fuse: true, races: RaceMode::Deny, schedule: Schedule::None, poison: None };
+    let deny = Way {
+        fuse: true,
+        races: RaceMode::Deny,
+        schedule: Schedule::None,
+        poison: None,
+        keep: false,
+        is_full: false,
+    };
     let (drawn, ranked) = (Schedule::Seed(seed), Schedule::Priorities(seed));
     let mut ways = Vec::new();
     if let Some(&race) = program.races.first() {
-        for fuse in [true, false] {
-            let way = Way { fuse, ..deny };
+        for (fuse, keep) in [(true, seed.is_multiple_of(2)), (false, false)] {
+            let way = Way { fuse, keep, ..deny };
             match run(&program.text, way) {
                 Err((line, report)) if report.contains("E0601") && line <= race => {}
                 Err((line, report)) => {
@@ -139,13 +164,13 @@ fn check(seed: u64) -> Option<String> {
         }
         let fix = Way { races: RaceMode::Fix, ..deny };
         ways.push(Way { schedule: ranked, poison: Some(0xa5), ..fix });
-        ways.push(Way { races: RaceMode::Warn, schedule: drawn, ..fix });
+        ways.push(Way { races: RaceMode::Warn, schedule: drawn, keep: true, is_full: true, ..fix });
         ways.push(Way { fuse: false, schedule: ranked, ..fix });
     } else {
         ways.push(deny);
         ways.push(Way { fuse: false, ..deny });
-        ways.push(Way { schedule: drawn, ..deny });
-        ways.push(Way { schedule: ranked, poison: Some(0xa5), ..deny });
+        ways.push(Way { schedule: drawn, keep: true, is_full: seed.is_multiple_of(2), ..deny });
+        ways.push(Way { schedule: ranked, poison: Some(0xa5), keep: true, ..deny });
         ways.push(Way { fuse: false, schedule: ranked, ..deny });
     }
     if is_cuda() {

@@ -3,9 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
+#[path = "common/draw.rs"]
+mod draw;
 #[path = "common/emulated.rs"]
 mod emulated;
+#[path = "common/long.rs"]
+mod long;
 
+use draw::Draw;
 use emulated::{agrees, agrees_on_devices, costs_the_same, fails, fits, launched};
 
 const DATA: &str = "let begin = |n| (arange(n).float() * 37 % 11) / 4 - 1\n\
@@ -139,5 +144,105 @@ fn a_wrong_index_is_reported_at_its_line() {
     );
     for fuse in [true, false] {
         assert!(fails(&code, fuse).contains("E0802"), "{fuse}");
+    }
+}
+
+/// Reductions over tensors of a few dtypes, with writes, other views and frees between them.
+fn random_program(seed: u64) -> String {
+    let mut draw = Draw(seed);
+    // Short and long rows, few and many of them.
+    let shapes: [&[usize]; 7] =
+        [&[40, 12], &[3, 2500], &[2500, 3], &[4, 5, 300], &[1, 4100], &[70, 70], &[6, 2100, 1]];
+    let shape = *draw.of(&shapes);
+    let (rank, count) = (shape.len(), shape.iter().product::<usize>());
+    let size = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut text =
+        format!("let begin = |k| ((arange({count}).float() * (37 + k) % 11) / 4 - 1).reshape({size})\n");
+    let dtypes = ["f32", "f32", "f16", "bf16", "f64", "i32", "i64", "u8", "u8"];
+    // The names of tensors of this shape, with their dtypes, and of results.
+    let (mut all, mut results): (Vec<(String, &str)>, Vec<String>) = (Vec::new(), Vec::new());
+    for k in 0..3 {
+        let dtype = *draw.of(&dtypes);
+        text += &format!("let x{k} = begin({k}).abs().to({dtype})\n");
+        all.push((format!("x{k}"), dtype));
+    }
+    text += "cuda.synchronize()\n";
+    let dims = |draw: &mut Draw| match draw.below(6) {
+        0 => String::new(),
+        1 if rank > 1 => format!("({}, {})", rank - 2, rank - 1),
+        _ => draw.below(rank).to_string(),
+    };
+    let mut usual = dims(&mut draw);
+    for number in 3..16 {
+        let (x, dtype) = draw.of(&all).clone();
+        let (y, other) = draw.of(&all).clone();
+        let is_float = dtype.starts_with('f') || dtype.starts_with('b') && dtype != "bool";
+        let value = match draw.below(8) {
+            0 if is_float => format!("({x} * 0.5)"),
+            1 if dtype == other && dtype != "bool" => format!("({x} + {y})"),
+            2 if dtype == other && dtype != "bool" => format!("({x} * {y})"),
+            3 => format!("{x}.to({})", draw.of(&["f32", "f64", "i64"])),
+            4 => format!("{x}.flip({})", draw.below(rank)),
+            5 if dtype != "bool" => format!("({x} + 1)"),
+            _ => x.clone(),
+        };
+        if draw.once_in(5) {
+            usual = dims(&mut draw);
+        }
+        let is_one = usual.len() == 1;
+        let reduction = match draw.below(9) {
+            0..=2 => "sum",
+            3 => "amax",
+            4 => "amin",
+            5 if is_one || usual.is_empty() => "argmax",
+            6 if is_float => "mean",
+            7 if is_one || usual.is_empty() => "any",
+            _ => "count_nonzero",
+        };
+        text += &match draw.below(14) {
+            0..=6 => {
+                let keeps = !usual.is_empty() && reduction != "count_nonzero" && draw.once_in(3);
+                let keep = if keeps { ", keepdim=true" } else { "" };
+                results.push(format!("r{number}"));
+                let value = if reduction == "mean" { format!("{value}.to(f32)") } else { value };
+                format!("let r{number} = {value}.{reduction}({usual}{keep})\n")
+            }
+            7 => {
+                all.push((format!("x{number}"), "?"));
+                format!("let x{number} = {value} - {value}.sum({}, keepdim=true)\n", draw.below(rank))
+            }
+            8 if dtype != "bool" => format!("{x}.mul_({})\n", 1 + draw.below(3)),
+            9 if dtype == other && x != y => format!("{x}.copy_({y})\n"),
+            10 => format!("{x}[..1] = 1\n"),
+            11 if rank == 2 && shape[0] == shape[1] && dtype == other => format!("{x}.T.copy_({y})\n"),
+            12 if all.len() > 2 => {
+                all.retain(|(name, _)| *name != x);
+                format!("{x} = none\n")
+            }
+            _ => {
+                let (d, last) = (draw.below(rank), rank - 1);
+                let lead = ".., ".repeat(last);
+                let made = match draw.below(4) {
+                    0 => format!("{value}.roll(3, {d})"),
+                    1 => format!("{value}[(arange({}) * 7 + 1) % {}]", shape[0], shape[0]),
+                    2 => format!("{value}.pad([1, 2])[{lead}1..{}]", 1 + shape[last]),
+                    _ => format!("{value}.clone()"),
+                };
+                all.push((format!("x{number}"), "?"));
+                format!("let x{number} = {made}\n")
+            }
+        };
+    }
+    let all = all.into_iter().map(|(name, _)| name).chain(results).collect::<Vec<_>>().join(", ");
+    format!(
+        "{text}cuda.synchronize()\n\
+         str(map(|t| (t.dtype, t.shape, t.to(f64).sum().item(), t.flatten()[..50].tolist(), t.flatten()[-50..].tolist()), [{all}]))"
+    )
+}
+
+#[test]
+fn the_bits_are_those_without_fusion() {
+    for seed in 0..long::few_or_many(60, 1000) {
+        agrees_on_devices(&random_program(seed));
     }
 }

@@ -189,6 +189,9 @@ pub(super) fn engine(flags: u8) -> Engine {
     if flags & 16 != 0 {
         builder = builder.races(runnel::RaceMode::Fix);
     }
+    if flags & 32 != 0 {
+        builder = builder.kept_from(0);
+    }
     builder.module("memory", "fn area(w, h) { w * h }").build().expect("emulated devices")
 }
 

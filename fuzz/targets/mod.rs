@@ -71,7 +71,8 @@ fn repl(data: &[u8]) {
 
 /// A session with all limits on.
 fn limited(fuel: u64, time: Duration) -> Engine {
-    settings().fuel(fuel).time(time).build().expect("emulated devices")
+    // Small values wait for their readers as well.
+    settings().fuel(fuel).time(time).kept_from(0).build().expect("emulated devices")
 }
 
 /// Two small emulated devices, isolated from the machine.

@@ -138,6 +138,13 @@ impl Builder {
         self
     }
 
+    /// Values of at least this many bytes may be computed again by their readers instead of stored. The results are the
+    /// same. For tests; default: a few megabytes.
+    pub fn kept_from(mut self, bytes: u64) -> Builder {
+        self.settings.kept_from = bytes;
+        self
+    }
+
     /// Sets whether to wait for each launch. Default: false.
     pub fn launch_blocking(mut self, blocking: bool) -> Builder {
         self.settings.launch_blocking = blocking;

@@ -14,7 +14,7 @@
 //! A large group loads a small value that something else refers to: that is stored anyway.
 //!
 //! The instructions may read only memory that no queued work writes from that group on, so the repeated reads give the
-//! same values.
+//! same values. Nor may they read other elements of the memory that the operation itself writes.
 
 use super::aside::is_less;
 use super::batch::MAX_GROUPS;
@@ -326,7 +326,20 @@ impl FusedGroup {
         let is_kept = self.shape.iter().product::<usize>() >= LARGE && self.is_kept(reading, tensor);
         let from = reading.before.get(part)?;
         let operand = (tensor.layout(), tensor.dtype());
-        self.computed_again(from, (part, node), operand, is_kept, reading.may_bend)
+        self.computed_again(from, (part, node), operand, is_kept, (reading.may_bend, reading.target))
+    }
+
+    /// True if registers read other elements of a tensor's storage than those that an operation is about to write: a load
+    /// happens before the store of its own element only (Note [Hazards] in `queue`).
+    fn reads_elsewhere(&self, needed: &Registers, loads: &Reads, target: &Tensor) -> bool {
+        let read = needed.all.iter().filter_map(|&reg| match self.map.sources.get(usize::from(reg)) {
+            Some(&Source::Load { view, .. }) => Some(&self.loads[usize::from(view)]),
+            _ => None,
+        });
+        read.zip(loads).any(|(load, (layout, bend))| {
+            let is_same = bend.is_none() && layout == target.layout() && load.dtype == target.dtype();
+            load.storage.is(target.storage()) && !is_same
+        })
     }
 
     /// True when more than the queue and the operands of an operation refers to an operand's storage.
@@ -356,9 +369,12 @@ impl FusedGroup {
         (parts, node): (usize, usize),
         operand: (&Layout, Dtype),
         is_kept: bool,
-        may_bend: bool,
+        (may_bend, target): (bool, Option<&Tensor>),
     ) -> Option<u16> {
         let Again { needed, loads } = from.again(parts, node, operand, &self.shape, is_kept)?;
+        if target.is_some_and(|target| from.reads_elsewhere(&needed, &loads, target)) {
+            return None;
+        }
         let is_bent = |(_, bend): &(Layout, Option<Bend>)| bend.is_some();
         if loads.iter().any(is_bent) {
             let mut all = loads.iter().filter_map(|(layout, bend)| Some((layout, bend.clone()?)));
@@ -430,7 +446,7 @@ impl FusedGroup {
                                 (0, node),
                                 (&load.layout, dtype),
                                 false,
-                                false,
+                                (false, None),
                             )?
                         }
                         _ => {

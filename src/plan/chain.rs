@@ -87,8 +87,9 @@ impl Queue {
             Some(group) => group,
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
+        let waiting = &self.gathers;
         let reading =
-            Reading { before, waiting: &self.gathers, pads: &self.pads, operands, may_bend: true, is_shared };
+            Reading { before, waiting, pads: &self.pads, operands, target: None, may_bend: true, is_shared };
         (reading, group)
     }
 

@@ -8,8 +8,8 @@
 //!
 //! A result that something else still refers to, such as a recorded gradient, stays until the stream's work must be
 //! complete, if rows of the source are long and the source takes less memory than the result: gathering it again for
-//! another reader moves fewer bytes than storing it. A result without readers is gathered nevertheless, because an index
-//! may be out of range.
+//! another reader moves fewer bytes than storing it. A result without readers is not stored, but its indices are read,
+//! each once, because one may be out of range.
 
 use super::flush::{Noted, address, address_to_read};
 use super::kept::Kept;
@@ -143,8 +143,13 @@ pub(super) fn is_prepared(device: &Device, launch: &Launch) -> bool {
 }
 
 impl Gathered {
+    /// True when more than its entry in the queue refers to it.
+    fn is_wanted(&self) -> bool {
+        self.out.holders() > 1
+    }
+
     /// False once it is stored or lost.
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.out.memory().is_none() && !self.out.is_lost()
     }
 
@@ -162,11 +167,13 @@ impl Gathered {
         Gathered { at, number: 0, out, origin, name, span, script_span: span, is_checked, is_last, readers }
     }
 
-    fn reads(&self, storage: &Storage) -> bool {
+    /// True when it reads a storage.
+    pub(super) fn reads(&self, storage: &Storage) -> bool {
         self.operands().any(|operand| operand.is(storage))
     }
 
-    fn operands(&self) -> impl Iterator<Item = &StorageRef> {
+    /// The storages that it reads.
+    pub(super) fn operands(&self) -> impl Iterator<Item = &StorageRef> {
         let (elements, program) = match &self.origin {
             Origin::Elements(of) => (Some([&of.source.storage, &of.index.storage]), None),
             Origin::Program(program) => (None, Some(program.operands())),
@@ -454,6 +461,14 @@ impl Runtime {
         }
     }
 
+    /// Stores a result or a padded tensor that waits.
+    pub(super) fn store_waiting(&mut self, storage: &Storage) -> Result<()> {
+        match is_gathered(storage) {
+            true => self.store_gathered(storage),
+            false => self.store_padded(storage),
+        }
+    }
+
     /// Stores a result that waits.
     pub(super) fn store_gathered(&mut self, storage: &Storage) -> Result<()> {
         let Some(pending) = storage.pending() else { return Ok(()) };
@@ -542,19 +557,21 @@ impl Runtime {
             }
         }
         let mut done = Ok(());
-        for gathered in &gathers {
-            let reads: usize = self.queues[at].groups().map(|group| group.count_of(gathered)).sum();
+        // Each releases its operands once it is stored.
+        for gathered in gathers {
+            let reads: usize = self.queues[at].groups().map(|group| group.count_of(&gathered)).sum();
             let is_wanted = gathered.out.holders() > reads + 1;
             // Groups contain the instructions of a program, unless that was impossible.
             let is_read = reads > 0 && gathered.program().is_some();
             let stores = is_read || reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
-            let stores = stores || reads > 0 && !self.queues[at].checks(gathered);
+            let stores = stores || reads > 0 && !self.queues[at].checks(&gathered);
             if gathered.waits() && stores && (all || !self.requests.is_short) {
-                done = done.and(self.run_gather(gathered));
+                done = done.and(self.run_gather(&gathered));
+            }
+            if gathered.waits() {
+                self.queues[at].gathers.push(gathered);
             }
         }
-        let waiting = gathers.into_iter().filter(|gathered| gathered.waits());
-        self.queues[at].gathers.extend(waiting);
         done
     }
 
@@ -578,20 +595,15 @@ impl Runtime {
         done
     }
 
-    /// True when a result that waits in a queue has the last reference to its source or index.
-    pub(super) fn gathers_hold_last(&self, at: usize) -> bool {
-        let held = |storage: &StorageRef| {
-            let queued = self.queues.iter().flat_map(|queue| &queue.gathers).flat_map(|one| one.storages());
-            let groups = self.queues.iter().flat_map(Queue::groups).flat_map(|group| &group.loads);
-            let all = queued.chain(groups.map(|load| &load.storage));
-            storage.holders() <= all.filter(|held| held.is(storage)).count()
-        };
-        let waiting = self.queues[at].gathers.iter().filter(|gathered| gathered.waits());
-        waiting.flat_map(|gathered| gathered.operands()).any(held)
+    /// The bytes of the results that wait in a queue.
+    pub(super) fn waiting_gathers(&self, at: usize) -> u64 {
+        let waiting = self.queues[at].gathers.iter().filter(|one| one.waits() && one.is_wanted());
+        waiting.fold(0, |sum, one| sum.saturating_add(one.out.bytes()))
     }
 
     /// Stores the results of a queue that no group reads, as far as there is memory, so that their operands can be freed.
     pub(super) fn release_gathers(&mut self, at: usize) -> Result<()> {
+        let mut done = Ok(());
         for gathered in std::mem::take(&mut self.queues[at].gathers) {
             let reads: usize = self.queues[at].groups().map(|group| group.count_of(&gathered)).sum();
             let is_needed =
@@ -599,18 +611,33 @@ impl Runtime {
             if !gathered.waits() || reads == 0 && !is_needed {
                 continue;
             }
-            let (device, stream) = (self.device(gathered.out.device())?, self.queues[at].stream.clone());
-            match if reads > 0 {
-                None
-            } else {
-                Some(self.bind(&gathered.out, &device, &stream, gathered.span))
-            } {
-                Some(Ok(())) => self.run_gather(&gathered)?,
-                Some(Err(e)) if !is_shortage(&e) => return Err(e),
-                _ => self.queues[at].gathers.push(gathered),
+            let bound = match reads {
+                0 => self.bind_waiting(at, &gathered),
+                _ => Ok(false),
+            };
+            match bound {
+                Ok(true) => done = done.and(self.run_gather(&gathered)),
+                Ok(false) => self.queues[at].gathers.push(gathered),
+                Err(e) => {
+                    self.queues[at].gathers.push(gathered);
+                    done = done.and(Err(e));
+                }
             }
         }
-        Ok(())
+        done
+    }
+
+    /// Takes memory for a result that waits, if something refers to it; false if there is not enough.
+    fn bind_waiting(&mut self, at: usize, gathered: &Gathered) -> Result<bool> {
+        if !gathered.is_wanted() {
+            return Ok(true);
+        }
+        let (device, stream) = (self.device(gathered.out.device())?, self.queues[at].stream.clone());
+        match self.bind(&gathered.out, &device, &stream, gathered.span) {
+            Ok(()) => Ok(true),
+            Err(e) if is_shortage(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Stores a result. It is lost if that fails.
@@ -634,8 +661,17 @@ impl Runtime {
         let stream = self.queues[gathered.at].stream.clone();
         let place = |of: &Operand| address_to_read(&of.storage, &of.layout, of.dtype.size(), &stream);
         let (from, ids) = (place(source)?, place(index)?);
+        let mut shape = copied(&index.layout.shape);
+        // Without readers, its indices are checked, each once.
+        let checked = (!gathered.is_wanted()).then(|| {
+            let extents = shape.iter_mut().zip(&index.layout.strides);
+            extents.filter(|(_, stride)| **stride == 0).for_each(|(extent, _)| *extent = 1.min(*extent));
+            let layout = Layout::contiguous(&shape);
+            let storage = Storage::unbound(device.clone(), layout.bytes(source.dtype));
+            Tensor::new(storage, layout, source.dtype).storage_ref()
+        });
+        let out = checked.as_ref().unwrap_or(out);
         self.bind(out, &device, &stream, span)?;
-        let shape = copied(&index.layout.shape);
         let mut strides = copied(&source.layout.strides);
         strides[axis] = of.step;
         let whole = out.first_layout();

@@ -52,7 +52,14 @@ impl Kept {
 
     /// True if a group can compute the part that a tensor views.
     pub(super) fn reads(&self, tensor: &Tensor) -> bool {
-        tensor.count() > 0 && self.layouts(tensor).is_some()
+        tensor.count() > 0 && self.layouts(tensor).is_some() && self.needed().is_some()
+    }
+
+    /// The registers of the value, if it can still be computed again.
+    fn needed(&self) -> Option<Registers> {
+        let mut needed = Registers::default();
+        needed.add(&self.group, 0, self.group.nodes[0].reg)?;
+        Some(needed)
     }
 
     /// The layouts of the loads for the part that a tensor views.
@@ -67,8 +74,7 @@ impl Kept {
 
     /// The register of a tensor that views the value, in a group over the tensor's shape or a wider one.
     fn computed_in(&self, group: &mut FusedGroup, tensor: &Tensor) -> Option<u16> {
-        let mut needed = Registers::default();
-        needed.add(&self.group, 0, self.group.nodes[0].reg)?;
+        let needed = self.needed()?;
         let layouts = self.layouts(tensor)?;
         // In the order of the registers.
         let used = needed.all.iter().filter_map(|&reg| match self.group.map.sources.get(usize::from(reg)) {
@@ -106,9 +112,7 @@ impl Runtime {
     /// True if these groups write an operand of a program, or groups that stay in the queue do so, or refer to the value.
     fn is_written(&self, at: usize, groups: &[FusedGroup], program: &FusedGroup, out: &StorageRef) -> bool {
         let is_operand = |written: &StorageRef| program.loads.iter().any(|load| load.storage.is(written));
-        let written = |group: &FusedGroup, of: &dyn Fn(&StorageRef) -> bool| {
-            group.nodes.iter().filter_map(|node| node.storage.as_ref()).any(of)
-        };
+        let written = |group: &FusedGroup, of: &dyn Fn(&StorageRef) -> bool| group.results().any(of);
         groups.iter().any(|group| written(group, &is_operand))
             || self.queues[at]
                 .groups()
@@ -175,10 +179,9 @@ fn program_of(groups: &[FusedGroup], part: usize, node: usize) -> Option<(FusedG
     let held = |storage: &StorageRef| {
         groups.iter().flat_map(FusedGroup::storages).filter(|own| own.is(storage)).count()
     };
-    let writes = |group: &FusedGroup| {
-        group.nodes.iter().filter(|node| node.storage.as_ref().is_some_and(|own| own.is(out))).count()
-    };
-    if out.holders() <= held(out) || groups.iter().map(writes).sum::<usize>() != 1 {
+    // A group before it may have written the storage, also by a reduction.
+    let writes = groups.iter().flat_map(FusedGroup::results).filter(|own| own.is(out)).count();
+    if out.holders() <= held(out) || writes != 1 {
         return None;
     }
     let mut needed = Registers::default();

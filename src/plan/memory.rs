@@ -16,10 +16,15 @@
 //! therefore flushed before a request, and before other queues get new work: memory is taken in program
 //! order.
 //!
+//! Results that wait for a reader (Notes [Kept values] and [Gathered values]) count as pending. While a script holds
+//! their operands, they take no memory; a result that is the last to hold an operand is stored as soon as the device is
+//! nearly full.
+//!
 //! Together these ensure that a script needs no more memory than if each operation ran immediately.
 
 use super::Runtime;
 use super::flush::{bind_all, is_wanted};
+use super::pad::Padded;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use crate::array::Layout;
 use crate::base::{Result, Site, Span, reclaim};
@@ -82,17 +87,18 @@ impl Runtime {
         let (mut all, mut here) = (bytes, bytes);
         let mut queues: SmallVec<[usize; 4]> = SmallVec::new();
         for at in 0..self.queues.len() {
-            let padded = self.waiting_pads(at);
+            let waiting = self.waiting_pads(at).saturating_add(self.waiting_gathers(at));
             let queue = &mut self.queues[at];
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
             prune(&mut groups);
             let own =
-                groups.first().map(|group| group.device).or((padded > 0).then(|| queue.stream.device()));
+                groups.first().map(|group| group.device).or((waiting > 0).then(|| queue.stream.device()));
             let Some(own) = own else { continue };
             let results = groups.iter().flat_map(|group| group.results());
-            let pending: u64 =
-                results.filter(|s| s.memory().is_none()).fold(padded, |sum, s| sum.saturating_add(s.bytes()));
+            let pending: u64 = results
+                .filter(|s| s.memory().is_none())
+                .fold(waiting, |sum, s| sum.saturating_add(s.bytes()));
             all = all.saturating_add(pending);
             if own == device.id() {
                 here = here.saturating_add(pending);
@@ -103,10 +109,18 @@ impl Runtime {
         if !device.is_nearly_full(here) {
             return Ok(());
         }
-        queues.retain(|at| Some(*at) != but);
         self.quietly(|rt| {
             for at in queues {
-                rt.flush_if_room(at)?;
+                if Some(at) != but {
+                    rt.flush_if_room(at)?;
+                }
+                // While a script holds the operands, results that wait take less memory than stored ones.
+                if rt.gathers_hold_last(at) {
+                    rt.release_gathers(at)?;
+                }
+                if Some(at) == but {
+                    continue;
+                }
                 rt.release_pads(at)?;
                 if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
@@ -207,7 +221,7 @@ impl Runtime {
             prune(&mut groups);
         }
         for at in 0..self.queues.len() {
-            if self.holds_last(at) || self.gathers_hold_last(at) || self.pads_hold_last(at) {
+            if self.holds_last(at) {
                 self.flush_if_room(at)?;
                 self.release_gathers(at)?;
                 self.release_pads(at)?;
@@ -231,14 +245,38 @@ impl Runtime {
         handles == 1 && tensor.storage_holders() == queued + 1
     }
 
-    /// True when work of a queue reads memory that only queues refer to.
-    fn holds_last(&self, at: usize) -> bool {
+    /// For each storage that queues refer to, by address, the number of their references.
+    fn queued_references(&self) -> HashMap<usize, usize> {
         let mut held: HashMap<usize, usize> = HashMap::default();
-        for storage in self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages) {
-            *held.entry(address_of(storage)).or_default() += 1;
+        for queue in &self.queues {
+            let queued = queue.groups().flat_map(FusedGroup::storages);
+            let gathered = queue.gathers.iter().flat_map(|gathered| gathered.storages());
+            let padded = queue.pads.iter().flat_map(Padded::storages);
+            for storage in queued.chain(gathered).chain(padded) {
+                *held.entry(address_of(storage)).or_default() += 1;
+            }
         }
-        let last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
-        self.queues[at].groups().flat_map(|group| &group.loads).any(|load| last(&load.storage))
+        held
+    }
+
+    /// True when work of a queue, or a result that waits in it, reads memory that only queues refer to.
+    fn holds_last(&self, at: usize) -> bool {
+        let (queue, held) = (&self.queues[at], self.queued_references());
+        let mut read = queue.groups().flat_map(|group| &group.loads).map(|load| &load.storage);
+        let mut padded = queue.pads.iter().map(Padded::source);
+        let is_last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
+        read.any(is_last) || padded.any(is_last) || self.gathers_hold_last(at)
+    }
+
+    /// [`Runtime::holds_last`] of the results that wait to be gathered or computed.
+    fn gathers_hold_last(&self, at: usize) -> bool {
+        let mut waiting = self.queues[at].gathers.iter().filter(|gathered| gathered.waits()).peekable();
+        if waiting.peek().is_none() {
+            return false;
+        }
+        let held = self.queued_references();
+        let is_last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
+        waiting.flat_map(|gathered| gathered.operands()).any(is_last)
     }
 
     /// Flushes the work of a queue as far as there is memory for its results.

@@ -20,6 +20,8 @@ pub(super) struct Reading<'r> {
     pub waiting: &'r [Arc<Gathered>],
     pub pads: &'r [Padded],
     pub operands: &'r [MapArg<'r>],
+    /// The tensor that the operation writes, unless it is a new one of the same shape.
+    pub target: Option<&'r Tensor>,
     /// Whether the group may have bent loads.
     pub may_bend: bool,
     /// The groups before wait to share the launch of a reduction.

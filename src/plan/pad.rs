@@ -7,7 +7,7 @@
 //! still refers to it. Padding a padded value with the same number adds to its sizes.
 //!
 //! Like a turned load (Note [Turned loads]), a padded one reads other elements than the group writes, and only
-//! elementwise launches have it.
+//! elementwise launches have it: a group that follows a reduction in a chain does not.
 
 use super::assemble::merge_dims;
 use super::flush::{Noted, address, address_to_read};
@@ -102,6 +102,16 @@ impl Padded {
     /// The storages that it refers to.
     pub(super) fn storages(&self) -> impl Iterator<Item = &StorageRef> {
         [&self.out, &self.source].into_iter()
+    }
+
+    /// The storage that it reads.
+    pub(super) fn source(&self) -> &StorageRef {
+        &self.source
+    }
+
+    /// True when it reads a storage.
+    pub(super) fn reads(&self, storage: &Storage) -> bool {
+        self.source.is(storage)
     }
 
     fn is_wanted(&self) -> bool {
@@ -318,7 +328,8 @@ impl Runtime {
         let source = padded.source.clone();
         self.settle_storage(&source, at)?;
         let Some(bend) = bend else { return Ok(false) };
-        if !self.queues[at].rows().is_empty() {
+        // A chain of rows has no padded loads.
+        if self.queues[at].begins_with_reduction() {
             self.flush_work(at)?;
         }
         let has_place = |group: &FusedGroup| {
@@ -356,17 +367,6 @@ impl Runtime {
             done = done.and(self.run_pad(at, &padded));
         }
         done
-    }
-
-    /// True when a padded tensor that waits in a queue has the last reference to its source.
-    pub(super) fn pads_hold_last(&self, at: usize) -> bool {
-        let held = |storage: &StorageRef| {
-            let queued = self.queues.iter().flat_map(|queue| &queue.pads).flat_map(Padded::storages);
-            let groups = self.queues.iter().flat_map(Queue::groups).flat_map(|group| &group.loads);
-            let all = queued.chain(groups.map(|load| &load.storage));
-            storage.holders() <= all.filter(|held| held.is(storage)).count()
-        };
-        self.queues[at].pads.iter().any(|padded| held(&padded.source))
     }
 
     /// The bytes of the padded tensors that wait in a queue.

@@ -15,7 +15,7 @@ use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
 use super::gather::{GATHERED, Gathered};
 use super::infer::{check_operands, is_host_scalar};
-use super::operands::{apply_function, operand_register};
+use super::operands::{Reading, apply_function, operand_register};
 use super::pad::{PADDED, Padded};
 use super::reduce::REDUCED;
 use super::rounds::{Called, FEW, Room, Rounds};
@@ -286,6 +286,9 @@ impl Queue {
             && (!target.layout().is_contiguous() || operands.iter().filter_map(MapArg::tensor).any(computes))
             && group.nodes.iter().filter(|node| writes(node, storage)).all(is_apart)
             && !group.loads.iter().any(|load| load.storage.is(storage))
+            // Values that wait see the storage as it was when they were submitted.
+            && !self.pads.iter().any(|padded| padded.reads(storage))
+            && !self.gathers.iter().any(|gathered| gathered.reads(storage))
     }
 
     /// The open group's node that computes a storage; `None` when an earlier group computes it.
@@ -488,6 +491,7 @@ impl Runtime {
         let device = target.device();
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
         let (reading, group) = self.queues[at].split(part, device, target.shape(), operands);
+        let reading = Reading { target: Some(target), ..reading };
         let mut reg = |i: usize| operand_register(group, reading, f, i, operands[i], compute);
         // Build the registers with a fixed count: pushing them one by one and reading them at once causes
         // store-to-load stalls.

@@ -318,6 +318,8 @@ impl Runtime {
         let at = template.queue;
         self.begin_group(at)?;
         for tensor in tensors {
+            // The group reads memory.
+            self.store_waiting(tensor.storage())?;
             self.settle_read(at, tensor)?;
         }
         for number in template.written() {

@@ -120,6 +120,7 @@ impl Runtime {
                     waiting: &queue.gathers,
                     pads: &[],
                     operands: &[],
+                    target: None,
                     may_bend: false,
                     is_shared: false,
                 };

@@ -86,12 +86,17 @@ pub fn costs_the_same(code: &str) {
     assert_eq!(least(true), least(false), "{code}");
 }
 
-/// Asserts that a script returns the same with and without fusion on a device with this much memory.
+/// Asserts that a script returns the same with and without fusion on a device with this much memory, also if small values
+/// are computed again.
 pub fn fits(code: &str, bytes: u64) {
-    let run = |fuse: bool| {
-        let engine = runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse);
+    let run = |fuse: bool, kept_from: u64| {
+        let engine =
+            runnel::Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).kept_from(kept_from);
         engine.device_memory(bytes).build().unwrap().eval::<String>(code)
     };
-    let (fused, apart) = (run(true), run(false));
-    assert_eq!(fused.unwrap_or_else(|e| panic!("{e:?}\n{code}")), apart.unwrap(), "{code}");
+    let apart = run(false, 0).unwrap_or_else(|e| panic!("not fused: {e:?}\n{code}"));
+    for kept_from in [Settings::default().kept_from, 0] {
+        let fused = run(true, kept_from).unwrap_or_else(|e| panic!("from {kept_from} bytes: {e:?}\n{code}"));
+        assert_eq!(fused, apart, "from {kept_from} bytes\n{code}");
+    }
 }

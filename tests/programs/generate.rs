@@ -2,6 +2,7 @@
 //! next one can be chosen according to the current values.
 
 use super::draw::Draw;
+use super::graphs::{Captured, Function};
 use super::model::{DTYPES, Dtype, Memory, Val, View, float, int};
 use super::order::{Agent, HOST, Order};
 
@@ -50,6 +51,10 @@ pub struct Generator {
     omit: usize,
     /// The next operation lacks a required wait.
     races_next: bool,
+    /// The tensor that the next statements mostly use, and their stream.
+    pub(super) focus: Option<(String, Agent)>,
+    pub(super) graphs: Vec<Captured>,
+    pub(super) functions: Vec<Function>,
 }
 
 /// The program of a seed, for this number of devices.
@@ -72,6 +77,9 @@ pub fn program(seed: u64, devices: usize) -> Program {
         streams,
         omit,
         races_next: false,
+        focus: None,
+        graphs: Vec::new(),
+        functions: Vec::new(),
     };
     generator.line("let d = cuda.default_stream(0)".into());
     generator.line("let s = Stream(device=0)".into());
@@ -90,11 +98,11 @@ pub fn program(seed: u64, devices: usize) -> Program {
 }
 
 impl Generator {
-    fn line(&mut self, text: String) {
+    pub(super) fn line(&mut self, text: String) {
         self.lines.push(text);
     }
 
-    fn fresh_name(&mut self) -> String {
+    pub(super) fn fresh_name(&mut self) -> String {
         self.named += 1;
         format!("v{}", self.named)
     }
@@ -106,6 +114,12 @@ impl Generator {
     /// A stream of a device, or the host.
     pub(super) fn agent(&mut self, place: Place) -> Agent {
         let Place::Device(device) = place else { return HOST };
+        if let Some((_, agent)) = self.focus
+            && agent != HOST
+            && STREAMS[agent].1 == device
+        {
+            return agent;
+        }
         let all: Vec<Agent> = (0..self.streams).filter(|&stream| STREAMS[stream].1 == device).collect();
         if self.draw.once_in(2) { all[0] } else { *self.draw.of(&all) }
     }
@@ -134,7 +148,7 @@ impl Generator {
                 self.wait(agent, other);
             }
         }
-        self.order.run(agent, touches);
+        self.order.run(agent, touches, may_omit);
     }
 
     /// Orders an agent after a stream, by a random kind of wait.
@@ -186,6 +200,11 @@ impl Generator {
     /// The host waits for a device.
     fn synchronize(&mut self, device: usize) {
         self.line(format!("cuda.synchronize({device})"));
+        self.device_waits(device);
+    }
+
+    /// The host has waited for a device.
+    pub(super) fn device_waits(&mut self, device: usize) {
         (0..self.streams)
             .filter(|&stream| STREAMS[stream].1 == device)
             .for_each(|s| self.order.synchronize(s));
@@ -219,7 +238,7 @@ impl Generator {
 
     fn order_write(&mut self, agent: Agent, view: &View) {
         // Recording an operation twice does not change any order.
-        self.order.run(agent, &[(view, true)]);
+        self.order.run(agent, &[(view, true)], true);
     }
 
     pub(super) fn statement(&mut self, agent: Agent, text: &str) {
@@ -238,6 +257,12 @@ impl Generator {
         let count = self.vars.len();
         if count == 0 {
             return None;
+        }
+        if let Some((name, _)) = &self.focus
+            && let Some(var) = self.vars.iter().find(|var| var.name == *name).cloned()
+            && !self.draw.once_in(3)
+        {
+            return Some(var);
         }
         // Newer ones are more likely, which makes chains.
         let at = if self.draw.once_in(2) {
@@ -364,7 +389,7 @@ impl Generator {
             // Drop tensors so that memory is reused soon.
             self.drop_one();
         }
-        match self.draw.below(20) {
+        match self.draw.below(30) {
             0 | 1 => self.factory(),
             2..=5 => self.view(),
             6..=8 => self.run_elementwise(),
@@ -373,7 +398,12 @@ impl Generator {
             16 => self.run_transfer(),
             17 => self.drop_one(),
             18 => self.print_one(),
-            _ => self.event(),
+            19 => self.event(),
+            20 | 21 => drop(self.pad()),
+            22 | 23 => drop(self.gather()),
+            24..=26 => drop(self.scatter()),
+            27 | 28 => drop(self.several()),
+            _ => drop(self.graph()),
         }
     }
 
@@ -382,6 +412,15 @@ impl Generator {
             let at = self.draw.below(self.vars.len());
             let var = self.vars.remove(at);
             self.line(format!("{} = none", var.name));
+        }
+    }
+
+    pub(super) fn drop_named(&mut self, name: &str) {
+        if self.vars.len() > 2
+            && let Some(at) = self.vars.iter().position(|var| var.name == name)
+        {
+            self.vars.remove(at);
+            self.line(format!("{name} = none"));
         }
     }
 

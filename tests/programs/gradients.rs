@@ -371,7 +371,8 @@ impl Generator {
         let (n, d) = (&x.name, self.draw.below(x.shape.len()));
         let extent = x.shape[d];
         let mut shape = x.shape.clone();
-        let text = match self.draw.below(7) {
+        let text = match self.draw.below(13) {
+            kind @ 7.. => return self.moved(kind, &x, d),
             0 => {
                 let y = self.pick_where(|y| y.device == x.device && y.shape == x.shape)?;
                 shape[d] *= 2;
@@ -409,6 +410,54 @@ impl Generator {
         if shape.iter().product::<usize>() > 64 {
             return None;
         }
+        self.bind(&text, shape, x.device, None);
+        Some(())
+    }
+
+    /// Pads, gathers and scatters, some of values that the statement computes; several sums of the same elements.
+    fn moved(&mut self, kind: usize, x: &Var, d: usize) -> Option<()> {
+        let (n, extent, mut shape) = (&x.name, x.shape[d], x.shape.clone());
+        let count: usize = shape.iter().product();
+        let list: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let device = self.device(x.device);
+        let source = match self.draw.below(3) {
+            0 => n.clone(),
+            1 => format!("({n} * {n})"),
+            _ => format!("({n} * 0.5 + 0.25)"),
+        };
+        let step = 1 + self.draw.below(4);
+        let ids =
+            format!("(arange({count}, device={device}) * {step} % {extent}).reshape([{}])", list.join(", "));
+        let picks: Vec<usize> = (0..3).map(|_| self.draw.below(extent)).collect();
+        let lead: String = (0..d).map(|_| "0.., ".to_string()).collect();
+        let last = shape.len() - 1;
+        let text = match kind {
+            7 => {
+                shape[last] += 3;
+                format!("pad({source}, [1, 2], value=0.25)")
+            }
+            8 => {
+                let mode = *self.draw.of(&["replicate", "circular", "reflect"]);
+                if mode == "reflect" && shape[last] < 2 {
+                    return None;
+                }
+                shape[last] += 1;
+                format!("pad({source}, [1, 0], mode=\"{mode}\")")
+            }
+            9 => format!(
+                "{n}.index_add({d}, tensor({picks:?}, device={device}), {source}[{lead}{picks:?}] * 0.5)"
+            ),
+            10 => format!("{n}.scatter_add({d}, {ids}, {source})"),
+            11 => format!("{source}.gather({d}, {ids})"),
+            _ => {
+                shape.remove(d);
+                format!("{n}.sum({d}) + ({n} * {n}).sum({d}) * {source}.mean({d})")
+            }
+        };
+        if shape.iter().product::<usize>() > 64 {
+            return None;
+        }
+        self.keep(x);
         self.bind(&text, shape, x.device, None);
         Some(())
     }

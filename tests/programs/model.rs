@@ -65,7 +65,7 @@ impl Dtype {
     }
 
     /// Whole numbers up to here are exact, and so are their sums.
-    fn exact(self) -> f64 {
+    pub fn exact(self) -> f64 {
         match self.real() {
             Dtype::F16 => 2048.0,
             Dtype::BF16 => 256.0,

@@ -16,7 +16,7 @@ fn one(dtype: Dtype) -> Val {
 
 impl Generator {
     /// Another tensor on the device of `view` that broadcasts to its shape: its name, possibly with an index.
-    fn partner(&mut self, view: &View, dtype: Dtype, shape: &[usize]) -> Option<(String, View)> {
+    pub(super) fn partner(&mut self, view: &View, dtype: Dtype, shape: &[usize]) -> Option<(String, View)> {
         let place = self.place(view);
         let fits: Vec<Var> = (self.vars.iter())
             .filter(|var| self.place(&var.view) == place && var.view.dtype == dtype)

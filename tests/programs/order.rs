@@ -77,12 +77,13 @@ impl Order {
         needs
     }
 
-    /// An operation of an agent.
-    pub fn run(&mut self, agent: Agent, touches: &[(&View, bool)]) {
+    /// An operation of an agent. Accesses that are not certain make no race certain.
+    pub fn run(&mut self, agent: Agent, touches: &[(&View, bool)], is_certain: bool) {
         let op = self.ops.len() as u32;
         self.ops.push(agent);
         for (view, write) in touches.iter().filter(|(view, _)| view.count() > 0) {
-            let (storage, numbers, run) = (view.storage, view.numbers(), view.run());
+            let numbers = if is_certain { view.numbers() } else { Vec::new() };
+            let (storage, run) = (view.storage, view.run());
             self.accesses.push(Access { op, storage, write: *write, numbers, run });
         }
         match agent {

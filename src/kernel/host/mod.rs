@@ -15,6 +15,8 @@ pub(super) mod element;
 mod fault;
 pub mod fft;
 pub(super) mod fold;
+#[cfg(debug_assertions)]
+pub(super) mod hazards;
 pub(super) mod interp;
 pub mod isa;
 pub mod math;

@@ -115,6 +115,8 @@ impl Kind for Maps {
     }
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
+        #[cfg(debug_assertions)]
+        crate::kernel::host::hazards::check_segments(&self.map, &self.segments(launch).collect::<Vec<_>>());
         for segment in self.segments(launch) {
             // SAFETY: guaranteed by the caller: a segment's views are views of the launch.
             unsafe { host::run(&self.map, &segment, faults) }

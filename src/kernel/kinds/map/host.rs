@@ -17,6 +17,8 @@ const TILES_PER_CHECK: usize = ELEMENTS_PER_CHECK / CHUNK;
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(in crate::kernel) unsafe fn run(map: &Map, launch: &Launch, faults: &FaultSlot) {
+    #[cfg(debug_assertions)]
+    crate::kernel::host::hazards::check(map, launch);
     // SAFETY: guaranteed by the caller.
     if unsafe { fast_path::run(map, launch) } {
         return;

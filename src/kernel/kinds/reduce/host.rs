@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(in crate::kernel) unsafe fn run(reduce: &Reduce, launch: &Launch, faults: &FaultSlot) {
+    #[cfg(debug_assertions)]
+    crate::kernel::host::hazards::check(&reduce.map, launch);
     // SAFETY: guaranteed by the caller.
     unsafe {
         match reduce.map.dtype(reduce.value).class() {

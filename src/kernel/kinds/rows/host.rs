@@ -5,6 +5,8 @@ use crate::kernel::host::FaultSlot;
 use crate::kernel::host::tasks::{Until, each, threads};
 use crate::kernel::kinds::{map, reduce};
 use crate::kernel::{Launch, Map, Reduce, Rows, Step, View};
+#[cfg(debug_assertions)]
+use crate::kernel::{Source, Store};
 use smallvec::{SmallVec, smallvec};
 
 /// Approximate number of elements that the steps process together.
@@ -15,6 +17,8 @@ const BLOCK: usize = 1 << 14;
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
+    #[cfg(debug_assertions)]
+    crate::kernel::host::hazards::check(&accesses(rows), launch);
     let Some((&length, outer)) = launch.shape.split_last() else { return };
     // Blocks are cut along the innermost dimension of the rows.
     let (along, outer) = outer.split_last().map_or((1, outer), |(&along, outer)| (along, outer));
@@ -42,6 +46,19 @@ pub(super) unsafe fn run(rows: &Rows, launch: &Launch) {
         }
     };
     if tasks == 1 { task(0) } else { each(tasks, true, task) }
+}
+
+/// What all steps load from memory, and store to it for each element.
+#[cfg(debug_assertions)]
+fn accesses(rows: &Rows) -> Map {
+    let (mut all, views) = (Map::default(), rows.views);
+    for step in &rows.steps {
+        let is_load = |source: &&Source| matches!(source, Source::Load { view, .. } if *view < views);
+        all.sources.extend(step.map.sources.iter().filter(is_load).copied());
+        let is_stored = |store: &&Store| store.view < views && !rows.per_row[usize::from(store.view)];
+        all.stores.extend(step.map.stores.iter().filter(is_stored).copied());
+    }
+    all
 }
 
 /// A range of consecutive rows.
