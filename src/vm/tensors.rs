@@ -420,6 +420,10 @@ impl Vm {
         if let (Kind::ShapeOrDtype, [Value::Dtype(dtype)]) = (param.kind, items) {
             return Ok(Arg::Dtype(*dtype));
         }
+        // No dimensions are all of them, in contrast to an empty list.
+        if let (Kind::Dims, [] | [Value::None]) = (param.kind, items) {
+            return Ok(Arg::None);
+        }
         let found = match (param.kind, single) {
             (Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int, Some(list)) => {
                 self.ints(list)?.map(Arg::Ints)
