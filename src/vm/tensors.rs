@@ -383,6 +383,12 @@ impl Vm {
             // A few operations (`split`) distinguish one dimension from a list of one.
             (Kind::Dims, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Shape | Kind::Dims, _) => self.ints(&value)?.map(Arg::Ints),
+            // One number for all of them.
+            (Kind::Tensors, Value::Int(_) | Value::Float(_))
+                if matches!(param.default, crate::ops::signature::Default::Float(_)) =>
+            {
+                value.as_float().map(Arg::Float)
+            }
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
             (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
