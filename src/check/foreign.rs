@@ -103,6 +103,16 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["vmap"],
         "there is no `vmap` yet: elementwise work, `@` and reductions with `dim` take whole batches; `jacobian` differentiates vectors",
     ),
+    (&["jacrev", "jacfwd"], "write `jacobian(f)(x)`"),
+    (
+        &["hvp", "vhp"],
+        "write `jvp(grad(f), (x,), (v,))`: the product of the second derivatives of `f` and `v`",
+    ),
+    (
+        &["functional_call"],
+        "parameters are fields of a record: call `(..net, weight = w)(x)`, or `grad(|net| ...)(net)`",
+    ),
+    (&["gradcheck"], "compare with central differences: `(f(x + h) - f(x - h)) / (2 * h)` in `f64`"),
     (&["pi"], "write `math.pi`"),
     (&["tau"], "write `math.tau`"),
     (&["unfold"], "windows are views of a tensor: `x.unfold(dim, size, step)`"),
@@ -286,10 +296,10 @@ const MISSING: &[(&[&str], &str)] = &[
 const NOT_YET: &str = "\
     adaptive_avg_pool1d adaptive_max_pool1d airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 binomial \
     channel_shuffle conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d empty_strided erfcx \
-    feature_alpha_dropout feature_dropout fractional_max_pool2d fractional_max_pool3d gammainc gammaincc gradient \
+    feature_alpha_dropout feature_dropout fractional_max_pool2d fractional_max_pool3d gammainc gammaincc \
     histogramdd i0e i1 i1e igammac local_response_norm log_ndtr lp_pool1d lp_pool2d max_unpool1d max_unpool2d \
-    ndtr ndtri nonzero_static pad_sequence \
-    unpad_sequence pdist resolve_conj segment_reduce to_dense to_sparse upsample xlog1py \
+    ndtr ndtri nonzero_static \
+    resolve_conj segment_reduce to_dense to_sparse upsample xlog1py \
     zeta vecdot coalesce";
 
 /// The help for a function of PyTorch that does not exist yet.

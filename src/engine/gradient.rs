@@ -119,7 +119,7 @@ impl Engine {
     /// E0965 for a tensor of another engine.
     pub fn detach(&mut self, tensor: &Tensor) -> Result<Tensor> {
         check_own(&mut self.vm, tensor)?;
-        Ok(gradient::detach(&self.vm.rt, tensor))
+        Ok(gradient::detach(tensor))
     }
 
     /// Runs code during which scripts record nothing for gradients: updates of parameters, evaluation. Source:

@@ -78,17 +78,40 @@ const WIDE: &[&str] = &[
 ];
 
 /// The dtype that an operation's operands are converted to.
-fn cast_dtype(op: &Op, lower: Dtype, device: DeviceId) -> Option<Dtype> {
+fn cast_dtype(op: &Op, call: &Call<'_>, lower: Dtype, device: DeviceId) -> Option<Dtype> {
     let on_cpu = device == DeviceId::Cpu;
     if LOWER.contains(&op.name) || !on_cpu && LOWER_ON_CUDA.contains(&op.name) {
         return Some(lower);
     }
     let is_wide = match on_cpu {
         // PyTorch's list for the CPU has no elementwise functions.
-        true => WIDE_ON_CPU.contains(&op.name) || op.name.starts_with("fft."),
-        false => WIDE.contains(&op.name),
+        true => WIDE_ON_CPU.contains(&op.name) || op.name.starts_with("fft.") || repeats_edges(op, call),
+        false => WIDE.contains(&op.name) || divides_number(op, call),
     };
     is_wide.then_some(Dtype::F32)
+}
+
+/// `2 / x`, which PyTorch computes by `reciprocal`.
+fn divides_number(op: &Op, call: &Call<'_>) -> bool {
+    op.name == "div"
+        && match call {
+            Call::Plain(args) => !matches!(args.get(0), Arg::Tensor(_)),
+            Call::Operands(operands) => !matches!(operands.first(), Some(MapArg::Tensor(_))),
+            Call::InPlace(_) => false,
+        }
+}
+
+/// `pad` by other modes than "constant" and "circular", which are functions of their own in PyTorch.
+fn repeats_edges(op: &Op, call: &Call<'_>) -> bool {
+    let Call::Plain(args) = call else { return false };
+    let is_mode = |mode: &Arg| matches!(mode, Arg::Str(mode) if matches!(&**mode, "reflect" | "replicate"));
+    op.name == "pad" && args.0.iter().any(is_mode)
+}
+
+/// `inner` of two vectors, which PyTorch computes by `dot`.
+fn is_dot(op: &Op, call: &Call<'_>) -> bool {
+    let Call::Plain(args) = call else { return false };
+    op.name == "inner" && tensors(args).all(|x| x.rank() < 2)
 }
 
 fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
@@ -119,14 +142,14 @@ pub(super) fn apply_cast(
         }),
         Call::InPlace(_) => None,
     };
-    if first == Some(DeviceId::Cpu) && LOWER_ON_CUDA.contains(&op.name) {
+    if first == Some(DeviceId::Cpu) && (LOWER_ON_CUDA.contains(&op.name) || is_dot(op, &call)) {
         return as_is(rt, op, call).map(Some);
     }
     let widest = if first == Some(DeviceId::Cpu) { WIDEST_ON_CPU } else { WIDEST };
     if first.is_some() && widest.contains(&op.name) {
         return at_widest(rt, op, call).map(Some);
     }
-    let Some(dtype) = first.and_then(|device| cast_dtype(op, lower, device)) else { return Ok(None) };
+    let Some(dtype) = first.and_then(|device| cast_dtype(op, &call, lower, device)) else { return Ok(None) };
     if let Call::Plain(args) = &call
         && let Some(param) = op.params.iter().position(|param| param.name == "dtype")
     {

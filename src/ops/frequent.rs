@@ -58,7 +58,7 @@ fn mode(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if extent == 0 {
         return Err(error::bad_value(1, "the most frequent of no elements", "give at least one"));
     }
-    let plain = super::gradient::detach(rt, x);
+    let plain = super::gradient::detach(x);
     let Out::Record(_, sorted) = out_of(rt, "sort", &[t(&plain), Arg::Int(dim)])? else {
         return Err(error::wrong_argument(0, "an operation that gives a record"));
     };

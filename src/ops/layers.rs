@@ -230,6 +230,34 @@ pub static OPS: &[Op] = &[
         ..Op::BASE
     },
     Op {
+        name: "pdist",
+        doc: "Returns the distances between the rows of a matrix, in the norm of order `p`: those of the first row to the \
+              second, third, .., then those of the second row to later ones, .. Source: `torch.nn.functional.pdist`.",
+        search: &["distance matrix", "euclidean", "pairs"],
+        params: &[X, Param::or("p", Kind::Float, Default::Float(2.0))],
+        form: Form::FUNCTION,
+        example: "assert(equal(pdist([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), [5.0, 1.0, 18 ** 0.5]))",
+        run: Run::Composed(|rt, args| {
+            let x = args.tensor(0)?;
+            if x.rank() != 2 {
+                let help = "give a matrix; `cdist` computes the distances of two of them";
+                return Err(error::wrong_rank("pdist", 0, x, "rows", help));
+            }
+            let rows = Arg::Int(x.shape()[0] as i64);
+            let device = Arg::Device(x.device());
+            let pairs = call(rt, "triu_indices", &[rows.clone(), rows, Arg::Int(1), Arg::None, device])?;
+            let mut side = |i: i64| {
+                let ids = call(rt, "select", &[t(&pairs), Arg::Int(0), Arg::Int(i)])?;
+                call(rt, "index_select", &[t(x), Arg::Int(0), t(&ids)])
+            };
+            let (rows, others) = (side(0)?, side(1)?);
+            let off = call(rt, "sub", &[t(&rows), t(&others)])?;
+            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&off), args.get(1).clone(), Arg::Int(-1)])))
+        }),
+        gradient: Gradient::Composed,
+        ..Op::BASE
+    },
+    Op {
         name: "bilinear",
         doc: "Returns `x1 @ weight[o] @ x2 + bias[o]` for each `o`, of vectors along the last dimensions. Source: \
               `torch.nn.functional.bilinear`.",

@@ -294,7 +294,7 @@ pub static OPS: &[Op] = &[
         name: "count_nonzero",
         doc: "Counts the elements that are not 0, over all or along `dim`. Source: `torch.count_nonzero`.",
         search: &["count", "number of", "nonzero"],
-        params: &[X, DIM],
+        params: &[X, Param::rest("dim", Kind::Dims)],
         form: Form::BOTH,
         example: "assert(tensor([0, 3, 0, 5]).count_nonzero().item() == 2)",
         run: Run::Primitive(count_nonzero),

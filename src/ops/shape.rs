@@ -134,7 +134,7 @@ pub static OPS: &[Op] = &[
         run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             match x.rank() {
-                0 | 1 => Ok(Out::Tensor(x.clone())),
+                0 | 1 => Ok(Out::Tensor(alias(x))),
                 2 => Ok(Out::Tensor(swapped(x, 0, 1))),
                 _ => {
                     let help = "name the dimensions: `x.transpose(-2, -1)`";
@@ -165,13 +165,13 @@ pub static OPS: &[Op] = &[
         doc: "Drops dimensions of extent 1: all of them, or those in `dim` (longer ones are kept). A view; `squeeze_` \
               changes the shape of the tensor itself. Source: `torch.squeeze`.",
         search: &["remove dimension", "drop", "unsqueeze"],
-        params: &[X, Param::or("dim", Kind::Dims, Default::None)],
+        params: &[X, Param::rest("dim", Kind::Dims)],
         form: Form::ALL,
         example: "assert(zeros(1, 3, 1).squeeze().shape == (3,))\nassert(zeros(1, 3, 1).squeeze(0).shape == (3, 1))",
         run: Run::View(|_, args| {
             let x = args.tensor(0)?;
             let dropped = match args.ints(1) {
-                Some([]) => return Ok(Out::Tensor(x.clone())),
+                Some([]) => return Ok(Out::Tensor(alias(x))),
                 named => dims::many(1, named, x.rank())?,
             };
             Ok(Out::Tensor(without_ones(x, &dropped)))
@@ -226,7 +226,7 @@ pub static OPS: &[Op] = &[
         name: "broadcast_to",
         doc: "Stretches a tensor to a shape, without a copy. Source: `torch.broadcast_to`.",
         search: &["expand", "stretch"],
-        params: &[X, Param::new("shape", Kind::Shape)],
+        params: SHAPE,
         form: Form::BOTH,
         example: "assert(broadcast_to(tensor([1, 2]), [3, 2]).shape == (3, 2))",
         run: Run::Primitive(|_, args| {
@@ -515,6 +515,11 @@ pub(super) fn swapped(x: &Tensor, a: usize, b: usize) -> Tensor {
     x.with_layout(layout)
 }
 
+/// Another view of the same elements: unlike a copy of the handle, it keeps its shape when `x` changes shape in place.
+fn alias(x: &Tensor) -> Tensor {
+    x.with_layout(x.layout().clone())
+}
+
 /// The tensor with a new dimension of extent 1 before `at`.
 pub(super) fn unsqueezed(x: &Tensor, at: usize) -> Result<Tensor> {
     if x.rank() >= MAX_RANK {
@@ -632,7 +637,7 @@ fn movedim(_: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         return Err(error::bad_value(2, message, "give a place for each dimension"));
     }
     if x.rank() == 0 {
-        return Ok(Out::Tensor(x.clone()));
+        return Ok(Out::Tensor(alias(x)));
     }
     let mut rest = (0..x.rank()).filter(|d| !from.contains(d));
     let order: Vec<usize> = (0..x.rank())

@@ -29,6 +29,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("reductions", super::moments::OPS),
     ("reductions", super::statistics::OPS),
     ("reductions", super::histogram::OPS),
+    ("scans", super::slopes::OPS),
     ("scans", super::scan::OPS),
     ("products", super::matmul::OPS),
     ("products", super::einsum::OPS),

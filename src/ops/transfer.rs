@@ -121,7 +121,7 @@ pub static OPS: &[Op] = &[
         params: ONLY,
         form: Form::METHOD,
         example: "let x = zeros(2)\nassert(x.detach().data_ptr() == x.data_ptr())",
-        run: Run::Primitive(|rt, args| Ok(Out::Tensor(super::gradient::detach(rt, args.tensor(0)?)))),
+        run: Run::Primitive(|_, args| Ok(Out::Tensor(super::gradient::detach(args.tensor(0)?)))),
         gradient: Gradient::Constant,
         shape: known::SAME,
         ..Op::BASE

@@ -91,7 +91,11 @@ impl Vm {
             (Value::Tensor(t), _) | (_, Value::Tensor(t)) => Some(t.device()),
             _ => None,
         };
-        let (left, right) = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
+        let (of_left, of_right) = (left.type_name(), right.type_name());
+        let args = (self.operand_arg(left, 0, near)?, self.operand_arg(right, 1, near)?);
+        let (Some(left), Some(right)) = args else {
+            return Err(error::operator_types(symbol(op), of_left, of_right));
+        };
         if operation.elementwise().is_some() {
             let out = apply(&mut self.rt, operation, Call::Operands(&[map_arg(&left), map_arg(&right)]));
             return out
@@ -144,19 +148,18 @@ impl Vm {
         }
     }
 
-    fn operand_arg(&mut self, value: Value, index: usize, near: Option<DeviceId>) -> Result<Arg> {
-        match value {
-            Value::Tensor(tensor) => Ok(Arg::Tensor(tensor)),
-            Value::Bool(b) => Ok(Arg::Bool(b)),
-            Value::Int(i) => Ok(Arg::Int(i)),
-            Value::Float(f) => Ok(Arg::Float(f)),
-            other => match self.as_tensor(&other, near).map_err(|e| e.reorder(&[index]))? {
-                Some(tensor) => Ok(Arg::Tensor(tensor)),
-                None => {
-                    Err(error::argument_type("operator", index, "operand", "a tensor", other.type_name()))
-                }
-            },
-        }
+    /// None for a value that is no operand, such as a list with a string in it.
+    fn operand_arg(&mut self, value: Value, index: usize, near: Option<DeviceId>) -> Result<Option<Arg>> {
+        Ok(Some(match value {
+            Value::Tensor(tensor) => Arg::Tensor(tensor),
+            Value::Bool(b) => Arg::Bool(b),
+            Value::Int(i) => Arg::Int(i),
+            Value::Float(f) => Arg::Float(f),
+            other => {
+                let found = self.as_tensor(&other, near).map_err(|e| e.reorder(&[index]))?;
+                return Ok(found.map(Arg::Tensor));
+            }
+        }))
     }
 
     /// Moves a tensor, a numeric literal, or the tensors in a record, tuple or list to a device.
@@ -380,6 +383,12 @@ impl Vm {
             // A few operations (`split`) distinguish one dimension from a list of one.
             (Kind::Dims, Value::Int(i)) => Some(Arg::Int(*i)),
             (Kind::Shape | Kind::Dims, _) => self.ints(&value)?.map(Arg::Ints),
+            // One number for all of them.
+            (Kind::Tensors, Value::Int(_) | Value::Float(_))
+                if matches!(param.default, crate::ops::signature::Default::Float(_)) =>
+            {
+                value.as_float().map(Arg::Float)
+            }
             (Kind::Tensors, _) => self.tensors(&value, near)?.map(Arg::Tensors),
             (Kind::Dtype | Kind::Any, Value::Dtype(dtype)) => Some(Arg::Dtype(*dtype)),
             (Kind::Device | Kind::Any, Value::Device(device)) => Some(Arg::Device(*device)),
@@ -419,6 +428,10 @@ impl Vm {
         };
         if let (Kind::ShapeOrDtype, [Value::Dtype(dtype)]) = (param.kind, items) {
             return Ok(Arg::Dtype(*dtype));
+        }
+        // No dimensions are all of them, in contrast to an empty list.
+        if let (Kind::Dims, [] | [Value::None]) = (param.kind, items) {
+            return Ok(Arg::None);
         }
         let found = match (param.kind, single) {
             (Kind::Shape | Kind::ShapeOrDtype | Kind::Dims | Kind::Int, Some(list)) => {

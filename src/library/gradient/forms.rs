@@ -342,7 +342,7 @@ fn detached_unless_outer(vm: &mut Vm, outputs: &Value, edges: &[Option<Edge>], c
 /// A tensor without its record; with `cut`, marked so that a pass that reaches it is an error.
 fn apart_from_record(vm: &mut Vm, tensor: &Tensor, cut: bool) -> Tensor {
     if !cut {
-        return gradient::detach(&vm.rt, tensor);
+        return gradient::detach(tensor);
     }
     let mut marked = [Some(tensor.clone())];
     gradient::mark_unrecorded(&mut vm.rt, &mut marked);

@@ -493,9 +493,9 @@ impl Pass {
                 Ok(before)
             }
             Some(before) => composed::call(rt, "add", &[t(&before), t(gradient)]),
-            // The stored tensor must not share its memory: scripts may write it in place.
-            _ if self.creates() => Ok(gradient.clone()),
-            _ if rt.is_sole_holder(gradient) => Ok(gradient.clone()),
+            // The stored tensor must not share its memory, neither with other tensors nor among its elements: scripts and
+            // later passes write it in place.
+            _ if !self.creates() && rt.is_sole_holder(gradient) => Ok(gradient.clone()),
             _ => composed::call(rt, "clone", &[t(gradient)]),
         }
     }

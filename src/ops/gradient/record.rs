@@ -625,9 +625,10 @@ pub fn mark_unrecorded(rt: &mut Runtime, gradients: &mut [Option<Tensor>]) {
     }
 }
 
-/// `x.detach()`
-pub fn detach(rt: &Runtime, tensor: &Tensor) -> Tensor {
-    if rt.recording.used { family::detached(tensor) } else { tensor.clone() }
+/// `x.detach()`: another tensor over the same memory, also while nothing is recorded, so that `requires_grad_()` and
+/// changes of shape in place apply to one of the two.
+pub fn detach(tensor: &Tensor) -> Tensor {
+    family::detached(tensor)
 }
 
 /// `x.detach_()`: the tensor itself has no record from now on. Tensors that were computed from it keep theirs.
