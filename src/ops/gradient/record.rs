@@ -258,16 +258,19 @@ fn keeps_number(op: &Op, args: &Args<'_>, inputs: &[Input]) -> bool {
     })
 }
 
-/// A kept reference to an operand, with its record.
+/// A kept reference to an operand, with its record, or with none: a detached tensor stays apart from its source.
 fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
     let kept = tensor.kept();
+    if kept.same(tensor) {
+        return kept;
+    }
+    let mark = tensor.mark();
     let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
-    if !kept.same(tensor)
-        && let Some(input) = inputs.iter().find(is)
-    {
-        let mark = tensor.mark();
+    if let Some(input) = inputs.iter().find(is) {
         let at = tensor.family(&mark, |family| family.writes);
         kept.set_mark(Mark { edge: Some(input.edge.clone()), at, family: mark.family, begins: false });
+    } else if mark.family.is_some() || mark.at != 0 {
+        kept.set_mark(Mark { edge: None, ..mark });
     }
     kept
 }
