@@ -58,6 +58,9 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         return Some(Node::first(edge));
     }
     let mark = tensor.mark();
+    if mark.at == Mark::UNRECORDED {
+        return None;
+    }
     let (writes, current) = tensor.family(&mark, |family| (family.writes, family.current.clone()));
     if writes == 0 {
         return joined(rt, tensor, mark);
@@ -307,7 +310,7 @@ pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
         return;
     }
     let (from, mark) = (source.mark(), view.mark());
-    let is_apart = from.at == Mark::APART
+    let is_apart = matches!(from.at, Mark::APART | Mark::UNRECORDED)
         || !rt.recording.enabled
             && from.edge.is_some()
             && source.family(&from, |family| family.leaf().is_some());
@@ -315,6 +318,10 @@ pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
     if mark.edge.is_some() || mark.begins || from.family.is_none() && !is_apart {
         return;
     }
-    let at = if is_apart { Mark::APART } else { mark.at };
+    let at = match is_apart {
+        true if from.at == Mark::UNRECORDED => Mark::UNRECORDED,
+        true => Mark::APART,
+        false => mark.at,
+    };
     view.set_mark(Mark { family: from.family.or(mark.family.clone()), at, ..mark });
 }
