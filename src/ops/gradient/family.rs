@@ -303,6 +303,27 @@ pub(super) fn detached(tensor: &Tensor) -> Tensor {
     alias
 }
 
+/// A kept reference to an operand, with its record, or with none: a detached tensor stays apart from its source. It has no
+/// family of its own, whose last write may refer back to the node. That is sound because a write in place, in any family,
+/// makes the reference unusable ([`Tensor::version`]).
+pub(super) fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
+    let kept = tensor.kept();
+    if kept.same(tensor) {
+        return kept;
+    }
+    let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
+    if let Some(input) = inputs.iter().find(is) {
+        let at = tensor.family(&Mark::default(), |family| family.writes);
+        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, ..Mark::default() });
+    } else {
+        let mark = tensor.mark();
+        if mark.family.is_some() || matches!(mark.at, Mark::APART | Mark::UNRECORDED) {
+            kept.set_mark(Mark { at: Mark::UNRECORDED, ..Mark::default() });
+        }
+    }
+    kept
+}
+
 /// What a view that is not recorded has of its source: the family, and whether it requires gradients once the source
 /// does.
 pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {

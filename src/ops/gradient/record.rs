@@ -228,9 +228,9 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         let arg = match arg {
             Arg::Tensor(_) if !keep => Arg::None,
             Arg::Tensors(all) if !keep => Arg::Shapes(all.iter().map(|t| t.shape().clone()).collect()),
-            Arg::Tensor(tensor) => Arg::Tensor(keep_operand(tensor, inputs, param, 0)),
+            Arg::Tensor(tensor) => Arg::Tensor(family::keep_operand(tensor, inputs, param, 0)),
             Arg::Tensors(all) => {
-                let kept = all.iter().enumerate().map(|(i, t)| keep_operand(t, inputs, param, i));
+                let kept = all.iter().enumerate().map(|(i, t)| family::keep_operand(t, inputs, param, i));
                 Arg::Tensors(kept.collect())
             }
             other => other.clone(),
@@ -256,27 +256,6 @@ fn keeps_number(op: &Op, args: &Args<'_>, inputs: &[Input]) -> bool {
             && matches!(op.params[param].kind, Kind::TensorOrNumber)
             && keeps.keeps_operand(args, param, inputs)
     })
-}
-
-/// A kept reference to an operand, with its record, or with none: a detached tensor stays apart from its source. It has no
-/// family of its own, whose last write may refer back to the node. That is sound because a write in place, in any family,
-/// makes the reference unusable ([`Tensor::version`]).
-fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
-    let kept = tensor.kept();
-    if kept.same(tensor) {
-        return kept;
-    }
-    let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
-    if let Some(input) = inputs.iter().find(is) {
-        let at = tensor.family(&Mark::default(), |family| family.writes);
-        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, ..Mark::default() });
-    } else {
-        let mark = tensor.mark();
-        if mark.family.is_some() || matches!(mark.at, Mark::APART | Mark::UNRECORDED) {
-            kept.set_mark(Mark { at: Mark::UNRECORDED, ..Mark::default() });
-        }
-    }
-    kept
 }
 
 /// The current stream of a tensor's device.
