@@ -24,7 +24,8 @@ pub struct Edge {
 pub struct Mark {
     /// The node that computed the tensor; valid while no view of the same memory has been written since.
     pub edge: Option<Edge>,
-    /// [`Family::writes`] when `edge` was set; [`Mark::APART`] or [`Mark::JOINED`] for some views of leaves.
+    /// [`Family::writes`] when `edge` was set; [`Mark::APART`] or [`Mark::JOINED`] for some views of leaves;
+    /// [`Mark::UNRECORDED`] for some kept operands.
     pub at: u64,
     /// The family of a detached tensor and its views. `None`: the storage's.
     pub family: Option<Arc<Mutex<Family>>>,
@@ -37,6 +38,8 @@ impl Mark {
     pub const APART: u64 = u64::MAX;
     /// `edge` is that of a view that is older than the gradients of its base; valid while the base is the same leaf.
     pub const JOINED: u64 = u64::MAX - 1;
+    /// A reference that a node keeps to a tensor without a record: it never has one, and neither have its views.
+    pub const UNRECORDED: u64 = u64::MAX - 2;
 }
 
 /// The node that computed memory.

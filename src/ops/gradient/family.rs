@@ -58,6 +58,9 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
         return Some(Node::first(edge));
     }
     let mark = tensor.mark();
+    if mark.at == Mark::UNRECORDED {
+        return None;
+    }
     let (writes, current) = tensor.family(&mark, |family| (family.writes, family.current.clone()));
     if writes == 0 {
         return joined(rt, tensor, mark);
@@ -300,6 +303,27 @@ pub(super) fn detached(tensor: &Tensor) -> Tensor {
     alias
 }
 
+/// A kept reference to an operand, with its record, or with none: a detached tensor stays apart from its source. It has no
+/// family of its own, whose last write may refer back to the node. That is sound because a write in place, in any family,
+/// makes the reference unusable ([`Tensor::version`]).
+pub(super) fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
+    let kept = tensor.kept();
+    if kept.same(tensor) {
+        return kept;
+    }
+    let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
+    if let Some(input) = inputs.iter().find(is) {
+        let at = tensor.family(&Mark::default(), |family| family.writes);
+        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, ..Mark::default() });
+    } else {
+        let mark = tensor.mark();
+        if mark.family.is_some() || matches!(mark.at, Mark::APART | Mark::UNRECORDED) {
+            kept.set_mark(Mark { at: Mark::UNRECORDED, ..Mark::default() });
+        }
+    }
+    kept
+}
+
 /// What a view that is not recorded has of its source: the family, and whether it requires gradients once the source
 /// does.
 pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
@@ -307,7 +331,7 @@ pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
         return;
     }
     let (from, mark) = (source.mark(), view.mark());
-    let is_apart = from.at == Mark::APART
+    let is_apart = matches!(from.at, Mark::APART | Mark::UNRECORDED)
         || !rt.recording.enabled
             && from.edge.is_some()
             && source.family(&from, |family| family.leaf().is_some());
@@ -315,6 +339,10 @@ pub(super) fn inherit(rt: &Runtime, source: &Tensor, view: &Tensor) {
     if mark.edge.is_some() || mark.begins || from.family.is_none() && !is_apart {
         return;
     }
-    let at = if is_apart { Mark::APART } else { mark.at };
+    let at = match is_apart {
+        true if from.at == Mark::UNRECORDED => Mark::UNRECORDED,
+        true => Mark::APART,
+        false => mark.at,
+    };
     view.set_mark(Mark { family: from.family.or(mark.family.clone()), at, ..mark });
 }

@@ -228,9 +228,9 @@ fn saved(op: &Op, args: &Args<'_>, inputs: &[Input], results: &[Tensor]) -> Save
         let arg = match arg {
             Arg::Tensor(_) if !keep => Arg::None,
             Arg::Tensors(all) if !keep => Arg::Shapes(all.iter().map(|t| t.shape().clone()).collect()),
-            Arg::Tensor(tensor) => Arg::Tensor(keep_operand(tensor, inputs, param, 0)),
+            Arg::Tensor(tensor) => Arg::Tensor(family::keep_operand(tensor, inputs, param, 0)),
             Arg::Tensors(all) => {
-                let kept = all.iter().enumerate().map(|(i, t)| keep_operand(t, inputs, param, i));
+                let kept = all.iter().enumerate().map(|(i, t)| family::keep_operand(t, inputs, param, i));
                 Arg::Tensors(kept.collect())
             }
             other => other.clone(),
@@ -256,20 +256,6 @@ fn keeps_number(op: &Op, args: &Args<'_>, inputs: &[Input]) -> bool {
             && matches!(op.params[param].kind, Kind::TensorOrNumber)
             && keeps.keeps_operand(args, param, inputs)
     })
-}
-
-/// A kept reference to an operand, with its record.
-fn keep_operand(tensor: &Tensor, inputs: &[Input], param: usize, element: usize) -> Tensor {
-    let kept = tensor.kept();
-    let is = |input: &&Input| usize::from(input.param) == param && input.element as usize == element;
-    if !kept.same(tensor)
-        && let Some(input) = inputs.iter().find(is)
-    {
-        let mark = tensor.mark();
-        let at = tensor.family(&mark, |family| family.writes);
-        kept.set_mark(Mark { edge: Some(input.edge.clone()), at, family: mark.family, begins: false });
-    }
-    kept
 }
 
 /// The current stream of a tensor's device.
