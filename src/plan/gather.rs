@@ -565,7 +565,7 @@ impl Runtime {
             let is_read = reads > 0 && gathered.program().is_some();
             let stores = is_read || reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
             let stores = stores || reads > 0 && !self.queues[at].checks(&gathered);
-            if gathered.waits() && stores && (all || !self.requests.is_short) {
+            if gathered.waits() && stores && (all || is_read || !self.requests.is_short) {
                 done = done.and(self.run_gather(&gathered));
             }
             if gathered.waits() {
