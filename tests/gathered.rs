@@ -256,6 +256,35 @@ fn sources_are_freed_when_memory_is_short() {
     }
 }
 
+/// No kernel has both kinds of loads.
+#[test]
+fn one_operation_reads_padded_turned_and_gathered_values() {
+    let data = "let (u, n) = ((arange(12).float() * 37 % 11).reshape(2, 6), arange(8.0))\n(u.sum() + n.sum()).item()\n";
+    for bent in
+        ["u.pad([1, 1])", "u.clone().pad([1, 1], mode=\"circular\")", "n.roll(3)", "(u * 2).pad([2, 0])"]
+    {
+        for gathered in [
+            "n[tensor([3])]",
+            "(n + n).gather(0, tensor([1]))",
+            "n[arange(8) * 3 % 8]",
+            "u[tensor([1, 0]), 2][0]",
+        ] {
+            for read in ["p - g", "g * p", "(p + 1) * (g - 1)", "where(p > g, p, g)"] {
+                agrees(&format!(
+                    "{data}let g = {gathered}\nlet p = {bent}\nlet v = {read}\nlet w = (g, p)\ng = none\np = none\n\
+                     w = none\nstr(v.tolist())"
+                ));
+                agrees(&format!(
+                    "{data}let g = {gathered}\nlet p = {bent}\nlet v = {read}\nstr((v.tolist(), g.tolist()))"
+                ));
+                agrees(&format!(
+                    "{data}let f = || {{\n    let g = {gathered}\n    let p = {bent}\n    {read}\n}}\nstr(f().tolist())"
+                ));
+            }
+        }
+    }
+}
+
 #[test]
 fn parts_of_complex_values_are_read() {
     let code = "let t = complex(arange(96).float(), arange(96).float() * 3).reshape(12, 8)\nlet i = arange(24) % 12\n\

@@ -150,6 +150,21 @@ fn a_value_may_replace_the_result_of_a_reduction() {
 }
 
 #[test]
+fn a_group_aside_may_read_the_value() {
+    for more in ["", "let q = d[..1].to(bf16).amin(0)\n", "d.add_(1)\n", "x.mul_(2)\n"] {
+        for other in ["(big * 2).pad([1, 1], mode=\"circular\")", "big * 2", "(big * 2)[tensor([3, 1])]"] {
+            for value in ["d[..1].to(f16).amin(0)", "(d[..2] * 3).sum(0)", "(d[1..3] + d[..2]).sum()"] {
+                agrees(&format!(
+                    "{DATA}let z = begin(3)\n(x.sum() + big.sum() + z.sum()).item()\nlet d = z * 2 - 1\n\
+                     let e = {other}\nlet p = {value}\n{more}let r = d * 3\n\
+                     str(map(|t| t.tolist(), [d, e, p, r]))"
+                ));
+            }
+        }
+    }
+}
+
+#[test]
 fn views_of_the_value_are_read() {
     let views = [
         "d.T",

@@ -154,6 +154,16 @@ fn values_are_computed_or_lost_when_a_driver_call_fails() {
     }
 }
 
+/// A group that was aside reads the value from memory.
+#[test]
+fn values_that_a_group_reads_are_stored_when_memory_is_short() {
+    let code = "let filler = empty(49 << 20, dtype=u8)\nlet (z, w) = (zeros(2), arange(36, dtype=i32).reshape(3, 4, 3))\n\
+                cuda.synchronize()\nlet d = logical_not(z)\nlet p = (w * 2).pad([1, 0, 1, 1], mode=\"circular\")\n\
+                let (q, r) = (d[..1].to(f16).amin(0), d[..1].to(bf16).amin(0))\ncuda.synchronize()\n\
+                str(map(|t| t.tolist(), [d, p, q, r]))";
+    fits(code, 64 << 20);
+}
+
 #[test]
 fn captures_begin_and_end_while_values_wait() {
     for value in VALUES {

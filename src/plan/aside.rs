@@ -205,11 +205,11 @@ impl Runtime {
         }
         let Some(mut aside) = queue.chain.pop() else { return Ok(()) };
         aside.is_aside = false;
-        let flushed = self.flush_work(at);
-        let queue = &mut self.queues[at];
-        queue.group = Some(Box::new(aside));
+        let open = queue.group.replace(Box::new(aside));
+        queue.chain.extend(open.map(|open| *open));
         queue.renumber(at);
-        flushed
+        // The group aside stays in its queue, because it may read what the others compute.
+        self.flush_closed(at)
     }
 
     /// Makes a group aside over the target's shape, unless the newest has it.

@@ -561,11 +561,16 @@ impl Runtime {
         for gathered in gathers {
             let reads: usize = self.queues[at].groups().map(|group| group.count_of(&gathered)).sum();
             let is_wanted = gathered.out.holders() > reads + 1;
-            // Groups contain the instructions of a program, unless that was impossible.
-            let is_read = reads > 0 && gathered.program().is_some();
+            // Groups contain the instructions of a program, unless that was impossible. No launch has both gathered and
+            // bent loads: an operation may read a padded tensor and this result.
+            let is_bent = || {
+                let mut reading = self.queues[at].groups().filter(|group| group.count_of(&gathered) > 0);
+                reading.any(FusedGroup::is_bent)
+            };
+            let is_read = reads > 0 && (gathered.program().is_some() || is_bent());
             let stores = is_read || reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
             let stores = stores || reads > 0 && !self.queues[at].checks(&gathered);
-            if gathered.waits() && stores && (all || !self.requests.is_short) {
+            if gathered.waits() && stores && (all || is_read || !self.requests.is_short) {
                 done = done.and(self.run_gather(&gathered));
             }
             if gathered.waits() {

@@ -7,6 +7,9 @@ use std::rc::Rc;
 /// What a captured statement does to the memory; `None` where the result is unspecified.
 type Step = Rc<dyn Fn(&mut Memory) -> Option<()>>;
 
+/// A captured statement: its text, what it does, and its accesses.
+type Statement = (String, Step, Vec<(View, bool)>);
+
 /// A captured graph.
 #[derive(Clone)]
 pub struct Captured {
@@ -88,7 +91,7 @@ impl Generator {
     }
 
     /// A statement in a capture.
-    fn step_of_graph(&mut self) -> Option<(String, Step, Vec<(View, bool)>)> {
+    fn step_of_graph(&mut self) -> Option<Statement> {
         let (var, from) = (self.captured_var()?, self.captured_var()?);
         let (target, source) = (var.view.clone(), from.view.clone());
         let (dtype, shape) = (target.dtype, target.shape.clone());

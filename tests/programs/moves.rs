@@ -26,6 +26,9 @@ enum Combine {
     Product,
 }
 
+/// Elements at positions: their text, shape and values, and the tensors that the positions read.
+type Taken = (String, Vec<usize>, Vec<Val>, Vec<View>);
+
 /// Positions of a dimension: their text, and the tensors that it reads.
 struct Positions {
     text: String,
@@ -242,11 +245,7 @@ impl Generator {
         Some(())
     }
 
-    fn gathered(
-        &mut self,
-        like: &View,
-        source: &Inline,
-    ) -> Option<(String, Vec<usize>, Vec<Val>, Vec<View>)> {
+    fn gathered(&mut self, like: &View, source: &Inline) -> Option<Taken> {
         let Inline { text, shape, elements, .. } = source;
         let rank = shape.len();
         let kind = self.draw.below(6);
