@@ -238,3 +238,19 @@ fn an_open_group_may_write_or_read_the_value() {
     ));
     agrees(&format!("{DATA}{two}u[3] = a\nlet b = v.sum(0)\nstr((b.tolist(), v.tolist(), u.tolist()))"));
 }
+
+#[test]
+fn work_that_reads_a_waiting_value_runs_before_the_open_group() {
+    // The gradient of the penalty waits. It is added to the first sum of rows while the products for the second are pending:
+    // both sums compute the products.
+    let code = "let off = (u[i] * v[j]).sum(1)\n\
+                (off.square().sum() + 0.1 * (u.square().sum() + v.square().sum())).backward()\n\
+                str(map(|t| t.tolist(), [u.grad, v.grad]))";
+    let data = "let (u, v) = (begin(640).reshape(40, 16), begin(480).reshape(30, 16))\n\
+                let (i, j) = (arange(300) % 40, arange(300) % 30)\nu.requires_grad_()\nv.requires_grad_()\n";
+    let data = format!("{DATA}{data}");
+    let labels = launched_with(keeping(), &data, code, |launch| launch.program.label.clone());
+    let sums: Vec<_> = labels.iter().filter(|label| label.contains("scatter")).collect();
+    assert_eq!(sums, ["mul+scatter_sum"; 2], "{labels:?}");
+    agrees(&format!("{data}{code}"));
+}

@@ -19,6 +19,7 @@ use super::again::LEAST_RATIO;
 use super::batch::Waiting;
 use super::chain::part_and_node;
 use super::flush::is_wanted;
+use super::gather::GATHERED;
 use super::queue::{FusedGroup, Queue};
 use super::rounds::{Called, Size};
 use super::{MAX_INSTRS, MAX_VIEWS, MapArg, Runtime};
@@ -185,6 +186,10 @@ impl Queue {
     /// them, is a value of that group.
     fn is_ready_aside(&self, tensor: &Tensor, joins: bool) -> bool {
         let Some(pending) = tensor.storage().pending() else { return true };
+        if pending.node == GATHERED {
+            // A kept value is computed again from operands in memory.
+            return self.gathers.iter().any(|one| one.program().is_some() && one.out.is(tensor.storage()));
+        }
         let (part, node) = part_and_node(pending.node);
         match self.aside() {
             Some(aside) if joins && part + 1 == self.chain.len() => {
