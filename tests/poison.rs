@@ -165,6 +165,24 @@ impl Lab {
         }
     }
 
+    /// The arguments of a recurrent layer, whose shapes fit each other.
+    fn layer(&mut self, draw: &mut Draw, op: &'static Op, gates: usize, dtype: Dtype) -> Vec<Arg> {
+        let [length, batch, size] = [0; 3].map(|_| 1 + draw.below(3));
+        let mut of = |shape: &[usize], dtype| Arg::Tensor(self.tensor(draw, shape, dtype, 2));
+        let mut args = vec![
+            of(&[length, batch, gates * size], dtype),
+            of(&[gates * size, size], dtype),
+            of(&[batch, size], dtype),
+        ];
+        args.push(match op.params[3].kind {
+            Kind::Str => default(&op.params[3]),
+            _ => of(if gates == 4 { &[batch, size] } else { &[1, size] }, dtype),
+        });
+        args.push(of(&[length, batch, 1], Dtype::Bool));
+        args.push(Arg::Bool(draw.below(2) == 0));
+        args
+    }
+
     /// The result of a call, or its error. Work whose result is not read may fail too; it must not fail in a later
     /// call.
     fn call(&mut self, op: &'static Op, seed: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
@@ -178,8 +196,12 @@ impl Lab {
     fn called(&mut self, op: &'static Op, seed: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
         let mut draw = Draw(seed);
         let mut first = None;
-        let args: Vec<Arg> =
-            op.params.iter().map(|param| self.argument(&mut draw, param, &mut first, dtype)).collect();
+        let args: Vec<Arg> = match LAYERS.iter().find(|(name, _)| *name == op.name) {
+            Some((_, gates)) => self.layer(&mut draw, op, *gates, dtype),
+            None => {
+                op.params.iter().map(|param| self.argument(&mut draw, param, &mut first, dtype)).collect()
+            }
+        };
         self.rt.generator(self.device).map_err(|e| e.message().to_string())?.manual_seed(1);
         let in_place = op.form.in_place && (draw.below(3) == 0 || !op.form.function && !op.form.method);
         let rt = &mut self.rt;
@@ -257,6 +279,9 @@ fn every_operation_writes_its_result(device: DeviceId) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(never.len() <= NEVER.len() && never.iter().all(|name| NEVER.contains(name)), "{never:?}");
 }
+
+/// Operations whose operands have shapes that random ones rarely have, with the widths of `x` per width of the state.
+const LAYERS: [(&str, usize); 3] = [("lstm_layer", 4), ("gru_layer", 3), ("rnn_layer", 1)];
 
 /// Operations that only work on the host.
 const NEVER: &[&str] = &["pin_memory"];
