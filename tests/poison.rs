@@ -176,7 +176,7 @@ impl Lab {
         ];
         args.push(match op.params[3].kind {
             Kind::Str => default(&op.params[3]),
-            _ => of(if gates == 4 { &[batch, size] } else { &[1, size] }, dtype),
+            _ => of(&[if gates == 4 { batch } else { 1 }, size], dtype),
         });
         args.push(of(&[length, batch, 1], Dtype::Bool));
         args.push(Arg::Bool(draw.below(2) == 0));
