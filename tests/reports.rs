@@ -303,7 +303,7 @@ fn pytorch_syntax_gets_a_correction() {
         ("hex(255)", "{n:#x}"),
         ("random.random()", "write `rand(n)`"),
         ("\"{}\".format(3)", "write the value in the braces, `{x}`"),
-        ("pad_sequence([ones(2)])", "PyTorch has it, Runnel not yet"),
+        ("pad_sequence([ones(2)])", "write `import nn`, and `nn.pad_sequence`"),
         ("sparse_csr_tensor(1)", "PyTorch has it, Runnel not yet"),
         ("segment_reduce(1)", "PyTorch has it, Runnel not yet"),
         ("ones(2).to_sparse()", "PyTorch has it, Runnel not yet"),
