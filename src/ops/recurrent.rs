@@ -129,7 +129,7 @@ struct Gradients {
 }
 
 /// Tensors for the states `h` and `c`.
-type Pair<'a> = (Option<&'a Tensor>, Option<&'a Tensor>);
+type Pair = [Option<Tensor>; 2];
 
 impl<'a> Layer<'a> {
     fn of(rt: &mut Runtime, cell: Cell, args: &Args<'a>) -> Result<Layer<'a>> {
@@ -318,12 +318,13 @@ impl<'a> Layer<'a> {
     }
 
     /// The gradients of the operands, from the states and their gradients.
-    fn backward(&self, rt: &mut Runtime, states: Pair<'_>, of: Pair<'_>) -> Result<Gradients> {
+    fn backward(&self, rt: &mut Runtime, [h, c]: &Pair, of: &Pair) -> Result<Gradients> {
         let (dtype, device) = (self.x.dtype(), self.x.device());
         let [length, batch, size] = self.sizes;
-        let (h, columns) = (states.0.unwrap_or(self.x), self.cell.gates * size);
+        let Some(h) = h else { return Err(error::wrong_argument(0, "states")) };
+        let columns = self.cell.gates * size;
         let before_h = self.shifted(rt, h, self.h)?;
-        let before_c = match (states.1, self.c) {
+        let before_c = match (c, self.c) {
             (Some(states), Some(first)) => Some(self.shifted(rt, states, first)?),
             _ => None,
         };
@@ -352,7 +353,7 @@ impl<'a> Layer<'a> {
             steps.write(&of_steps(&products, part));
             let mask = self.masked(steps, part);
             let mut g = steps.product(0);
-            if let Some(of) = of.0 {
+            if let Some(of) = &of[0] {
                 let of = steps.now(&of_steps(of, part));
                 g = steps.add(g, of);
             }
@@ -362,7 +363,7 @@ impl<'a> Layer<'a> {
             }
             let zero = steps.number(0.0);
             let mut through = zero;
-            let gates: SmallVec<[u16; 4]> = match (self.cell, &sums, states.1, &before_c, &of_c) {
+            let gates: SmallVec<[u16; 4]> = match (self.cell, &sums, c, &before_c, &of_c) {
                 (LSTM, Some(sums), Some(c), Some(before), Some(of_c)) => {
                     let [i, f, w, o] = [0, 1, 2, 3].map(|k| {
                         let sum = steps.now(&self.gate(sums, part, k));
@@ -371,7 +372,7 @@ impl<'a> Layer<'a> {
                     let (c, last) = (steps.now(&of_steps(c, part)), steps.now(&of_steps(before, part)));
                     let wave = steps.tanh(c);
                     let (mut own, place) = steps.state(of_c);
-                    if let Some(of) = of.1 {
+                    if let Some(of) = &of[1] {
                         let of = steps.now(&of_steps(of, part));
                         own = steps.add(own, of);
                     }
@@ -539,12 +540,7 @@ fn back(b: &Back<'_>, cell: Cell) {
         wanted.iter().for_each(|&param| b.to(param, || b.zeros_of(param)));
         return;
     }
-    let results = |all: [Option<Tensor>; 2]| all;
-    let has_c = cell == LSTM;
-    let of = results([
-        b.has_g(0).then(|| b.g_of(0).get().cloned()).flatten(),
-        (has_c && b.has_g(1)).then(|| b.g_of(1).get().cloned()).flatten(),
-    ]);
+    let of: Pair = [0, 1].map(|state| b.has_g(state).then(|| b.g_of(state).get().cloned()).flatten());
     if b.is_recorded() {
         let mut found = Vec::new();
         b.given(|rt| {
@@ -556,16 +552,11 @@ fn back(b: &Back<'_>, cell: Cell) {
         }
         return;
     }
-    let states = [Some(b.y_of(0)), has_c.then(|| b.y_of(1))].map(|y| y.and_then(|y| y.get().cloned()));
+    let state = |number| b.y_of(number).get().cloned();
+    let states = [state(0), if cell == LSTM { state(1) } else { None }];
     let mut found = None;
     b.given(|rt| {
-        let layer = Layer::of(rt, cell, &b.args())?;
-        let pair = |all: &'_ [Option<Tensor>; 2]| -> (Option<Tensor>, Option<Tensor>) {
-            (all[0].clone(), all[1].clone())
-        };
-        let (states, of) = (pair(&states), pair(&of));
-        let gradients =
-            layer.backward(rt, (states.0.as_ref(), states.1.as_ref()), (of.0.as_ref(), of.1.as_ref()))?;
+        let gradients = Layer::of(rt, cell, &b.args())?.backward(rt, &states, &of)?;
         Ok(found.insert(gradients).x.clone())
     });
     let Some(Gradients { x, products, before, h, other }) = found else { return };
@@ -589,7 +580,7 @@ fn by_steps_back(
     cell: Cell,
     args: Args<'_>,
     wanted: &[usize],
-    of: &[Option<Tensor>; 2],
+    of: &Pair,
 ) -> Result<Vec<Option<Tensor>>> {
     // Copies, so that the inner pass ends at the operands, even if one depends on another.
     let mut copies = args.0.to_vec();

@@ -1,11 +1,11 @@
 //! Builds the program of a step of a [`Recurrent`] layer, and submits the layer.
 
-use super::super::arith::{ADD, MUL, SUB};
-use super::super::elementary::{SIGMOID, TANH};
-use super::super::select::WHERE;
 use crate::array::{Class, Dtype, Scalar, Strides};
 use crate::base::Result;
 use crate::kernel::{CAST, Instr, Map, MapFn, Place, Recurrent, Regs, Source, Store};
+use crate::ops::arith::{ADD, MUL, SUB};
+use crate::ops::elementary::{SIGMOID, TANH};
+use crate::ops::select::WHERE;
 use crate::plan::{Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 

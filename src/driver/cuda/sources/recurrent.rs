@@ -21,20 +21,12 @@ fn launches(script: &str) -> Vec<Launch> {
 
 /// A call with its backward pass, for a batch and a size.
 fn script(layer: &str, batch: usize, size: usize, mask: bool) -> String {
-    let gates = if layer == "lstm" {
-        4
-    } else if layer == "gru" {
-        3
-    } else {
-        1
-    };
     let mask = if mask { "rand(2, B, 1) < 0.5" } else { "none" };
-    let rest = match layer {
-        "lstm" => "zeros(B, H), mask",
-        "gru" => "zeros(H), mask",
-        _ => "\"relu\", mask",
+    let (gates, rest, of) = match layer {
+        "lstm" => (4, "zeros(B, H), mask", ".h"),
+        "gru" => (3, "zeros(H), mask", ""),
+        _ => (1, "\"relu\", mask", ""),
     };
-    let of = if layer == "lstm" { ".h" } else { "" };
     format!(
         "let (B, H) = ({batch}, {size})
          let mask = {mask}
@@ -74,7 +66,9 @@ fn layers_with_few_weights_compile() {
 #[test]
 fn other_layers_are_products_and_programs() {
     for (layer, batch, size) in [("lstm", 4, 200), ("gru", 4, 200), ("rnn", 4096, 8)] {
-        for launch in launches(&script(layer, batch, size, false)) {
+        let found = launches(&script(layer, batch, size, false));
+        assert_eq!(found.len(), 2, "forward and backward of {layer}");
+        for launch in found {
             let kind = &launch.program.kind;
             assert_eq!(kind.signature(&launch), Signature::default());
             let mut noted = Noted::default();

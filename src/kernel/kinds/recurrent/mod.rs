@@ -54,6 +54,17 @@ pub enum Place {
     Before(u16, u16),
 }
 
+impl Place {
+    /// The highest number of a view of the launch.
+    fn last_view(&self) -> u16 {
+        match *self {
+            Place::Product(_) => 0,
+            Place::Now(view) => view,
+            Place::Before(view, first) => view.max(first),
+        }
+    }
+}
+
 /// A view at a step.
 fn at(view: &View, step: usize) -> View {
     let (along, rest) = view.strides.split_first().map_or((0, &[][..]), |(&along, rest)| (along, rest));
@@ -72,7 +83,7 @@ struct Steps<'a> {
 impl<'a> Steps<'a> {
     /// `product`: memory for [`Recurrent::product_bytes`].
     fn new(kind: &'a Recurrent, launch: &'a Launch, product: Ptr) -> Steps<'a> {
-        let &[_, rows, width, inner, columns] = &launch.shape[..] else { unreachable!("the kind's shape") };
+        let [rows, width, inner, columns] = [1, 2, 3, 4].map(|d| launch.shape[d]);
         let out = View::new(product, kind.product_dtype(), smallvec![columns as isize, 1]);
         let first = launch.views[1].clone();
         let mut cell = Launch::new(Arc::new(Program::new(&kind.cell)), smallvec![rows, width], smallvec![]);
@@ -124,7 +135,7 @@ impl Recurrent {
         size.saturating_mul(launch.shape[1] as u64).saturating_mul(launch.shape[4] as u64)
     }
 
-    /// The elementwise program and the product of the first step, which compile with the launch.
+    /// The product and the program of the first step.
     fn first(&self, launch: &Launch) -> [Launch; 2] {
         let mut steps = Steps::new(self, launch, 1 << 8);
         steps.at(0).map(Launch::clone)
@@ -197,8 +208,11 @@ impl Kind for Recurrent {
     }
 
     fn multiplies(&self, launch: &Launch) -> bool {
+        if Whole::of(self, &launch.shape).is_some() {
+            return false;
+        }
         let [product, _] = self.first(launch);
-        Whole::of(self, &launch.shape).is_none() && self.product().multiplies(&product)
+        self.product().multiplies(&product)
     }
 
     fn signature(&self, launch: &Launch) -> Signature {
@@ -227,7 +241,9 @@ impl Kind for Recurrent {
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {
-        let Some(_) = Whole::of(self, &launch.shape) else { return Ok(false) };
+        if Whole::of(self, &launch.shape).is_none() {
+            return Ok(false);
+        }
         Whole::by_steps(self, launch, queue).map(|()| true)
     }
 

@@ -86,17 +86,7 @@ impl Whole {
     pub fn source(&self, kind: &Recurrent) -> CudaSource {
         let numbers = kind.numbers.len();
         let word = |view: u16| HEAD + numbers + (usize::from(view) - 1) * VIEW;
-        let views = 1 + kind
-            .places
-            .iter()
-            .map(|place| match *place {
-                Place::Product(_) => 0,
-                Place::Now(view) => view,
-                Place::Before(view, first) => view.max(first),
-            })
-            .max()
-            .unwrap_or(0)
-            .max(2);
+        let views = 1 + kind.places.iter().map(Place::last_view).max().unwrap_or(0);
         let loads = kind.cell.sources.iter().filter_map(|source| match *source {
             Source::Load { view, dtype } => Some((view, dtype)),
             _ => None,
