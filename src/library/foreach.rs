@@ -3,6 +3,7 @@
 use super::tree::leaves;
 use super::{any, takes};
 use crate::base::Result;
+use crate::ops::signature::{Kind, Param};
 use crate::plan::Template;
 use crate::tensor::Tensor;
 use crate::vm::{NativeDef, Value, Values, Vm};
@@ -18,21 +19,27 @@ const MAX_TEMPLATES: usize = 8;
 pub static TABLE: &[NativeDef] = &[NativeDef {
     name: "foreach",
     receiver: "",
-    signature: takes(&[any("f"), any("rows")]),
+    signature: takes(&[any("f"), any("rows"), Param::rest("more", Kind::Any)]),
     doc: "Updates many tensors in place, in few launches: calls `f(i)` for row `i` of `rows`: tensors, or trees of \
-          them, which `f` may read and write by elementwise operations. The operations must be the same for all rows \
-          of the same dtypes: `f` is not called for a row if an earlier call has shown its operations.\n\nOptimisers \
+          them, which `f` may read and write by elementwise operations. With several lists, a row has the elements at \
+          the same position. The operations must be the same for all rows of the same dtypes: `f` is not called for a \
+          row if an earlier call has shown its operations.\n\nOptimisers \
           use it for their parameters. While operations are recorded, `f` is called for each row. Source: \
           `torch._foreach_add_` and others, for any operations.",
-    example: "let (weights, steps) = ([ones(2), ones(3, 3)], [full([2], 0.5), zeros(3, 3)])\nforeach(|i| weights[i].mul_(2).sub_(steps[i]), zip(weights, steps))\nassert(equal(weights[0], [1.5, 1.5]) and equal(weights[1], full([3, 3], 2.0)))",
+    example: "let (weights, steps) = ([ones(2), ones(3, 3)], [full([2], 0.5), zeros(3, 3)])\nforeach(|i| weights[i].mul_(2).sub_(steps[i]), weights, steps)\nassert(equal(weights[0], [1.5, 1.5]) and equal(weights[1], full([3, 3], 2.0)))",
     run: |vm, args| {
-        let (f, rows) = (args[0].clone(), vm.collect(&args[1])?);
+        let f = args[0].clone();
+        let mut columns = vec![vm.collect(&args[1])?];
+        for more in &vm.collect(&args[2])? {
+            columns.push(vm.collect(more)?);
+        }
+        let count = columns.iter().map(|column| column.len()).min().unwrap_or(0);
         let mut kinds: Vec<Repeated> = Vec::new();
         let mut seen = HashSet::default();
         let mut bytes = 0;
-        let done = rows.iter().enumerate().try_for_each(|(number, row)| {
+        let done = (0..count).try_for_each(|number| {
             vm.charge(1)?;
-            let tensors = tensors_of(vm, row)?;
+            let tensors = tensors_of(vm, columns.iter().map(|column| &column[number]))?;
             let kind = kind_of(vm, &kinds, &tensors)?;
             // Rows that share memory are updated in order.
             if !tensors.iter().all(|tensor| seen.insert(address_of(tensor))) || kind.is_none() {
@@ -40,7 +47,7 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
                 seen = tensors.iter().map(address_of).collect();
             }
             if let Some(kind) = kind {
-                bytes += tensors.iter().map(|x| x.layout().bytes(x.dtype())).sum::<u64>();
+                bytes += bytes_of(&tensors);
                 kinds[kind].rows.push(tensors);
                 if bytes >= ENOUGH {
                     bytes = 0;
@@ -55,10 +62,11 @@ pub static TABLE: &[NativeDef] = &[NativeDef {
                 _ => None,
             };
             vm.callback(&f, &[Value::Int(number as i64)])?;
+            let size = bytes_of(&tensors);
             if let Some(template) = begun.and_then(|begun| vm.rt.template(begun, &tensors)) {
                 kinds.push(Repeated { template, first: tensors, rows: Vec::new() });
             }
-            Ok(())
+            if size >= ENOUGH { vm.rt.flush() } else { Ok(()) }
         });
         let submitted = submit(vm, &mut kinds);
         done.and(submitted)?;
@@ -73,19 +81,25 @@ struct Repeated {
     rows: Vec<Vec<Tensor>>,
 }
 
+fn bytes_of(tensors: &[Tensor]) -> u64 {
+    tensors.iter().map(|tensor| tensor.layout().bytes(tensor.dtype())).sum()
+}
+
 fn address_of(tensor: &Tensor) -> usize {
     std::ptr::from_ref(tensor.storage()).addr()
 }
 
 /// The tensors of a row; none if it has other values too.
-fn tensors_of(vm: &mut Vm, row: &Value) -> Result<Vec<Tensor>> {
-    let tensor = |value: &Value| match value {
-        Value::Tensor(tensor) => Some(tensor.clone()),
+fn tensors_of<'v>(vm: &mut Vm, row: impl Iterator<Item = &'v Value>) -> Result<Vec<Tensor>> {
+    let tensor = |value| match value {
+        Value::Tensor(tensor) => Some(tensor),
         _ => None,
     };
     let mut values = Values::new();
-    leaves(vm, row, &mut values, 0)?;
-    Ok(values.iter().map(tensor).collect::<Option<_>>().unwrap_or_default())
+    for value in row {
+        leaves(vm, value, &mut values, 0)?;
+    }
+    Ok(values.into_iter().map(tensor).collect::<Option<_>>().unwrap_or_default())
 }
 
 /// False if operations are recorded, or if each operation counts towards a limit.

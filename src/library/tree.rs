@@ -1,7 +1,7 @@
 //! Nested values: lists, tuples, records and dicts as trees whose leaves are all other values.
 
 use super::sequence::function_first;
-use super::{any, takes};
+use super::{any, optional, takes};
 use crate::base::Result;
 use crate::ops::signature::{Kind, Param};
 use crate::vm::{Dict, Key, NativeDef, Record, Value, Values, Vm, charge_values, error};
@@ -16,12 +16,15 @@ pub static TABLE: &[NativeDef] = &[
     NativeDef {
         name: "tree_leaves",
         receiver: "",
-        signature: takes(&[any("tree")]),
-        doc: "A list of everything inside a value that is not a list, tuple, record or dict, in order. A value that is none of these is its own leaf.\n\nSource: `torch.utils._pytree.tree_leaves`.",
-        example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)",
+        signature: takes(&[any("tree"), optional("like", Kind::Any)]),
+        doc: "A list of everything inside a value that is not a list, tuple, record or dict, in order. A value that is none of these is its own leaf. With `like`, another tree: the values of `tree` at the positions of its leaves.\n\nSource: `torch.utils._pytree.tree_leaves`, and `optree.PyTreeSpec.flatten_up_to`.",
+        example: "let params = (w = ones(2), layers = [(1, 2), 3])\nassert(len(tree_leaves(params)) == 4)\nassert(tree_leaves([(1, 2), 3], [0, 0]) == [(1, 2), 3])",
         run: |vm, args| {
             let mut found = Values::new();
-            leaves(vm, &args[0], &mut found, 0)?;
+            match &args[1] {
+                Value::None => leaves(vm, &args[0], &mut found, 0)?,
+                like => beside(vm, like, &args[0], 0, &mut found, 0)?,
+            }
             Ok(Value::list(found))
         },
     },
@@ -107,7 +110,8 @@ pub(super) fn beside(
     }
     vm.charge(1)?;
     let differ = || {
-        let message = format!("{} is where the first tree has {}", form(other), form(tree));
+        let first = if at == 0 { "the other tree" } else { "the first tree" };
+        let message = format!("{} is where {first} has {}", form(other), form(tree));
         error::bad_value(at, message)
     };
     let mut each = |ours: &[Value], theirs: &[Value]| {

@@ -160,13 +160,18 @@ impl Runtime {
         let name = template.results.last().map_or("", |result| result.name);
         let elements: usize = rows.iter().filter_map(|row| row.first()).map(Tensor::count).sum();
         self.spend(elements.saturating_mul(template.nodes))?;
-        let mut accesses = Vec::with_capacity(rows.len() * (template.loads.len() + template.results.len()));
+        // The numbers of the tensors that are read and not written: a write includes the read.
+        let only_read: SmallVec<[usize; 8]> = template
+            .loads
+            .iter()
+            .filter_map(|(operand, _)| match operand {
+                Operand::Own(number) if template.written().all(|written| written != *number) => Some(*number),
+                _ => None,
+            })
+            .collect();
+        let mut accesses = Vec::with_capacity(rows.len() * (only_read.len() + template.results.len()));
         for row in rows {
-            for (operand, _) in &template.loads {
-                if let Operand::Own(number) = operand {
-                    accesses.push((&row[*number], Access::Read));
-                }
-            }
+            accesses.extend(only_read.iter().map(|&number| (&row[number], Access::Read)));
             accesses.extend(template.written().map(|number| (&row[number], Access::Write)));
         }
         self.note(name, at, accesses.iter().copied())?;

@@ -416,7 +416,8 @@ impl Runtime {
 #[inline]
 fn touches<'t>(tensors: impl IntoIterator<Item = (&'t Tensor, Access)>) -> SmallVec<[Touch<'t>; 4]> {
     // Push one by one: `collect` would check the capacity again.
-    let mut touches = SmallVec::new();
+    let tensors = tensors.into_iter();
+    let mut touches = SmallVec::with_capacity(tensors.size_hint().0);
     for (tensor, access) in tensors {
         touches.push(Touch { history: &tensor.storage().history, region: tensor.region(), access });
     }

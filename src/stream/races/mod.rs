@@ -101,6 +101,12 @@ impl Watched {
         self.history.lock()
     }
 
+    /// Locks the history for recording; `None` if it is locked already.
+    fn try_lock(&self) -> Option<MutexGuard<'_, History>> {
+        self.noted.store(true, Ordering::Relaxed);
+        self.history.try_lock()
+    }
+
     /// True when no stream's access is stored; needs no lock if the history was never locked.
     #[inline]
     pub fn is_untouched(&self) -> bool {
@@ -221,6 +227,16 @@ impl Checker {
                 history.note_free(touch.region, touch.access, now, &view);
             }
         };
+        // Many accesses are nearly always to different histories, each of which can be locked.
+        if touches.len() > MANY
+            && let Some(mut held) =
+                touches.iter().map(|touch| touch.history.try_lock()).collect::<Option<Vec<_>>>()
+        {
+            if held.iter_mut().zip(touches).all(|(history, touch)| is_clear(history, touch)) {
+                held.iter_mut().zip(touches).for_each(|(history, touch)| note(history, touch));
+                return Vec::new();
+            }
+        }
         match touches {
             [touch] => {
                 let mut history = touch.history.lock();
