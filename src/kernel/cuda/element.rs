@@ -141,6 +141,17 @@ pub(in crate::kernel) struct Surroundings<'a> {
     pub number: &'a dyn Fn(u16) -> usize,
     /// A statement that stores bits.
     pub store: &'a dyn Fn(&Store, &str) -> String,
+    /// What is computed once for all elements.
+    pub once: Option<Once<'a>>,
+}
+
+/// Parts of instructions that have the same value for all elements, such as the inverse root of a row's variance. They
+/// have branches, so NVRTC would compute them for each element.
+pub(in crate::kernel) struct Once<'a> {
+    /// True if a view has the same value for all elements.
+    pub is_uniform: &'a dyn Fn(u16) -> bool,
+    /// The statements that compute them, for the place in front of the loop over elements.
+    pub code: &'a RefCell<String>,
 }
 
 /// The statements that compute one element: registers `r0`, `r1`, ..., then the stores. A register stored as
@@ -354,11 +365,37 @@ impl<'a> Code<'a> {
             };
             let _ = write!(out, "const {} {name} = {value}; ", class_type(map.dtype(*arg).class()));
         }
-        let text = instr.f.cuda.of(instr.class);
+        let text = self.hoisted(at).unwrap_or_else(|| instr.f.cuda.of(instr.class).to_string());
         let _ = match rounds_once {
             true => writeln!(out, "r{reg} = {text}; }}"),
             false => writeln!(out, "r{reg} = round_{}({text}); }}", instr.dtype),
         };
+    }
+
+    /// The text of an instruction with a part that is computed in front of the loop.
+    fn hoisted(&self, at: usize) -> Option<String> {
+        let (once, instr) = (self.around.once.as_ref()?, &self.map.instrs[at]);
+        let is_uniform = |reg: u16| match self.map.sources.get(usize::from(reg)) {
+            Some(Source::Load { view, .. }) => (once.is_uniform)(*view),
+            Some(Source::Number { .. }) => true,
+            _ => false,
+        };
+        let uniform: Vec<(&str, u16)> = ["a", "b", "c", "d"]
+            .into_iter()
+            .zip(instr.args.iter().copied())
+            .filter(|&(_, reg)| is_uniform(reg))
+            .collect();
+        let text = instr.f.cuda.of(instr.class);
+        let part = costly_part(text, &uniform.iter().map(|&(name, _)| name).collect::<Vec<_>>())?;
+        let name = format!("once{at}");
+        let mut code = once.code.borrow_mut();
+        let _ = writeln!(code, "{} {name}; {{", class_type(instr.class));
+        for &(letter, reg) in uniform.iter().filter(|(letter, _)| names(part).any(|name| name == *letter)) {
+            self.source(&mut code, reg, None);
+            let _ = writeln!(code, "const {} {letter} = r{reg};", class_type(self.map.dtype(reg).class()));
+        }
+        let _ = writeln!(code, "{name} = {part}; }}");
+        Some(text.replacen(part, &name, 1))
     }
 
     fn is_number(&self, reg: u16) -> bool {
@@ -388,6 +425,40 @@ impl<'a> Code<'a> {
             out.push('\n');
         }
     }
+}
+
+/// The names in a text.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|name| !name.is_empty())
+}
+
+/// The longest part of a text in parentheses, but not all of it, that has a division or a function and no arguments but
+/// these.
+fn costly_part<'t>(text: &'t str, uniform: &[&str]) -> Option<&'t str> {
+    let mut open = Vec::new();
+    let mut found: Option<&str> = None;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => open.push(at),
+            ')' => {
+                let start = open.pop()?;
+                let part = &text[start..=at];
+                let is_call = text[..start].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+                let is_argument = |name: &&str| matches!(*name, "a" | "b" | "c" | "d");
+                let mut arguments = names(part).filter(is_argument).peekable();
+                let fits = !is_call
+                    && part.len() < text.len()
+                    && weight(part) != [0, 0]
+                    && arguments.peek().is_some()
+                    && arguments.all(|name| uniform.contains(&name));
+                if fits && found.is_none_or(|known| known.len() < part.len()) {
+                    found = Some(part);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Number of light and heavy functions of an instruction.
@@ -440,4 +511,21 @@ pub(in crate::kernel) fn loaded(map: &Map, view: usize) -> Option<Dtype> {
 /// True when the map stores to the view.
 pub(in crate::kernel) fn stored(map: &Map, view: usize) -> bool {
     map.stores.iter().any(|s| usize::from(s.view) == view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costly_parts_depend_on_uniform_arguments_alone() {
+        let norm = "((a - b) * (1.0f / sqrtf(c + d)))";
+        assert_eq!(costly_part(norm, &["b", "c", "d"]), Some("(1.0f / sqrtf(c + d))"));
+        assert_eq!(costly_part(norm, &["b", "c"]), None);
+        assert_eq!(costly_part("(expf(a - b) * (1.0f / c))", &["b", "c"]), Some("(1.0f / c)"));
+        // A cheap part, a whole text, an argument list.
+        assert_eq!(costly_part("(a * (b + c))", &["b", "c"]), None);
+        assert_eq!(costly_part("(b / c)", &["b", "c"]), None);
+        assert_eq!(costly_part("(a + expf(b))", &["b"]), None);
+    }
 }

@@ -180,6 +180,7 @@ impl Kind for Maps {
         let code = element(
             &self.map,
             &Surroundings {
+                once: None,
                 copies: width,
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
@@ -197,6 +198,7 @@ impl Kind for Maps {
         let tail = element(
             &self.map,
             &Surroundings {
+                once: None,
                 copies: width,
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {

@@ -289,6 +289,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
     let code = element(
         map,
         &Surroundings {
+            once: None,
             copies: plan.steps,
             functions: &functions,
             load: &|view, _| format!("x{view}[u]"),

@@ -606,6 +606,7 @@ impl Kind for Map {
         let code = elements(
             self,
             &Surroundings {
+                once: None,
                 copies: width * plan.unroll(),
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
@@ -629,6 +630,7 @@ impl Kind for Map {
             let tail_code = elements(
                 self,
                 &Surroundings {
+                    once: None,
                     copies: width * plan.unroll(),
                     functions: &functions,
                     load: &|view, dtype| match usize::from(view) {

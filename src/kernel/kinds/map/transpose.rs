@@ -153,6 +153,7 @@ pub(super) fn source(map: &Map, signature: Signature) -> CudaSource {
     let code = element(
         map,
         &Surroundings {
+            once: None,
             copies: plan.tile * plan.tile / 256,
             functions: &functions,
             load: &|view, _| match usize::from(view) {

@@ -116,6 +116,7 @@ impl Whole {
         let code = element(
             &kind.cell,
             &Surroundings {
+                once: None,
                 copies: 1,
                 functions: &functions,
                 load: &load,

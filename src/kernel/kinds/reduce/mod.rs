@@ -76,6 +76,8 @@ const MOST_SEGMENTS: u64 = 1 << 14;
 const ONE_SEGMENT: u64 = 4096;
 /// Minimum elements of a segment of larger results.
 const LEAST_SEGMENT: u64 = 512;
+/// With fewer blocks than this, columns use more threads per result.
+const FEW_BLOCKS: u64 = 128;
 /// With more results than this, each result is one segment.
 const MANY: u64 = 12_288;
 /// First words of the parameter; see the template.
@@ -143,6 +145,8 @@ struct Plan {
     second_lanes: usize,
     kept_rank: usize,
     reduced_rank: usize,
+    /// Threads of a result, for columns.
+    lane_threads: usize,
     /// Views that are constant along the vector's dimension.
     repeats: u64,
     /// Gathered views, by their order among these, that have one index per result.
@@ -150,7 +154,7 @@ struct Plan {
 }
 
 /// Widths of a signature's fields; the kinds of views are stored above them.
-const FIELDS: [u32; 8] = [1, 3, 4, 1, 1, 4, 6, 6];
+const FIELDS: [u32; 9] = [1, 3, 4, 1, 1, 4, 6, 6, 4];
 
 /// Programs with at least this many instructions check the bound in every round. Their computation outweighs the check,
 /// and a second copy of the code for full rounds would double NVRTC's time.
@@ -161,7 +165,7 @@ const MOST_UNROLLED: usize = 256;
 
 impl Plan {
     fn read(signature: Signature) -> Plan {
-        let [columns, width, lanes, wide, partial, second, kept_rank, reduced_rank] =
+        let [columns, width, lanes, wide, partial, second, kept_rank, reduced_rank, lane_threads] =
             signature.fields(FIELDS);
         Plan {
             columns: columns == 1,
@@ -172,6 +176,7 @@ impl Plan {
             second_lanes: 1 << second,
             kept_rank,
             reduced_rank,
+            lane_threads: 1 << lane_threads,
             repeats: (signature.0 >> 64) as u64,
             fixed: (signature.0 as u64) >> FIELDS.iter().sum::<u32>(),
         }
@@ -179,7 +184,7 @@ impl Plan {
 
     /// Threads along the kept dimension, for columns.
     fn kept_threads(&self) -> usize {
-        256 / self.lanes.min(32)
+        BLOCK as usize / self.lane_threads
     }
 
     /// Threads of a segment, for rows. In short rows each thread has two vectors of lanes, which halves the exchange
@@ -194,7 +199,7 @@ impl Plan {
 
     fn groups(&self, indexed: bool) -> usize {
         match self.columns {
-            true => self.lanes / self.lanes.min(32),
+            true => self.lanes / self.lane_threads,
             false => self.lanes / (self.segment_threads(indexed) * self.width),
         }
     }
@@ -338,6 +343,11 @@ impl Kind for Reduce {
             Some(&axis) if cut.reduced > 0 => vectors(self, launch, views, axis, most),
             _ => (1, 0),
         };
+        let mut lane_threads = cut.lanes.min(32);
+        let blocks = |threads: u64| cut.kept.div_ceil(BLOCK / threads * width as u64) * cut.segments;
+        while columns && lane_threads < cut.lanes && blocks(lane_threads) < FEW_BLOCKS {
+            lane_threads *= 2;
+        }
         let second = cut.segments.clamp(1, LANES).next_power_of_two();
         let mut signature = Signature(u128::from(repeats));
         let fields = [
@@ -349,6 +359,7 @@ impl Kind for Reduce {
             second.ilog2() as usize,
             kept.len().min(63),
             reduced.len().min(63),
+            lane_threads.ilog2() as usize,
         ];
         // The kinds move up to bit 64, above the fields.
         signature.0 <<= 64 - FIELDS.iter().sum::<u32>();
@@ -632,6 +643,7 @@ impl Reduce {
         let code = elements(
             &self.map,
             &Surroundings {
+                once: None,
                 copies: (steps * usize::from(full_rounds) + 1) * plan.groups(self.f.indexed) * width,
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {

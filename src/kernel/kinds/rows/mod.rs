@@ -9,7 +9,7 @@ mod host;
 
 use crate::array::Dtype;
 use crate::base::Result;
-use crate::kernel::cuda::element::{Functions, Surroundings, element};
+use crate::kernel::cuda::element::{Functions, Once, Surroundings, element};
 use crate::kernel::cuda::index::{Space, Words, reach};
 use crate::kernel::cuda::{
     CudaSource, Queue, Signature, bits_type, blocks, class_type, complete, convert, fill, literal,
@@ -18,6 +18,7 @@ use crate::kernel::host::FaultSlot;
 use crate::kernel::kinds::reduce;
 use crate::kernel::{Kind, Launch, Map, ReduceFn, Source as Register};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::fmt::Write;
 
 /// Steps over rows, the launch's last dimension. Rows are independent.
@@ -91,8 +92,14 @@ impl Rows {
 const BLOCK: u64 = 256;
 /// Maximum length of a row.
 const LONGEST: usize = 1 << 13;
-/// Approximate number of register words per thread that hold elements.
-const WORDS: usize = 64;
+/// Approximate number of register bytes per thread that hold elements.
+const BYTES: usize = 256;
+/// The same for rows that move at most [`FEW_BYTES`] of memory per element. Instructions limit these, and more elements
+/// per thread leave fewer for exchanges between threads; other rows need more threads to wait for memory (measured on an
+/// H200).
+const MORE_BYTES: usize = 448;
+/// See [`MORE_BYTES`].
+const FEW_BYTES: usize = 8;
 /// Words before the views' pointers; see the template.
 const HEAD: usize = 2;
 
@@ -165,9 +172,9 @@ impl Rows {
             .find_map(|step| crate::kernel::cuda::element::view_dtype(&step.map, usize::from(view)))
     }
 
-    /// Register words per element: the values that a step uses, keeps or computes for a later step, at the step with
+    /// Register bytes per element: the values that a step uses, keeps or computes for a later step, at the step with
     /// the most.
-    fn words(&self) -> usize {
+    fn bytes(&self) -> usize {
         let last = self.steps.len().saturating_sub(1);
         let reads = |view: u16, step: &Step| {
             step.map
@@ -187,7 +194,13 @@ impl Rows {
             };
             bytes[from..=to.max(from)].iter_mut().for_each(|sum| *sum += dtype.size().max(2));
         }
-        bytes.into_iter().max().unwrap_or(0).div_ceil(4).max(1)
+        bytes.into_iter().max().unwrap_or(0).max(4)
+    }
+
+    /// Bytes of memory that an element reads and writes.
+    fn moved(&self) -> usize {
+        let views = (0..self.views).filter(|&view| !self.is_per_row(view));
+        views.filter_map(|view| self.view_dtype(view)).map(Dtype::size).sum()
     }
 
     fn is_loaded(&self, view: u16) -> bool {
@@ -282,7 +295,8 @@ impl Kind for Rows {
         // A row of a few hundred elements uses a whole warp, so that its loads are whole cache lines; a
         // shorter row uses part of a warp. Eight elements per thread are enough work between its shuffles,
         // and more loads in flight are slower for short rows (measured on an H200).
-        let held = (WORDS / self.words()).clamp(8, 32);
+        let room = if self.moved() <= FEW_BYTES { MORE_BYTES } else { BYTES };
+        let held = (room / self.bytes()).clamp(8, 32);
         let each = held.min(length / 32).max(8);
         let threads = (rounds * lanes / each).max(1).next_power_of_two().min(lanes);
         let width = width(self, launch, lanes / threads);
@@ -423,6 +437,7 @@ impl<'a> Text<'a> {
         &self,
         map: &Map,
         copies: usize,
+        once: Option<Once<'_>>,
         store: &dyn Fn(&crate::kernel::Store, &str) -> String,
     ) -> String {
         let first_number = HEAD + usize::from(self.rows.views);
@@ -435,13 +450,14 @@ impl<'a> Text<'a> {
                 inside: &|_| "true".into(),
                 number: &|slot| first_number + usize::from(slot),
                 store,
+                once,
             },
         )
     }
 
     fn per_row(&self, step: &Step) -> String {
         let writes = step.map.stores.iter().any(|store| self.rows.temporary(store.view).is_none());
-        let code = self.code(&step.map, 1, &|store, value| match self.rows.temporary(store.view) {
+        let code = self.code(&step.map, 1, None, &|store, value| match self.rows.temporary(store.view) {
             Some((at, _)) => format!("h{at} = {value};"),
             None => {
                 let bits = bits_type(step.map.dtype(store.reg));
@@ -501,7 +517,13 @@ impl<'a> Text<'a> {
             }
         }
         let (copies, is_staged) = (self.plan.units() * width, self.plan.is_staged());
-        let mut code = self.code(&step.map, copies, &|store, value| match self.rows.temporary(store.view) {
+        let once = RefCell::new(String::new());
+        let is_uniform = |view| self.rows.is_per_row(view);
+        let uniform = Once { is_uniform: &is_uniform, code: &once };
+        let mut code = self.code(&step.map, copies, Some(uniform), &|store, value| match self
+            .rows
+            .temporary(store.view)
+        {
             Some((at, temporary)) if temporary.per_row => format!("h{at} = {value};"),
             Some((at, _)) => format!("h{at}[u][j] = {value};"),
             None if vector => {
@@ -533,7 +555,11 @@ impl<'a> Text<'a> {
         }
         let inner =
             format!("{results}#pragma unroll\nfor (int j = 0; j < WIDTH; j++) {{\n{code}}}\n{stores}");
-        out.push_str(&units(&inner, "at"));
+        let once = once.into_inner();
+        let _ = match once.is_empty() {
+            true => write!(out, "{}", units(&inner, "at")),
+            false => write!(out, "{{\n{once}{}}}\n", units(&inner, "at")),
+        };
         out.push_str(&staged);
         out.push_str(&after);
         out

@@ -193,6 +193,7 @@ impl MappedScatter {
         let code = element(
             map,
             &Surroundings {
+                once: None,
                 copies: if *sorts { 16 } else { 8 },
                 functions: &functions,
                 load: &|view, dtype| match usize::from(view) {
