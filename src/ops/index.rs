@@ -5,7 +5,7 @@
 
 use super::apply::again;
 use super::folds::{MAX, SUM};
-use super::gradient::{positions, rules};
+use super::gradient::{Var, positions, rules};
 use super::params::X;
 use super::scatter::{Scattered, scatter, scatter_into, scatter_reduce};
 use super::shape::{needs_dim, reshaped, selected, unsqueezed};
@@ -329,10 +329,13 @@ pub(super) fn as_positions(rt: &mut Runtime, argument: usize, ids: &Tensor) -> R
 
 /// Positions (`i64`) that do not count from the end, such as classes: those below 0 are faults, as in PyTorch.
 pub(super) fn from_zero(rt: &mut Runtime, ids: &Tensor) -> Result<Tensor> {
-    use super::composed::{call, t};
-    let ids = call(rt, "clamp_max", &[t(ids), Arg::Int(FROM_ZERO - 1)])?;
+    super::formula::formula(rt, |f| counted_from_zero(&f.var(ids)))
+}
+
+/// [`from_zero`] in a formula.
+pub(super) fn counted_from_zero<'a>(ids: &Var<'a>) -> Var<'a> {
     // The bit of `FROM_ZERO` is set in those below 0 alone.
-    call(rt, "bitwise_and", &[t(&ids), Arg::Int(!FROM_ZERO)])
+    ids.minimum(FROM_ZERO - 1).bitwise_and(!FROM_ZERO)
 }
 
 /// The positions `ids` (`i64`, a vector or without dimensions) of a dimension that exists.

@@ -3,6 +3,7 @@
 use super::activation::SOFTMAX_TERM;
 use super::composed::{call, t, to};
 use super::folds::{MAX, SUM};
+use super::formula::formula;
 use super::gradient::Back;
 use super::params::X;
 use super::signature::{Default, Kind, Param};
@@ -68,25 +69,26 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let powers = rt.map(NAME, &SOFTMAX_TERM, &element, wide, wide)?;
     let sum = rt.reduce(&powers, Reduction::new(NAME, &SUM, &[dim], wide, wide).keepdim(true))?;
     drop(powers);
-    let row = |rt: &mut Runtime, x: &Tensor| call(rt, "squeeze", &[t(x), Arg::Ints(vec![dim as i64])]);
     // From here on all tensors have the target's shape, so there is one kernel before the gather and one after it.
-    let log = call(rt, "log", &[t(&sum)])?;
-    let logsumexp = call(rt, "add", &[t(&log), t(&greatest)])?;
-    let logsumexp = row(rt, &logsumexp)?;
+    let logsumexp = formula(rt, |f| f.var(&sum).unary("log") + f.var(&greatest))?;
     // Dead values are not stored.
-    drop((sum, greatest, log));
-    let counts = call(rt, "ne", &[t(target), args.0[3].clone()])?;
-    let class = call(rt, "where", &[t(&counts), t(target), Arg::Int(0)])?;
-    let class = to(rt, &class, Dtype::I64)?;
-    let class = super::index::from_zero(rt, &class)?;
+    drop((sum, greatest));
+    let row = |rt: &mut Runtime, x: &Tensor| call(rt, "squeeze", &[t(x), Arg::Int(dim as i64)]);
+    let logsumexp = row(rt, &logsumexp)?;
+    let ignored = args.0[3].clone();
+    let class = formula(rt, |f| {
+        let target = f.var(target);
+        let class = f.select(&target.eq(ignored.clone()), 0, target.clone()).to(Dtype::I64);
+        super::index::counted_from_zero(&class)
+    })?;
     let class = call(rt, "unsqueeze", &[t(&class), Arg::Int(dim as i64)])?;
     // The error for an invalid class has this name.
     let picked = super::index::gather_along(rt, "cross_entropy", x, &class, dim)?;
     let picked = row(rt, &picked)?;
-    let picked = to(rt, &picked, wide)?;
-    let loss = call(rt, "sub", &[t(&logsumexp), t(&picked)])?;
-    let loss = call(rt, "where", &[t(&counts), t(&loss), Arg::Int(0)])?;
-    let loss = to(rt, &loss, dtype)?;
+    let loss = formula(rt, |f| {
+        let loss = f.var(&logsumexp) - f.var(&picked).to(wide);
+        f.select(&f.var(target).eq(ignored.clone()), 0.0, loss).to(dtype)
+    })?;
     if reduction == "none" {
         return Ok(Out::Record(&["loss", "logsumexp"], vec![loss, logsumexp]));
     }
@@ -96,7 +98,7 @@ fn cross_entropy(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     if reduction == "sum" {
         return Ok(Out::Record(&["loss", "logsumexp"], vec![to(rt, &sum, dtype)?, logsumexp]));
     }
-    let counts = to(rt, &counts, loss.dtype())?;
+    let counts = formula(rt, |f| f.var(target).ne(ignored.clone()).to(loss.dtype()))?;
     let count = call(rt, "sum", &[t(&counts)])?;
     let mean = call(rt, "div", &[t(&sum), t(&count)])?;
     Ok(Out::Record(&["loss", "logsumexp", "count"], vec![to(rt, &mean, dtype)?, logsumexp, count]))
@@ -114,9 +116,11 @@ fn cross_entropy_back(b: &Back<'_>) {
             Some("mean") => (b.g().to(b.y_of(2).dtype()) / b.y_of(2)).to(b.result(0).dtype),
             _ => b.g(),
         };
+        // Each row of `x` reads all class numbers, so they are short.
         let count = Arg::Int(x.shape()[dim as usize]);
+        let dtype = Arg::Dtype(Dtype::I32);
         let mut classes =
-            b.op("arange", &[count, Arg::None, Arg::Int(1), Arg::None, Arg::Device(b.form(0).device)]);
+            b.op("arange", &[count, Arg::None, Arg::Int(1), dtype, Arg::Device(b.form(0).device)]);
         if dim + 1 < x.rank() as i64 {
             let inner = vec![1; x.rank() - 1 - dim as usize];
             classes = classes.reshape(&[&[-1], inner.as_slice()].concat());

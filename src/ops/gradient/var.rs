@@ -299,6 +299,16 @@ impl<'a> Var<'a> {
         self.with("ge", other)
     }
 
+    /// The smaller of each two elements.
+    pub fn minimum(&self, other: impl Operand) -> Var<'a> {
+        self.with("minimum", other)
+    }
+
+    /// `x & other`
+    pub fn bitwise_and(&self, other: impl Operand) -> Var<'a> {
+        self.with("bitwise_and", other)
+    }
+
     /// Matrix product.
     pub fn matmul(&self, other: &Var<'_>) -> Var<'a> {
         match other.arg() {
