@@ -22,6 +22,7 @@ mod peers;
 mod products;
 mod profiling;
 mod ready;
+mod recurrent;
 mod rows;
 mod scatters;
 mod timing;

@@ -649,7 +649,7 @@ mod bent;
 /// Long programs, and programs with repeated instructions.
 mod gathered;
 mod long;
-mod recurrent;
+pub(super) mod recurrent;
 
 #[cfg(test)]
 mod operations {

@@ -8,7 +8,7 @@ use crate::plan::{Runtime, Settings};
 use crate::vm::Mode;
 
 /// The launches of layers that a script computes on an emulated device.
-fn launches(script: &str) -> Vec<Launch> {
+pub(in crate::driver::cuda) fn launches(script: &str) -> Vec<Launch> {
     let config = Config { backend: Backend::Emu, devices: Some(1), ..Config::default() };
     let rt = Runtime::new(Machine::open(&config).unwrap(), Settings::default());
     let mut vm = crate::library::machine(rt);
@@ -20,7 +20,7 @@ fn launches(script: &str) -> Vec<Launch> {
 }
 
 /// A call with its backward pass, for a batch and a size.
-fn script(layer: &str, batch: usize, size: usize, mask: bool) -> String {
+pub(in crate::driver::cuda) fn script(layer: &str, batch: usize, size: usize, mask: bool) -> String {
     let mask = if mask { "rand(2, B, 1) < 0.5" } else { "none" };
     let (gates, rest, of) = match layer {
         "lstm" => (4, "zeros(B, H), mask", ".h"),
