@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(super) const GATHERED: u16 = u16::MAX;
 
 /// The largest number of gathered loads of a group.
-const MOST_OF_GROUP: usize = 4;
+pub(super) const MOST_OF_GROUP: usize = 8;
 
 /// The largest number of waiting results.
 const MOST_WAITING: usize = 32;
@@ -400,9 +400,8 @@ impl Runtime {
         }
         let at = self.place(index.device())?.queue;
         self.note(name, at, [(source, Access::Read), (index, Access::Read), (&out, Access::Write)])?;
-        for operand in [source, index] {
-            self.settle_value(operand, at)?;
-        }
+        self.settle_value(source, at)?;
+        self.settle_index(index, at)?;
         if self.queues[at].gathers.len() >= MOST_WAITING {
             self.flush_queue(at)?;
         }
