@@ -33,6 +33,9 @@ fn values_that_are_read_once_are_not_stored() {
     one("y = t.index_select(1, q).exp()");
     one("y = t.gather(1, p[0..40, 0..5]).sum()");
     one("y = embedding_sum()\nfn embedding_sum() { x[i, 0..8].abs().sum(1) }");
+    // Several reductions share a launch.
+    one("y = [(x * t[i]).sum(0), (x * u[j]).sum(0)]");
+    one("let d = x - 1\ny = [(d * t[i]).sum(0), d.sum(0), (d * u[j]).amax(0)]");
     // Views of the values: parts, transposed, split and broadcast.
     one("y = t[i][.., 1..].sin()");
     one("y = t[i].T * x.T");
@@ -129,7 +132,13 @@ fn random_sum(seed: u64) -> String {
             ["(p + k) % 12", "(p * 2 + 1) % 12", "q", "(base + k).to(i64) % 9", "p", "(p + arange(8)) % 12"]
                 [draw(6)];
         let column = ["q", "(q + k) % 10", "near(base - k).to(i64) % 10", "p % 10", "p[0] % 10"][draw(5)];
-        text += &match draw(12) {
+        text += &match draw(14) {
+            12 => format!(
+                "    let v = sum * t[{index}, {column}]\n    other = v.sum(0) % 13 + (w[{index}] - sum).amax(0)\n"
+            ),
+            13 => format!(
+                "    let d = sum - w[{index}]\n    base = (d * w[q]).sum(0) % 9 + (d + t[{index}, {column}]).sum(0) % 7\n"
+            ),
             0 => format!("    sum = sum + w[{index}]\n"),
             1 => format!("    sum = sum + near(base - k) * t[{index}, {column}]\n"),
             2 => format!(
@@ -273,6 +282,7 @@ fn an_index_out_of_range_is_reported_at_its_line() {
             "let a = t[i]\nlet b = t[j]\nlet c = a + b\nprint(c.sum().item())",
             "let a = t[j]\nlet b = t[i]\nlet c = (b * a).sum(1)\nprint(c[0].item())",
             "let a = (t[i] * x).sum(0)\nprint(a.tolist())",
+            "let (a, b) = (t[i], t[j])\nlet c = [(x * a).sum(0), (x * b).sum(0)]\nprint(c[0].tolist(), c[1].tolist())",
             "let a = t[i].T * 2\nprint(a[0, 0].item())",
             "let a = t[i]\nlet b = a[9..12] * 2\na = none\nprint(b[0, 0].item())",
             "let a = t[i.reshape(4, 6).T]\nlet b = a.exp()\nprint(b.sum().item())",
