@@ -16,7 +16,7 @@ use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
 use crate::kernel::{
-    Fold, Instr, Launch, Map, Ptr, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
+    Fold, Instr, Launch, Map, Ptr, ReduceFn, Regs, Rows, SHORT_ROW, Source, Step, Store, Temporary, View,
 };
 use crate::memory::Effort;
 use crate::stream::Stream;
@@ -316,10 +316,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Strides over the dimensions of the rows as strides over the chain's shape.
+    /// Strides over the dimensions of the rows, which may have extents of 1 in place of the reduced ones, as strides over
+    /// the chain's shape.
     fn of_rows(&self, strides: &Strides) -> Strides {
         let zeros = std::iter::repeat_n(0, self.shape.len() - self.kept);
-        strides[..self.kept].iter().copied().chain(zeros).collect()
+        let kept = self.order[..self.kept].iter().enumerate();
+        let own = kept.map(|(at, &d)| strides[if strides.len() == self.whole.len() { d } else { at }]);
+        own.chain(zeros).collect()
     }
 
     fn add(&mut self, part: u16, group: &'a FusedGroup) -> Option<()> {
@@ -479,8 +482,12 @@ impl<'a> Chain<'a> {
             tag: 0,
         };
         merge_dims(&mut launch, self.kept);
-        let lies_along =
-            |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
+        let is_short = launch.shape.last().is_some_and(|&length| length <= SHORT_ROW);
+        let lies_along = |(view, per_row): (&View, &bool)| match view.strides.last() {
+            Some(0) => *per_row,
+            Some(&stride) => !per_row && (stride == 1 || stride > 1 && is_short),
+            None => false,
+        };
         let is_row =
             |rows: &Rows| launch.reduced == 1 && launch.views.iter().zip(&rows.per_row).all(lies_along);
         if !rows.as_ref().is_none_or(is_row) {

@@ -137,7 +137,12 @@ pub(super) fn is_apart(chain: &[FusedGroup]) -> bool {
         return false;
     };
     let length: usize = first.shape[kept..].iter().product();
-    chain.len() > 1 && length >= LONG_ROW && sharing(chain).into_iter().all(|shares| shares)
+    chain.len() > 1 && length >= LONG_ROW && is_one_pass(chain)
+}
+
+/// True when all groups of a chain share the launch of the first.
+pub(super) fn is_one_pass(chain: &[FusedGroup]) -> bool {
+    sharing(chain).into_iter().all(|shares| shares)
 }
 
 impl Runtime {
