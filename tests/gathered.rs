@@ -116,6 +116,25 @@ fn sums_of_gathers_are_one_launch() {
     agrees(&format!("{before}\nstr((plain().tolist(), batched().tolist()))"));
 }
 
+#[test]
+fn sums_of_gathers_ask_for_the_same_programs_in_every_round() {
+    let before = format!("{DATA}\n{CORNERS}");
+    let taps = "for k in 0..24 { sum = sum + x[.., 1] * t.flatten()[(i + k) * 20 + j] * u.flatten()[j + k] }";
+    for body in [
+        "all.append(plain())",
+        "all.append(batched() * r)",
+        "let sum = zeros(300)\n    KTAPS\n    all.append(sum)",
+    ] {
+        let code = format!("let all = []\nfor r in 0..12 {{\n    {}\n}}", body.replace("KTAPS", taps));
+        let all =
+            launched(&before, &code, |launch| (launch.program.kind.fingerprint(), launch.shape.clone()));
+        // The last round ends with the script.
+        let (first, later) = all.split_at(all.len() / 2);
+        let later = &later[..later.len() * 2 / 3];
+        assert!(later.iter().all(|launch| first.contains(launch)), "{code}");
+    }
+}
+
 /// A program that adds up several gathers whose indices and weights it computes in between.
 fn random_sum(seed: u64) -> String {
     let mut numbers = Draw(seed);
