@@ -33,6 +33,9 @@ fn values_that_are_read_once_are_not_stored() {
     one("y = t.index_select(1, q).exp()");
     one("y = t.gather(1, p[0..40, 0..5]).sum()");
     one("y = embedding_sum()\nfn embedding_sum() { x[i, 0..8].abs().sum(1) }");
+    // Several reductions share a launch.
+    one("y = [(x * t[i]).sum(0), (x * u[j]).sum(0)]");
+    one("let d = x - 1\ny = [(d * t[i]).sum(0), d.sum(0), (d * u[j]).amax(0)]");
     // Views of the values: parts, transposed, split and broadcast.
     one("y = t[i][.., 1..].sin()");
     one("y = t[i].T * x.T");
@@ -71,6 +74,120 @@ fn recorded_values_are_gathered_again() {
 }
 
 /// From its second iteration on, a loop launches the same programs.
+/// An interpolation in an image of 40 x 32: one gather per corner, with indices and weights over the shape of the result
+/// or a smaller one.
+const CORNERS: &str = "let (px, py) = (x[0..60, 0] * 38, x[0..60, 1] * 30)\n\
+    fn plain() {\n\
+    let (i0, j0) = (px.floor(), py.floor())\n\
+    let sum = zeros(60)\n\
+    for a in 0..2 { for b in 0..2 {\n\
+    let (wi, wj) = (1 - (px - i0 - a).abs(), 1 - (py - j0 - b).abs())\n\
+    sum = sum + wi * wj * t.flatten()[((i0 + a) * 32 + j0 + b).to(i64)] } }\n\
+    sum }\n\
+    fn batched() {\n\
+    let images = t.reshape(10, 4, 32)\n\
+    let (cy, cx) = (x[0..3, 0] * 2, x[0..29, 1] * 30)\n\
+    let sum = zeros(10, 3, 29)\n\
+    for a in 0..2 { for b in 0..2 {\n\
+    let (row, column) = ((cy.floor() + a).to(i64), (cx.floor() + b).to(i64))\n\
+    sum = sum + (1 - (cy - row).abs()).unsqueeze(1) * (1 - (cx - column).abs()) * images[.., row.unsqueeze(1), column]\n\
+    } }\n\
+    sum }";
+
+#[test]
+fn sums_of_gathers_are_one_launch() {
+    let before = format!("{DATA}\n{CORNERS}");
+    // Two launches per corner compute an index at most; the sum is stored once.
+    let stores = |code: &str, shape: &[usize]| {
+        let sums = launched(&before, code, |launch| {
+            let count: usize = launch.shape.iter().product();
+            let own = count == shape.iter().product::<usize>() && launch.program.label.contains("add");
+            let gathers = launch.views.iter().filter(|view| view.indexed.is_some()).count();
+            (own && launch.program.label != "gather").then_some(gathers)
+        });
+        sums.into_iter().flatten().filter(|gathers| *gathers > 0).collect::<Vec<_>>()
+    };
+    assert_eq!(stores("y = plain()", &[60]), [4]);
+    assert_eq!(stores("y = batched()", &[10, 3, 29]), [4]);
+    // Sixteen gathers are two sums.
+    let taps = "let sum = zeros(300)\nfor a in 0..4 { for b in 0..4 { sum = sum + x[.., a] * t.flatten()[(i + a) * 28 + j + b] } }\n\
+        y = sum";
+    assert_eq!(stores(taps, &[300]), [8, 8]);
+    agrees(&format!("{before}\nstr((plain().tolist(), batched().tolist()))"));
+}
+
+#[test]
+fn sums_of_gathers_ask_for_the_same_programs_in_every_round() {
+    let before = format!("{DATA}\n{CORNERS}");
+    let taps = "for k in 0..24 { sum = sum + x[.., 1] * t.flatten()[(i + k) * 20 + j] * u.flatten()[j + k] }";
+    for body in [
+        "all.append(plain())",
+        "all.append(batched() * r)",
+        "let sum = zeros(300)\n    KTAPS\n    all.append(sum)",
+    ] {
+        let code = format!("let all = []\nfor r in 0..12 {{\n    {}\n}}", body.replace("KTAPS", taps));
+        let all =
+            launched(&before, &code, |launch| (launch.program.kind.fingerprint(), launch.shape.clone()));
+        // The last round ends with the script.
+        let (first, later) = all.split_at(all.len() / 2);
+        let later = &later[..later.len() * 2 / 3];
+        assert!(later.iter().all(|launch| first.contains(launch)), "{code}");
+    }
+}
+
+/// A program that adds up several gathers whose indices and weights it computes in between.
+fn random_sum(seed: u64) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let mut text = String::from(
+        "let (t, w) = ((arange(120).float() * 37 % 11).reshape(12, 10), arange(30).float() * 7 % 5)\n\
+         let (p, q) = (arange(48).reshape(6, 8) * 5 % 11, arange(8) * 3 % 9)\n\
+         let (sum, other, base) = (zeros(6, 8), zeros(8), arange(8).float())\n\
+         fn near(x) { let y = x.abs(); where(y <= 1, 1 - y, y - 1) }\n",
+    );
+    text += &format!("for k in 0..{} {{\n", [1, 2, 5, 20][draw(4)]);
+    for _ in 0..1 + draw(8) {
+        let index =
+            ["(p + k) % 12", "(p * 2 + 1) % 12", "q", "(base + k).to(i64) % 9", "p", "(p + arange(8)) % 12"]
+                [draw(6)];
+        let column = ["q", "(q + k) % 10", "near(base - k).to(i64) % 10", "p % 10", "p[0] % 10"][draw(5)];
+        text += &match draw(14) {
+            12 => format!(
+                "    let v = sum * t[{index}, {column}]\n    other = v.sum(0) % 13 + (w[{index}] - sum).amax(0)\n"
+            ),
+            13 => format!(
+                "    let d = sum - w[{index}]\n    base = (d * w[q]).sum(0) % 9 + (d + t[{index}, {column}]).sum(0) % 7\n"
+            ),
+            0 => format!("    sum = sum + w[{index}]\n"),
+            1 => format!("    sum = sum + near(base - k) * t[{index}, {column}]\n"),
+            2 => format!(
+                "    let f = near(base * k - 3)\n    sum = sum % 17 + f.unsqueeze(0) * t[{index}, {column}]\n"
+            ),
+            3 => format!(
+                "    other = other + w[({index} + {column}) % 29].sum(0) % 7\n    sum = sum + other\n"
+            ),
+            4 => format!("    let i = {index}\n    sum = sum + t[i, {column}] * (i % 3)\n"),
+            5 => "    base = base + 1\n".to_string(),
+            6 => format!("    sum[1..3] = t[{index}, {column}].expand(6, 8)[1..3]\n"),
+            7 => "    q.copy_((q + 1) % 9)\n".to_string(),
+            8 => format!("    p.copy_(({index} + k).expand(6, 8) % 11)\n    sum = sum + t[p, {column}]\n"),
+            9 => format!("    let i = sum.to(i64) % 12\n    sum = sum + t[i, {column}] % 5\n"),
+            10 => format!(
+                "    let v = t[{index}, {column}] - sum\n    sum = v.amax(-1, keepdim=true) - v + near(base)\n"
+            ),
+            _ => format!("    w[q] += 1\n    sum = sum - w[{index}] * near(base - 2)\n"),
+        };
+    }
+    text + "    sum = sum % 101\n    w = w % 13\n}\nstr((sum.tolist(), other.tolist(), base.tolist(), w.tolist()))"
+}
+
+#[test]
+fn sums_of_gathers_have_the_bits_without_fusion() {
+    for seed in 0..200 {
+        agrees(&random_sum(seed));
+    }
+}
+
 #[test]
 fn loops_repeat_their_launches() {
     let body = "y = y + t[i] * u[j].tanh()\n    t.mul_(0.5)\n    let k = (t[i] * x).sum(1)\n    y[.., 0] = k";
@@ -184,6 +301,7 @@ fn an_index_out_of_range_is_reported_at_its_line() {
             "let a = t[i]\nlet b = t[j]\nlet c = a + b\nprint(c.sum().item())",
             "let a = t[j]\nlet b = t[i]\nlet c = (b * a).sum(1)\nprint(c[0].item())",
             "let a = (t[i] * x).sum(0)\nprint(a.tolist())",
+            "let (a, b) = (t[i], t[j])\nlet c = [(x * a).sum(0), (x * b).sum(0)]\nprint(c[0].tolist(), c[1].tolist())",
             "let a = t[i].T * 2\nprint(a[0, 0].item())",
             "let a = t[i]\nlet b = a[9..12] * 2\na = none\nprint(b[0, 0].item())",
             "let a = t[i.reshape(4, 6).T]\nlet b = a.exp()\nprint(b.sum().item())",

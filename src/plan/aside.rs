@@ -71,13 +71,24 @@ impl Queue {
                 self.rows().is_empty() && gains()
             }
         };
+        has_place && self.needs_no_open(operands, target, joins)
+    }
+
+    /// True when an operation could run before the open group, which gathers, if no group were aside; see Note [Hoisted
+    /// indices].
+    pub(super) fn may_run_between(&self, operands: &[MapArg<'_>], target: &Tensor) -> bool {
+        self.aside().is_some() && self.may_stay_open() && self.needs_no_open(operands, target, false)
+    }
+
+    /// True when an operation writes a new tensor, and its operands are in memory before the open group runs.
+    fn needs_no_open(&self, operands: &[MapArg<'_>], target: &Tensor, joins: bool) -> bool {
+        let Some(open) = &self.group else { return false };
         let storage = target.storage();
         // The memory of a factory's tensor is bound, but no queued work refers to it.
         let is_new = target.is_first() && target.storage_holders() == 1;
         let is_foreign = || matches!(storage.memory(), Some(Memory::Foreign(_)));
         let is_new = is_new && storage.pending().is_none() && !is_foreign();
-        has_place
-            && is_new
+        is_new
             && open.reduce.is_none()
             && !open.nodes.is_empty()
             && operands.iter().all(|operand| match operand {
@@ -102,7 +113,7 @@ impl Queue {
     /// True when the newest group aside has the target's shape and room.
     fn joins_aside(&self, operands: usize, target: &Tensor) -> bool {
         self.aside().is_some_and(|aside| {
-            let Size { instrs, views, nodes } = aside.size();
+            let Size { instrs, views, nodes, .. } = aside.size();
             let has_room = instrs + 8 <= MAX_INSTRS && views + operands + 1 < MAX_VIEWS && nodes < MAX_INSTRS;
             has_room && same(&aside.shape, target.shape())
         })

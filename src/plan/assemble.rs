@@ -51,7 +51,7 @@ pub(super) struct Assembled {
 }
 
 /// Set in the number of a load for the view of its index, which precedes that of its source.
-const INDEX: u16 = 0x8000;
+pub(super) const INDEX: u16 = 0x8000;
 
 /// A group with its live results.
 #[derive(Clone, Copy)]
@@ -255,7 +255,7 @@ pub(super) fn placed(launch: &Launch, places: &[Ptr], numbers: &[u64]) -> Launch
             strides: copied(&view.strides),
             wraps: view.wraps.clone(),
             padding: view.padding.clone(),
-            indexed: None,
+            indexed: view.indexed.clone(),
         });
     }
     Launch {

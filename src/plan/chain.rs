@@ -6,19 +6,24 @@
 //! between groups of a chain through memory, so a chain can always be launched group by group, in order;
 //! these are the launches that would happen without chains. If the whole chain fits one kernel that keeps
 //! rows in registers, `rows` makes it one launch. A value that only the chain reads is then never stored.
+//!
+//! Groups that reduce other dimensions wait as well (Note [Several reductions] in `several`). If the rows are short, and
+//! the groups are not one pass without them, the kernel of rows takes such a chain too. A chain ends before work that
+//! reads its results in another order, such as the next step of a recurrence over states: with that, it could not be one
+//! launch.
 
 use super::gather::is_gathered;
 use super::memory::prune;
 use super::operands::Reading;
 use super::queue::{FusedGroup, Queue};
 use super::rows::{Form, Outcome};
-use super::several::is_apart;
+use super::several::{is_apart, is_one_pass};
 use super::{MapArg, Runtime};
 use crate::array::{Dims, copied};
 use crate::base::Result;
 use crate::device::Device;
 use crate::driver::DeviceId;
-use crate::kernel::ReduceFn;
+use crate::kernel::{ReduceFn, SHORT_ROW};
 use crate::memory::Effort;
 use crate::tensor::{StorageRef, Tensor};
 
@@ -47,6 +52,29 @@ impl FusedGroup {
         let trailing = reduce.dims.iter().enumerate().all(|(i, &d)| d == kept + i);
         let simple = trailing && !reduce.f.indexed && !self.uses_position();
         (simple && !reduce.dims.is_empty()).then_some(kept)
+    }
+
+    /// True when its reduction, of any dimensions, combines rows that are short enough for the kernel of rows although
+    /// their elements may be apart.
+    pub(super) fn has_short_rows(&self) -> bool {
+        self.shared_reduction().is_some_and(|reduce| {
+            let length: usize = reduce.dims.iter().map(|&d| self.shape[d]).product();
+            (2..=SHORT_ROW).contains(&length) && self.shape.iter().product::<usize>() > length
+        })
+    }
+
+    /// True when work over a shape reads a value of each row of this group, which ends with a reduction, for the elements
+    /// of that row.
+    fn reads_rows_in_order(&self, value: &Tensor, shape: &[usize]) -> bool {
+        let Some(reduce) = &self.reduce else { return true };
+        let is_reduced = |d: usize| shape.len() == self.shape.len() && reduce.dims.contains(&d);
+        let mut expected = 1;
+        let Some(read) = value.layout().broadcast_to(shape) else { return true };
+        shape.iter().zip(&read.strides).enumerate().rev().all(|(d, (&extent, &stride))| {
+            let own = if is_reduced(d) { 0 } else { expected };
+            expected *= if is_reduced(d) { 1 } else { extent as isize };
+            extent == 1 || stride == own
+        })
     }
 
     /// Clears the pending state of its results.
@@ -99,23 +127,31 @@ impl Queue {
         self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
     }
 
-    /// True when a chain of rows writes another part of the memory of an operand or of the target. With this work,
-    /// the chain could not be one launch, and each of its groups would be launched separately.
+    /// True when a chain of rows writes another part of the memory of an operand or of the target, or computes an operand
+    /// that this work reads in another order. With this work, the chain could not be one launch, and each of its groups
+    /// would be launched separately.
     pub(super) fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
-        let first = self.rows().first().or(self.group.as_deref());
+        let Some(first) = self.rows().first().or(self.group.as_deref()) else { return false };
         // A chain over a single row is rarely one launch anyway.
-        let has_rows = |group: &FusedGroup| {
-            group.row_dims().is_some_and(|kept| group.shape[..kept].iter().product::<usize>() > 1)
-        };
-        if !first.is_some_and(has_rows) {
+        let has_rows = |kept: usize| first.shape[..kept].iter().product::<usize>() > 1;
+        let is_trailing = first.row_dims().is_some_and(has_rows);
+        if !is_trailing && !first.has_short_rows() {
             return false;
         }
+        // The open group has another shape, so that this work begins a new one anyway.
+        let is_new =
+            self.group.as_deref().is_none_or(|open| open.reduce.is_some() || open.shape != *target.shape());
         let elsewhere = |tensor: &Tensor| {
             let Some(pending) = tensor.storage().pending() else { return false };
             let (part, node) = part_and_node(pending.node);
-            let node = self.groups().nth(part).and_then(|group| group.nodes.get(node));
-            usize::from(pending.queue) == at
-                && node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
+            let Some(group) = self.groups().nth(part).filter(|_| usize::from(pending.queue) == at) else {
+                return false;
+            };
+            let node = group.nodes.get(node);
+            node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
+                || is_new
+                    && (node.is_none() || group.shape != first.shape)
+                    && !first.reads_rows_in_order(tensor, target.shape())
         };
         elsewhere(target) || operands.iter().filter_map(MapArg::tensor).any(elsewhere)
     }
@@ -282,7 +318,9 @@ impl Runtime {
             return self.run_batch(at, chain, &device, &stream);
         }
         let (shared, effort) = (self.queues[at].is_shared || is_apart(&chain), Effort::Quick);
-        if !shared && chain.len() > 1 {
+        // The kernel of rows takes a chain over other dimensions only if it takes all of it.
+        let is_short = shared && chain.len() > 1 && chain[0].has_short_rows() && !is_one_pass(&chain);
+        if (!shared || is_short) && chain.len() > 1 {
             let form = |effort| (Form::Rows, effort);
             let mut outcome = self.run_whole(at, &chain, &device, &stream, form(effort))?;
             if outcome == Outcome::Short {

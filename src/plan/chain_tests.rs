@@ -35,7 +35,7 @@ fn fold(rt: &mut Runtime, name: &str, x: &Tensor, dims: &[i64], keepdim: bool) -
     call(rt, name, &[Arg::Tensor(x.clone()), dims, Arg::Bool(keepdim), Arg::None])
 }
 
-fn is_rows(launch: &Launch) -> bool {
+pub(super) fn is_rows(launch: &Launch) -> bool {
     (&*launch.program.kind as &dyn std::any::Any).is::<Rows>()
 }
 
@@ -262,7 +262,7 @@ fn a_softmax_and_a_norm_are_one_launch_with_one_store() {
 fn chains_that_do_not_fit_are_launched_group_by_group() {
     let mut rt = Runtime::new(emulated(), Settings::default());
     // Columns, rows that are too long, the whole tensor: none of these fits one kernel.
-    for (shape, dims) in [([64, 512], vec![0]), ([2, 20_000], vec![1]), ([200, 512], vec![0, 1])] {
+    for (shape, dims) in [([80, 512], vec![0]), ([2, 20_000], vec![1]), ([200, 512], vec![0, 1])] {
         let x = tensor(&mut rt, &mut Dice(1), &shape, Dtype::F32, Cuda(0));
         rt.flush().unwrap();
         let launches = rt.launches();
@@ -273,7 +273,7 @@ fn chains_that_do_not_fit_are_launched_group_by_group() {
         drop(off);
     }
     // A transposed operand.
-    let x = tensor(&mut rt, &mut Dice(1), &[64, 512], Dtype::F32, Cuda(0));
+    let x = tensor(&mut rt, &mut Dice(1), &[80, 512], Dtype::F32, Cuda(0));
     let turned = x.with_layout(x.layout().permute(&[1, 0]));
     rt.flush().unwrap();
     let launches = rt.launches();
@@ -281,4 +281,54 @@ fn chains_that_do_not_fit_are_launched_group_by_group() {
     rt.flush().unwrap();
     assert_eq!(rt.launches(), launches + 3);
     drop(y);
+}
+
+#[test]
+fn short_rows_may_lie_across_memory() {
+    let mut rt = Runtime::new(emulated(), Settings::default());
+    let x = tensor(&mut rt, &mut Dice(1), &[20, 30, 40], Dtype::F32, Cuda(0));
+    for (dims, keepdim) in [(vec![0], true), (vec![1], true), (vec![0], false), (vec![2], true)] {
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let x = x.with_layout(x.layout().permute(&order));
+            rt.flush().unwrap();
+            rt.start_listing(false).unwrap();
+            let mean = fold(&mut rt, "mean", &x, &dims, keepdim);
+            let y = match keepdim {
+                true => two(&mut rt, "sub", &x, &mean),
+                // The results are used alone.
+                false => one(&mut rt, "sigmoid", &mean),
+            };
+            rt.flush().unwrap();
+            let launches = rt.stop_listing().launches;
+            assert!(launches.len() == 1 && is_rows(&launches[0].launch), "{dims:?} of {order:?}");
+            drop((mean, y));
+        }
+    }
+}
+
+#[test]
+fn a_chain_ends_where_its_results_are_read_in_another_order() {
+    let mut rt = Runtime::new(emulated(), Settings::default());
+    let weights = tensor(&mut rt, &mut Dice(1), &[24, 24], Dtype::F32, Cuda(0));
+    // A recurrence of sums over the states before, which are a row of each of the elements, or a column.
+    for (read, dim) in [([7, 1, 24], 2), ([7, 24, 1], 1)] {
+        let mut state = tensor(&mut rt, &mut Dice(2), &[7, 24], Dtype::F32, Cuda(0));
+        rt.flush().unwrap();
+        rt.start_listing(false).unwrap();
+        for _ in 0..5 {
+            let strides = read.map(|extent| isize::from(extent != 1) * if extent == 7 { 24 } else { 1 });
+            let strides =
+                strides.iter().zip(read).map(|(&stride, n)| if n == 1 { 1 } else { stride }).collect();
+            let layout = Layout { shape: read[..].into(), strides, offset: 0 };
+            let x = two(&mut rt, "add", &state.with_layout(layout), &weights);
+            let most = fold(&mut rt, "amax", &x, &[dim], true);
+            let off = two(&mut rt, "sub", &x, &most);
+            let sum = fold(&mut rt, "sum", &off, &[dim], true);
+            let both = two(&mut rt, "add", &sum, &most);
+            state = both.with_layout(Layout::contiguous(&[7, 24]));
+        }
+        rt.flush().unwrap();
+        let launches = rt.stop_listing().launches;
+        assert!(launches.len() == 5 && launches.iter().all(|l| is_rows(&l.launch)), "{}", launches.len());
+    }
 }

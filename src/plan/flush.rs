@@ -232,7 +232,8 @@ impl Runtime {
                     prepared.map(|Prepared { failed: own, ready }| Prepared { failed: failed(own), ready })
                 );
             }
-            self.tag_gathers(group, &mut launch, assembled.gathered(), (device, stream));
+            let gathered = assembled.gathered().map(|(load, view)| (group, load, view));
+            self.tag_gathers(&mut launch, gathered, (device, stream));
         }
         // A launch has the name and the source of its last operation.
         let (name, span) = match (reduce, live.last()) {

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(super) const GATHERED: u16 = u16::MAX;
 
 /// The largest number of gathered loads of a group.
-const MOST_OF_GROUP: usize = 4;
+pub(super) const MOST_OF_GROUP: usize = 8;
 
 /// The largest number of waiting results.
 const MOST_WAITING: usize = 32;
@@ -400,9 +400,8 @@ impl Runtime {
         }
         let at = self.place(index.device())?.queue;
         self.note(name, at, [(source, Access::Read), (index, Access::Read), (&out, Access::Write)])?;
-        for operand in [source, index] {
-            self.settle_value(operand, at)?;
-        }
+        self.settle_value(source, at)?;
+        self.settle_index(index, at)?;
         if self.queues[at].gathers.len() >= MOST_WAITING {
             self.flush_queue(at)?;
         }
@@ -705,18 +704,18 @@ impl Runtime {
         }
     }
 
-    /// Gives the gathered views of a group's launch their tags, in the order of the operations. `loads` are the numbers
-    /// of its gathered loads, each with the number of the view of its index, which the view of its source follows.
-    pub(super) fn tag_gathers(
+    /// Gives the gathered views of a launch their tags, in the order of the operations. `loads` are the gathered loads: the
+    /// group and the number of each, and the number of the view of its index, which the view of its source follows.
+    pub(super) fn tag_gathers<'g>(
         &mut self,
-        group: &FusedGroup,
         launch: &mut Launch,
-        loads: impl Iterator<Item = (usize, usize)>,
+        loads: impl IntoIterator<Item = (&'g FusedGroup, usize, usize)>,
         (device, stream): (&Arc<Device>, &Arc<Stream>),
     ) {
-        let mut loads: SmallVec<[(usize, usize); 4]> = loads.collect();
-        loads.sort_by_key(|&(load, _)| group.loads[load].gathered.as_ref().map(|gathered| gathered.number));
-        for (number, view) in loads {
+        let mut loads: SmallVec<[_; 4]> = loads.into_iter().collect();
+        let order = |group: &FusedGroup, load: usize| Some(group.loads[load].gathered.as_ref()?.number);
+        loads.sort_by_key(|&(group, load, _)| order(group, load));
+        for (group, number, view) in loads {
             let load = &group.loads[number];
             let Some(GatheredLoad { result: gathered, of }) = load.gathered() else { continue };
             let own = &of.index;

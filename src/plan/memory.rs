@@ -495,13 +495,13 @@ impl FusedGroup {
     }
 
     /// The registers that the group must compute.
-    fn roots(&self) -> SmallVec<[u16; 8]> {
+    pub(super) fn roots(&self) -> SmallVec<[u16; 8]> {
         let nodes = self.nodes.iter().filter(|node| node.storage.is_some()).map(|node| node.reg);
         nodes.chain(self.reduce.as_ref().map(|reduce| reduce.reg)).collect()
     }
 
     /// The sources and instructions that these registers need, sources first.
-    fn needed(&self, roots: &[u16]) -> Vec<bool> {
+    pub(super) fn needed(&self, roots: &[u16]) -> Vec<bool> {
         let sources = self.map.sources.len();
         let index = |reg: u16| match reg.checked_sub(RAW_INSTR) {
             Some(instr) => sources + usize::from(instr),
@@ -559,7 +559,7 @@ impl FusedGroup {
     }
 
     /// A group that computes a single node into a storage.
-    fn part(&self, at: usize, storage: StorageRef, own: bool) -> FusedGroup {
+    pub(super) fn part(&self, at: usize, storage: StorageRef, own: bool) -> FusedGroup {
         let mut part = FusedGroup::new(self.device, self.shape.clone());
         part.map = self.map.clone();
         part.loads = self.loads.clone();

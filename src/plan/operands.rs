@@ -2,7 +2,7 @@
 
 use super::MapArg;
 use super::chain::part_and_node;
-use super::gather::Gathered;
+use super::gather::{Gathered, is_gathered};
 use super::pad::Padded;
 use super::queue::{FusedGroup, Load};
 use super::turn::Bend;
@@ -77,6 +77,7 @@ pub(super) fn push_load(
         },
     };
     let view = group.loads.len() as u16;
+    group.gathered_loads += u8::from(is_gathered(&storage));
     let reg = push_source(group, Source::Load { view, dtype });
     group.loads.push(Load { storage, layout: layout.clone(), strides, bend, gathered: None, dtype, reg });
     reg

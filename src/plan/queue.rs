@@ -75,8 +75,12 @@ pub(super) struct FusedGroup {
     pub shape: Dims,
     pub map: Map,
     pub loads: Vec<Load>,
+    /// The number of loads that were of results that waited to be gathered.
+    pub gathered_loads: u8,
     pub numbers: SmallVec<[u64; 8]>,
     pub nodes: Vec<Node>,
+    /// The number of nodes that are not computed any more; see `hoist`.
+    pub forgotten: usize,
     pub reduce: Option<PendingReduce>,
     /// It runs before the open group although it is newer; see `aside`.
     pub is_aside: bool,
@@ -305,8 +309,10 @@ impl FusedGroup {
             shape,
             map: Map::default(),
             loads: Vec::new(),
+            gathered_loads: 0,
             numbers: SmallVec::new(),
             nodes: Vec::new(),
+            forgotten: 0,
             reduce: None,
             is_aside: false,
             is_scattered: false,
@@ -575,6 +581,9 @@ impl Runtime {
             differs = queue.group.as_deref().is_some_and(is_other);
         }
         let mut close = queue.group.is_some() && !queue.has_room_for(room);
+        if close && queue.forget_dead(at) {
+            close = !queue.has_room_for(room);
+        }
         for operand in operands {
             match operand {
                 MapArg::Tensor(tensor) => close |= self.settle_read(at, tensor)?,
@@ -585,13 +594,17 @@ impl Runtime {
         if !self.queues[at].writes_beside(operands, target) {
             close |= self.settle_write(at, target)?;
         }
-        if differs
-            && !close
-            && room.instrs <= FEW
-            && self.queues[at].may_run_before(operands, target, self.called())
-        {
-            self.set_aside(at, operands.len(), target);
-            return Ok(self.queues[at].chain.len() - 1);
+        if differs && !close && room.instrs <= FEW {
+            let called = self.called();
+            let mut is_aside = self.queues[at].may_run_before(operands, target, called);
+            if !is_aside && self.queues[at].may_run_between(operands, target) {
+                self.flush_closed(at)?;
+                is_aside = self.queues[at].may_run_before(operands, target, called);
+            }
+            if is_aside {
+                self.set_aside(at, operands.len(), target);
+                return Ok(self.queues[at].chain.len() - 1);
+            }
         }
         if differs || close {
             match self.queues[at].is_computed_again(operands, target.shape()) {

@@ -3,6 +3,7 @@
 
 use super::batch::{self, MAX_BYTES, Waiting};
 use super::chain::MAX_GROUPS;
+use super::gather::MOST_OF_GROUP;
 use super::queue::{FusedGroup, Queue, RAW_INSTR};
 use super::{MAX_INSTRS, MAX_VIEWS, Runtime};
 use crate::base::{Result, Span};
@@ -61,6 +62,8 @@ pub(super) struct Size {
     pub instrs: usize,
     pub views: usize,
     pub nodes: usize,
+    /// Loads that gather.
+    pub gathers: usize,
 }
 
 impl Rounds {
@@ -99,19 +102,19 @@ impl Queue {
     pub(super) fn has_room_for(&self, room: Room) -> bool {
         let Room { instrs, views } = room;
         self.group.as_ref().is_none_or(|group| group.reduce.is_none())
-            && self.has_size(Size { instrs, views, nodes: 0 })
+            && self.has_size(Size { instrs, views, nodes: 0, gathers: 0 })
     }
 
     /// True when the open group and the chain before it together have room for `extra` more views and a few
     /// instructions.
     pub(super) fn has_room_with_chain(&self, extra: usize) -> bool {
-        self.has_size(Size { instrs: FEW, views: extra, nodes: 0 })
+        self.has_size(Size { instrs: FEW, views: extra, nodes: 0, gathers: 0 })
     }
 
     /// True when the program has room for this much more.
     #[inline]
     fn has_size(&self, more: Size) -> bool {
-        let Size { mut instrs, mut views, mut nodes } = more;
+        let Size { mut instrs, mut views, mut nodes, mut gathers } = more;
         let mut before = 0;
         for group in self.rows() {
             let size = group.size();
@@ -123,10 +126,11 @@ impl Queue {
             views += size.views;
             instrs += size.instrs;
             nodes += size.nodes;
+            gathers += size.gathers;
         }
         // Most views of a chain connect its groups, so a chain may have more.
         let fits = views < MAX_VIEWS && before + views < 2 * MAX_VIEWS;
-        fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS
+        fits && instrs <= MAX_INSTRS && nodes < MAX_INSTRS && gathers <= MOST_OF_GROUP
     }
 
     /// True when the open group must be cut before this operation: a loop iteration begins there that does not
@@ -150,7 +154,8 @@ impl Queue {
             _ => return !is_repeated && self.full_from.is_some_and(|first| called.repeats(first)),
         };
         group.rounds.newest = Some((called, now));
-        if 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS && rows == 0 {
+        let is_less = 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS;
+        if is_less && 2 * now.gathers <= MOST_OF_GROUP && rows == 0 {
             // An iteration is no larger than the whole group.
             return false;
         }
@@ -159,6 +164,7 @@ impl Queue {
             instrs: grown(now.instrs, begun.instrs) + 8,
             views: grown(now.views, begun.views) + 1,
             nodes: grown(now.nodes, begun.nodes),
+            gathers: grown(now.gathers, begun.gathers),
         };
         !self.has_size(round)
     }
@@ -237,7 +243,9 @@ impl FusedGroup {
     #[inline]
     pub(super) fn size(&self) -> Size {
         let nodes = self.nodes.len();
-        Size { instrs: self.map.instrs.len(), views: self.loads.len() + nodes.min(8), nodes }
+        let results = nodes.saturating_sub(self.forgotten).min(8);
+        let (instrs, views) = (self.map.instrs.len(), self.loads.len() + results);
+        Size { instrs, views, nodes, gathers: usize::from(self.gathered_loads) }
     }
 
     /// The group's size before its first operation at the position of `called`.
@@ -250,7 +258,8 @@ impl FusedGroup {
             None => 0,
         };
         // Count all operands so far: the first iteration also loads those that all iterations share.
-        Size { instrs, views: self.loads.len() + first.min(8), nodes: first }
+        let gathers = usize::from(self.gathered_loads);
+        Size { instrs, views: self.loads.len() + first.min(8), nodes: first, gathers }
     }
 
     /// True when an operation repeats one of the group.

@@ -6,7 +6,7 @@
 //! kept for chains of the same form; see Note [Known groups].
 
 use super::Runtime;
-use super::assemble::{Programs, Words, merge_dims, placed};
+use super::assemble::{INDEX, Programs, Words, merge_dims, placed};
 use super::flush::{Noted, address, address_to_read, bind_all, is_wanted, start};
 use super::queue::{FusedGroup, Load, RAW_INSTR};
 use super::reduce::REDUCED;
@@ -16,7 +16,7 @@ use crate::base::{Result, Site, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
 use crate::kernel::{
-    Fold, Instr, Launch, Map, Ptr, ReduceFn, Regs, Rows, Source, Step, Store, Temporary, View,
+    Fold, Instr, Launch, Map, Ptr, ReduceFn, Regs, Rows, SHORT_ROW, Source, Step, Store, Temporary, View,
 };
 use crate::memory::Effort;
 use crate::stream::Stream;
@@ -37,6 +37,8 @@ pub(super) struct Register {
 
 pub(super) enum Made {
     Load(u16),
+    /// A view, and the register of its index.
+    Gathered(u16, u16),
     Number(u16),
     Instr(Instr),
     Fold(usize),
@@ -58,6 +60,8 @@ pub(super) struct Read<'a> {
     strides: Strides,
     dtype: Dtype,
     at: PartIndex,
+    /// Of a gathered load: the view of its index, or that of its source.
+    gathered: Option<View>,
 }
 
 /// A reduction.
@@ -69,6 +73,7 @@ pub(super) struct Combined {
 
 /// A chain under analysis. If one of its functions returns `None`, the groups are launched one by one.
 pub(super) struct Chain<'a> {
+    form: Form,
     /// The shape of its elements, and the order in which `shape` has these dimensions: the reduced ones are last.
     whole: &'a Dims,
     order: SmallVec<[usize; 6]>,
@@ -109,7 +114,8 @@ pub(super) struct Whole {
     writes: SmallVec<[PartIndex; 8]>,
 }
 
-/// A group of a chain, and a load or node of it; of results, [`REDUCED`] stands for the reduction.
+/// A group of a chain, and a load or node of it; of results, [`REDUCED`] stands for the reduction. Of a gathered load,
+/// the index has the number with [`INDEX`], and precedes the source.
 type PartIndex = (u16, u16);
 
 /// A result of a chain: its storage, its layout unless it is a reduction's, its operation.
@@ -129,7 +135,8 @@ fn result_at(
 
 /// Adds everything that the launch of a chain depends on, except addresses and scalars: the groups, which operands
 /// share a storage, and which results are needed.
-fn describe(groups: &[FusedGroup], words: &mut Words) {
+fn describe(form: Form, groups: &[FusedGroup], words: &mut Words) {
+    words.push(form as u64);
     // The storages, each with the number of references that the groups hold and the offset of its first view: the
     // launch depends on the distances between views of a storage, not on their addresses.
     let mut storages: SmallVec<[(&StorageRef, usize, usize); 32]> = SmallVec::new();
@@ -152,6 +159,12 @@ fn describe(groups: &[FusedGroup], words: &mut Words) {
             let [at, offset] = number(&mut storages, &load.storage, load.layout.offset);
             words.push(at << 16 | load.dtype as u64);
             words.push(offset);
+            if let Some(gathered) = load.gathered().filter(|_| form == Form::Shared) {
+                for view in load.views(gathered, &group.shape, [0; 2]) {
+                    words.strides(&view.strides);
+                    words.list(view.indexed.iter().flat_map(|of| [of.step as u64, of.limit as u64]));
+                }
+            }
         }
         words.push(group.nodes.len() as u64);
         for node in &group.nodes {
@@ -187,23 +200,19 @@ impl Runtime {
         stream: &Arc<Stream>,
         (form, effort): (Form, Effort),
     ) -> Result<Outcome> {
-        let known = self.programs.chains.get(|words| {
-            words.push(form as u64);
-            describe(groups, words);
-        });
+        let known = self.programs.chains.get(|words| describe(form, groups, words));
         let whole = known.unwrap_or_else(|| {
-            let chain = Chain::of(groups);
-            let whole =
-                chain.and_then(|chain| chain.launched(form, groups, &mut self.programs)).map(Arc::new);
+            let chain = Chain::of(form, groups);
+            let whole = chain.and_then(|chain| chain.launched(groups, &mut self.programs)).map(Arc::new);
             self.programs.chains.keep(&whole);
             whole
         });
         let Some(whole) = whole else { return Ok(Outcome::Apart) };
         // Launching group by group reports what could not be stored.
-        if !self.store_for_rows(groups).unwrap_or(false) {
+        if form == Form::Rows && !self.store_for_rows(groups).unwrap_or(false) {
             return Ok(Outcome::Apart);
         }
-        let read = |&(part, load): &PartIndex| &groups[usize::from(part)].loads[usize::from(load)];
+        let read = |&(part, load): &PartIndex| &groups[usize::from(part)].loads[usize::from(load & !INDEX)];
         let written = || whole.writes.iter().filter_map(|&place| result_at(groups, place));
         let Some((.., name, span)) = written().next_back() else { return Ok(Outcome::Whole) };
         // Launching group by group reports lost operands.
@@ -212,8 +221,21 @@ impl Runtime {
             return Ok(Outcome::Apart);
         }
         let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
-        for load in whole.reads.iter().map(read) {
-            places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
+        // The gathered loads: the groups, the loads, and the views of their indices.
+        let mut gathered: SmallVec<[(&FusedGroup, usize, usize); 4]> = SmallVec::new();
+        for (number, place) in whole.reads.iter().enumerate() {
+            let (load, group) = (read(place), &groups[usize::from(place.0)]);
+            if number < places.len() {
+                continue; // Its place came with that of its index.
+            }
+            if place.1 & INDEX == 0 {
+                places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
+                continue;
+            }
+            let Some(of) = load.gathered() else { return Ok(Outcome::Apart) };
+            let operands = load.operands(of, stream)?.map(|(_, ptr)| ptr);
+            gathered.push((group, usize::from(place.1 & !INDEX), number));
+            places.extend(load.views(of, &group.shape, operands).map(|view| view.ptr));
         }
         match bind_all(written().map(|(storage, .., span)| (&**storage, span)), device, stream, effort) {
             Ok(()) => {}
@@ -228,10 +250,11 @@ impl Runtime {
         }
         let numbers: SmallVec<[u64; 16]> =
             groups.iter().flat_map(|group| group.numbers.iter().copied()).collect();
-        let launch = placed(&whole.launch, &places, &numbers);
+        let mut launch = placed(&whole.launch, &places, &numbers);
         if self.capture_at(at).is_none() && !device.driver().prepared(&launch) {
             return Ok(Outcome::Apart);
         }
+        self.tag_gathers(&mut launch, gathered, (device, stream));
         let ticket = self.note_launch(device, stream, name, span);
         written().for_each(|(storage, ..)| storage.set_ticket(ticket));
         let traced = self.is_traced().then(|| Traced::of(spans(groups), &groups[0].shape));
@@ -250,12 +273,13 @@ fn spans(groups: &[FusedGroup]) -> impl Iterator<Item = Span> {
 }
 
 impl<'a> Chain<'a> {
-    fn of(groups: &'a [FusedGroup]) -> Option<Chain<'a>> {
+    fn of(form: Form, groups: &'a [FusedGroup]) -> Option<Chain<'a>> {
         let first = groups.first()?;
         let (rank, reduced) = (first.shape.len(), &first.reduce.as_ref()?.dims);
         let kept = (0..rank).filter(|d| !reduced.contains(d));
         let order: SmallVec<[usize; 6]> = kept.chain(reduced.iter().copied()).collect();
         let mut chain = Chain {
+            form,
             whole: &first.shape,
             shape: order.iter().map(|&d| first.shape[d]).collect(),
             order,
@@ -292,10 +316,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Strides over the dimensions of the rows as strides over the chain's shape.
+    /// Strides over the dimensions of the rows, which may have extents of 1 in place of the reduced ones, as strides over
+    /// the chain's shape.
     fn of_rows(&self, strides: &Strides) -> Strides {
         let zeros = std::iter::repeat_n(0, self.shape.len() - self.kept);
-        strides[..self.kept].iter().copied().chain(zeros).collect()
+        let kept = self.order[..self.kept].iter().enumerate();
+        let own = kept.map(|(at, &d)| strides[if strides.len() == self.whole.len() { d } else { at }]);
+        own.chain(zeros).collect()
     }
 
     fn add(&mut self, part: u16, group: &'a FusedGroup) -> Option<()> {
@@ -377,17 +404,38 @@ impl<'a> Chain<'a> {
         }
         let same = |read: &Read<'_>| {
             read.storage.is(&load.storage)
+                && read.at.1 & INDEX == 0
                 && read.dtype == load.dtype
                 && self.same_elements(&read.strides, read.layout.offset, &strides, layout.offset).is_some()
         };
         if let Some(number) = self.reads.iter().position(same) {
-            return self.position(|made| matches!(made, Made::Load(view) if usize::from(*view) == number));
+            let is_it = |&view: &u16| usize::from(view) == number;
+            return self.position(|made| match made {
+                Made::Load(view) | Made::Gathered(view, _) => is_it(view),
+                _ => false,
+            });
         }
         let per_row = self.shape.iter().zip(&strides).skip(self.kept).all(|(&n, &step)| n == 1 || step == 0);
+        let (layout, dtype, storage) = (layout.clone(), load.dtype, &load.storage);
+        let Some(of) = load.gathered().filter(|_| self.form == Form::Shared) else {
+            let number = self.reads.len() as u16;
+            self.reads.push(Read { storage, layout, strides, dtype, at: (part, view), gathered: None });
+            return Some(self.push(Made::Load(number), dtype, per_row));
+        };
+        let [index, source] = load.views(of, &group.shape, [0; 2]).map(|view| {
+            let strides = self.strides(group, &view.strides);
+            View { ptr: 0, strides, ..view }
+        });
+        // Only the second is compared with later loads.
         let number = self.reads.len() as u16;
-        let (layout, at) = (layout.clone(), (part, view));
-        self.reads.push(Read { storage: &load.storage, layout, strides, dtype: load.dtype, at });
-        Some(self.push(Made::Load(number), load.dtype, per_row))
+        let none = SmallVec::new();
+        let (start, at) = (Layout::contiguous(&[]), (part, view | INDEX));
+        let of_index =
+            Read { storage, layout: start, strides: none, dtype: Dtype::I64, at, gathered: Some(index) };
+        let of_source = Read { storage, layout, strides, dtype, at: (part, view), gathered: Some(source) };
+        self.reads.extend([of_index, of_source]);
+        let index = self.push(Made::Load(number), Dtype::I64, per_row);
+        Some(self.push(Made::Gathered(number + 1, index), dtype, per_row))
     }
 
     fn same_elements(&self, a: &Strides, first_a: usize, b: &Strides, first_b: usize) -> Option<()> {
@@ -396,7 +444,8 @@ impl<'a> Chain<'a> {
     }
 
     /// The launch of the chain, if it can be one.
-    fn launched(&self, form: Form, groups: &[FusedGroup], programs: &mut Programs) -> Option<Whole> {
+    fn launched(&self, groups: &[FusedGroup], programs: &mut Programs) -> Option<Whole> {
+        let form = self.form;
         let mut wanted: Vec<&Written<'_>> =
             self.written.iter().filter(|w| is_wanted(groups.iter(), w.storage)).collect();
         let is_result =
@@ -411,7 +460,10 @@ impl<'a> Chain<'a> {
                 programs.get(&self.reduction(&wanted)?)
             }
         };
-        let read = |read: &Read<'_>| View::new(0, read.dtype, read.strides.clone());
+        let read = |read: &Read<'_>| match &read.gathered {
+            Some(view) => view.clone(),
+            None => View::new(0, read.dtype, read.strides.clone()),
+        };
         let write = |written: &&Written<'_>| {
             let mut view = View::new(0, self.dtype(written.reg), written.strides.clone());
             if form == Form::Shared && is_result(written) {
@@ -430,8 +482,12 @@ impl<'a> Chain<'a> {
             tag: 0,
         };
         merge_dims(&mut launch, self.kept);
-        let lies_along =
-            |(view, per_row): (&View, &bool)| view.strides.last() == Some(&isize::from(!per_row));
+        let is_short = launch.shape.last().is_some_and(|&length| length <= SHORT_ROW);
+        let lies_along = |(view, per_row): (&View, &bool)| match view.strides.last() {
+            Some(0) => *per_row,
+            Some(&stride) => !per_row && (stride == 1 || stride > 1 && is_short),
+            None => false,
+        };
         let is_row =
             |rows: &Rows| launch.reduced == 1 && launch.views.iter().zip(&rows.per_row).all(lies_along);
         if !rows.as_ref().is_none_or(is_row) {
@@ -475,7 +531,7 @@ impl<'a> Chain<'a> {
             match &register.made {
                 Made::Instr(instr) => instr.args.iter().for_each(|&arg| used[usize::from(arg)] = true),
                 Made::Fold(fold) => used[usize::from(self.folds[*fold].value)] = true,
-                Made::Load(_) | Made::Number(_) => {}
+                Made::Load(_) | Made::Gathered(..) | Made::Number(_) => {}
             }
         }
         // The purpose of each step: a reduction's value, per-element results, per-row results.
@@ -569,6 +625,7 @@ impl<'a> Chain<'a> {
             map.sources.push(match register.made {
                 Made::Load(view) => Source::Load { view, dtype: register.dtype },
                 Made::Number(slot) => Source::Number { slot, dtype: register.dtype },
+                Made::Gathered(..) => return None,
                 Made::Instr(_) | Made::Fold(_) => {
                     Source::Load { view: temporary[usize::from(reg)]?, dtype: register.dtype }
                 }

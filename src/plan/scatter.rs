@@ -280,7 +280,8 @@ impl Runtime {
             out.ptr = address(target.storage(), target.layout(), target.dtype().size(), &stream)?;
         }
         launch.views = views;
-        self.tag_gathers(&group, &mut launch, assembled.gathered(), (&device, &stream));
+        let gathered = assembled.gathered().map(|(load, view)| (&group, load, view));
+        self.tag_gathers(&mut launch, gathered, (&device, &stream));
         let indices = Indices::of(&launch.shape, &index.layout().strides);
         launch.tag = self.tag(
             Suspect { name, span: self.script_span(), extent: limit, indices, meaning },

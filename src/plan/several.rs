@@ -8,6 +8,7 @@
 //! among them, so that it does not separate the reductions.
 
 use super::chain::Reducing;
+use super::gather::MOST_OF_GROUP;
 use super::queue::{FusedGroup, Load, PendingReduce, Queue};
 use super::rounds::Room;
 use super::rows::{Chain, Form, Made, Outcome, Written};
@@ -82,6 +83,14 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
     let Some(first) = chain.first() else { return shares };
     let Some(reduce) = first.shared_reduction() else { return shares };
     shares[0] = true;
+    // A launch that gathers must not write what it gathers from.
+    let is_written = |load: &Load| {
+        let written = || chain.iter().flat_map(FusedGroup::results);
+        load.gathered().is_some_and(|gathered| written().any(|own| gathered.reads(own)))
+    };
+    if first.loads.iter().any(is_written) {
+        return shares;
+    }
     let (mut size, mut reductions) = (first.size(), 1);
     for at in 1..chain.len() {
         let group = &chain[at];
@@ -101,12 +110,13 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
                 || joined().any(|g| g.reduces_to(storage))
         };
         let own = group.size();
-        let is_apart = !group.loads.iter().any(|load| load.gathered().is_some() || follows(&load.storage))
+        let is_apart = !group.loads.iter().any(|load| is_written(load) || follows(&load.storage))
             && !group.results().any(|own| follows(own) || skipped().any(|g| g.reads(own)));
         if group.shape == first.shape
             && fits
             && size.instrs + own.instrs <= MAX_INSTRS
             && size.views + own.views <= 2 * MAX_VIEWS
+            && size.gathers + own.gathers <= MOST_OF_GROUP
             && is_apart
             && group.loads.iter().any(meets)
         {
@@ -114,6 +124,7 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
             reductions += usize::from(group.reduce.is_some());
             size.instrs += own.instrs;
             size.views += own.views;
+            size.gathers += own.gathers;
         }
     }
     shares
@@ -126,7 +137,12 @@ pub(super) fn is_apart(chain: &[FusedGroup]) -> bool {
         return false;
     };
     let length: usize = first.shape[kept..].iter().product();
-    chain.len() > 1 && length >= LONG_ROW && sharing(chain).into_iter().all(|shares| shares)
+    chain.len() > 1 && length >= LONG_ROW && is_one_pass(chain)
+}
+
+/// True when all groups of a chain share the launch of the first.
+pub(super) fn is_one_pass(chain: &[FusedGroup]) -> bool {
+    sharing(chain).into_iter().all(|shares| shares)
 }
 
 impl Runtime {
@@ -188,8 +204,12 @@ impl Chain<'_> {
             used[usize::from(reg)] = true;
         }
         for (reg, register) in self.registers.iter().enumerate().rev() {
-            if let (Made::Instr(instr), true) = (&register.made, used[reg]) {
-                instr.args.iter().for_each(|&arg| used[usize::from(arg)] = true);
+            match (&register.made, used[reg]) {
+                (Made::Instr(instr), true) => {
+                    instr.args.iter().for_each(|&arg| used[usize::from(arg)] = true);
+                }
+                (&Made::Gathered(_, index), true) => used[usize::from(index)] = true,
+                _ => {}
             }
         }
         let mut map = Map::default();
@@ -199,6 +219,9 @@ impl Chain<'_> {
             let dtype = register.dtype;
             let source = match register.made {
                 Made::Load(view) => Source::Load { view, dtype },
+                Made::Gathered(view, index) => {
+                    Source::Gathered { view, index: number[usize::from(index)], dtype }
+                }
                 Made::Number(slot) => Source::Number { slot, dtype },
                 Made::Instr(_) => continue,
                 Made::Fold(_) => return None,

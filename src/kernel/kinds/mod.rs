@@ -27,7 +27,7 @@ pub use pack::{PART_ALIGN, Pack};
 pub use recurrent::{Place, Recurrent};
 pub(crate) use reduce::MOST_REDUCTIONS;
 pub use reduce::{Also, Reduce};
-pub use rows::{Fold, Rows, Step, Temporary, takes_rows};
+pub use rows::{Fold, Rows, SHORT_ROW, Step, Temporary, takes_rows};
 pub use scan::Scan;
 pub use scatter::{MappedScatter, Scatter};
 pub use search::Search;

@@ -1,7 +1,7 @@
 //! Programs that load at indices.
 
 use super::*;
-use crate::kernel::Indexed;
+use crate::kernel::{Also, Indexed};
 
 /// `x[index] + y`, of views 1, 0 and 2.
 fn map(dtype: Dtype) -> Map {
@@ -47,11 +47,13 @@ fn loads_at_indices_compile() {
             }
             let is_tested = [Dtype::F16, Dtype::F64].contains(&dtype);
             for reduced in (1..=shape.len()).filter(|_| is_tested) {
-                for f in [&SUM, &ARGMAX] {
+                for (f, also) in [(&SUM, false), (&SUM, true), (&ARGMAX, false)] {
                     let kept = contiguous_strides(&shape[..shape.len() - reduced]);
                     let mut views = views(dtype, shape, index, source);
                     views.truncate(3);
-                    views.extend([view(dtype, &kept, 8192), view(Dtype::I64, &kept, 1 << 14)]);
+                    let second = if also { dtype } else { Dtype::I64 };
+                    views.extend([view(dtype, &kept, 8192), view(second, &kept, 1 << 14)]);
+                    let also = also.then_some(Also { value: 1, f, dtype, out: 4 });
                     let reduce = Reduce {
                         map: Map { stores: Vec::new(), ..map(dtype) },
                         value: 3,
@@ -60,7 +62,7 @@ fn loads_at_indices_compile() {
                         out: 3,
                         out_index: f.indexed.then_some(4),
                         store_value: true,
-                        also: Vec::new(),
+                        also: also.into_iter().collect(),
                     };
                     check(&launch(reduce, shape, &views, reduced));
                 }

@@ -24,8 +24,9 @@ use std::fmt::Write;
 /// Steps over rows, the launch's last dimension. Rows are independent.
 ///
 /// Shape: the outer dimensions, then the row length, which is at least two. `Launch::views` have this shape;
-/// the last stride is 0 for views with one value per row ([`Rows::is_per_row`]) and 1 for the others. Maps
-/// number views first; temporaries, visible only in this launch, follow from [`Rows::views`] on.
+/// the last stride is 0 for views with one value per row ([`Rows::is_per_row`]) and 1 for the others, or any
+/// positive one if rows are short ([`SHORT_ROW`]). Maps number views first; temporaries, visible only in this
+/// launch, follow from [`Rows::views`] on.
 ///
 /// Invariant: a temporary is written by one step, before the steps that read it. Views are written only by
 /// the last steps, and a step with a fold writes none. No map uses positions.
@@ -103,6 +104,9 @@ const FEW_BYTES: usize = 8;
 /// Words before the views' pointers; see the template.
 const HEAD: usize = 2;
 
+/// Length up to which the elements of a row may be apart: the threads of a warp then read adjacent rows together.
+pub const SHORT_ROW: usize = 64;
+
 /// True when this many rows of this length fit in registers and are combined in the order of a reduction.
 pub fn takes_rows(rows: usize, length: usize) -> bool {
     (2..=LONGEST).contains(&length) && reduce::is_one_segment(rows, length)
@@ -119,14 +123,16 @@ struct Plan {
     width: usize,
     wide: bool,
     kept_rank: usize,
+    /// The elements of a row of some view are apart.
+    apart: bool,
 }
 
 /// Widths of a signature's fields.
-const FIELDS: [u32; 7] = [4, 6, 6, 4, 2, 1, 6];
+const FIELDS: [u32; 8] = [4, 6, 6, 4, 2, 1, 6, 1];
 
 impl Plan {
     fn read(signature: Signature) -> Plan {
-        let [lanes, rounds, full, threads, width, wide, kept_rank] = signature.fields(FIELDS);
+        let [lanes, rounds, full, threads, width, wide, kept_rank, apart] = signature.fields(FIELDS);
         Plan {
             lanes: 1 << lanes,
             rounds,
@@ -135,6 +141,7 @@ impl Plan {
             width: 1 << width,
             wide: wide == 1,
             kept_rank,
+            apart: apart == 1,
         }
     }
 
@@ -149,7 +156,7 @@ impl Plan {
     /// True for short rows that are stored through shared memory: the elements of a thread are far from those of its
     /// neighbours, so that each store of a warp would write parts of many memory sectors.
     fn is_staged(&self) -> bool {
-        self.width == 1 && self.threads <= 8 && (2..=8).contains(&self.units())
+        self.width == 1 && !self.apart && self.threads <= 8 && (2..=8).contains(&self.units())
     }
 
     fn index(&self) -> &'static str {
@@ -227,6 +234,11 @@ fn axes(launch: &Launch) -> (Axes, usize) {
     (kept, launch.shape.last().copied().unwrap_or(1))
 }
 
+/// True when the elements of a row of some view are apart.
+fn is_apart(launch: &Launch) -> bool {
+    launch.views.iter().any(|view| view.strides.last().is_some_and(|&stride| stride > 1))
+}
+
 /// The widest unit that every view per element allows, at most `most`.
 fn width(rows: &Rows, launch: &Launch, most: usize) -> usize {
     let (kept, length) = axes(launch);
@@ -299,7 +311,8 @@ impl Kind for Rows {
         let held = (room / self.bytes()).clamp(8, 32);
         let each = held.min(length / 32).max(8);
         let threads = (rounds * lanes / each).max(1).next_power_of_two().min(lanes);
-        let width = width(self, launch, lanes / threads);
+        let apart = is_apart(launch);
+        let width = if apart { 1 } else { width(self, launch, lanes / threads) };
         let mut wide = launch.shape.iter().map(|&n| n as u64).product::<u64>() >= 1 << 31;
         wide |= launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
         let mut signature = Signature::default();
@@ -311,6 +324,7 @@ impl Kind for Rows {
             width.ilog2() as usize,
             usize::from(wide),
             kept.len().min(63),
+            usize::from(apart),
         ];
         for (value, width) in fields.into_iter().zip(FIELDS) {
             signature.push(value, width);
@@ -334,6 +348,11 @@ impl Kind for Rows {
         Space::push(&mut words, kept.iter().map(|&d| launch.shape[d]));
         for view in &launch.views {
             words.extend(kept.iter().map(|&d| view.strides[d] as u64));
+        }
+        if plan.apart {
+            words.extend(
+                launch.views.iter().map(|view| view.strides.last().map_or(0, |&stride| stride as u64)),
+            );
         }
         queue.run(0, blocks(rows * plan.threads as u64, BLOCK), BLOCK as u32, &words)
     }
@@ -377,7 +396,13 @@ impl<'a> Text<'a> {
     /// The address of a view's first element of the row, or of unit `r`.
     fn address(&self, view: u16) -> String {
         let size = self.rows.view_dtype(view).map_or(1, |dtype| dtype.size());
-        let within = if self.rows.is_per_row(view) { "" } else { " + r" };
+        let within = match (self.rows.is_per_row(view), self.plan.apart) {
+            (true, _) => String::new(),
+            (false, true) => {
+                format!(" + r * (Index)p.w[{}]", self.strides(self.rows.views) + usize::from(view))
+            }
+            (false, false) => " + r".into(),
+        };
         format!("p.w[{}] + (u64)(o{view}{within}) * {size}", self.pointer(view))
     }
 
@@ -403,7 +428,8 @@ impl<'a> Text<'a> {
             let text = if step.per_row { self.per_row(step) } else { self.per_element(step, &mut combines) };
             body.push_str(&text);
         }
-        let words = self.strides(self.rows.views);
+        let last_strides = if self.plan.apart { usize::from(self.rows.views) } else { 0 };
+        let words = self.strides(self.rows.views) + last_strides;
         let plan = &self.plan;
         let values = [
             ("WORDS", words.to_string()),
