@@ -36,8 +36,8 @@ pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     {
         return made_with_gradients(rt, op, call);
     }
-    if let Some(dtype) = rt.settings.autocast
-        && let Some(out) = autocast::apply_cast(rt, op, call, dtype)?
+    if rt.settings.autocast.is_on()
+        && let Some(out) = autocast::apply_cast(rt, op, call)?
     {
         return Ok(out);
     }

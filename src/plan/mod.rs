@@ -71,7 +71,7 @@ pub use collective::Folding;
 pub use collective::coalesced;
 #[cfg(test)]
 pub use collective::tests as collective_tests;
-pub use context::{RaceMode, Selection, Settings, SyncDebug};
+pub use context::{Autocast, RaceMode, Selection, Settings, SyncDebug};
 pub use gather::Gathering;
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};

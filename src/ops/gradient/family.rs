@@ -43,7 +43,9 @@ impl LeafRef {
 
     /// The tensor with this record, if its memory is alive.
     pub(super) fn tensor(&self, node: &Arc<dyn Any + Send + Sync>) -> Option<Tensor> {
-        let tensor = self.storage.upgrade()?.view(self.layout.clone(), self.dtype);
+        let changed = node.downcast_ref::<Node>().and_then(Node::changed_layout);
+        let layout = changed.unwrap_or_else(|| self.layout.clone());
+        let tensor = self.storage.upgrade()?.view(layout, self.dtype);
         tensor.set_mark(Mark { edge: Some(Edge { node: node.clone(), output: 0 }), ..self.mark.clone() });
         Some(tensor)
     }
@@ -75,7 +77,7 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     if let Some(old) = &mark.edge {
         move_retained(old, &edge);
     }
-    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, ..mark });
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, strided: false, ..mark });
     Some(edge)
 }
 
@@ -111,6 +113,18 @@ fn relaid(rt: &mut Runtime, tensor: &Tensor, edge: Edge, whole: Layout) -> Edge 
     let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
     rt.recording.log = log;
     Edge { node, output: 0 }
+}
+
+/// A tensor that is written in place, as the operand with the old elements. A view that `as_strided` made may reach
+/// elements that its source lacks, and their gradients would end there: its elements are taken from the memory's record.
+pub(super) fn before_write(rt: &mut Runtime, target: &Tensor) -> Option<Tensor> {
+    edge(rt, target)?;
+    let mark = Some(target.mark()).filter(|mark| mark.strided)?;
+    let (base, whole) = target.family(&mark, |family| family.base())?;
+    let edge = relaid(rt, target, Node::first(base), whole);
+    let alias = target.with_layout(target.layout().clone());
+    alias.set_mark(Mark { edge: Some(edge), strided: false, ..mark });
+    Some(alias)
 }
 
 /// `retain_grad` survives a write: the tensor then retains the gradient of its new value.

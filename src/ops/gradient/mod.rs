@@ -15,6 +15,7 @@ pub mod error;
 mod family;
 mod hooks;
 pub mod joined;
+mod leaf;
 pub mod node;
 mod pass;
 mod pending;

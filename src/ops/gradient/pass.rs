@@ -217,7 +217,7 @@ impl Pass {
     /// Those of the operations; E0383, E0384, E0385, E0386.
     pub fn advance(&mut self, rt: &mut Runtime) -> Result<Event> {
         let create = self.creates();
-        let autocast = rt.settings.autocast.take();
+        let autocast = std::mem::take(&mut rt.settings.autocast);
         let event = recording(rt, create, |rt| {
             let event = self.advanced(rt)?;
             if !matches!(event, Event::Done(_)) {
@@ -387,6 +387,7 @@ impl Pass {
             let foreign = std::mem::take(&mut arriving.foreign);
             self.on_stream_of(rt, node, |_, rt| {
                 for (output, gradient) in foreign {
+                    check_sum(node, arriving.gradients[output].as_ref(), &gradient)?;
                     add(rt, &mut arriving.gradients[output], gradient)?;
                 }
                 Ok(())
@@ -467,6 +468,11 @@ impl Pass {
                 }
             };
             let Some(before) = place else { continue };
+            let shaped = if is_leaf { node.in_shape_of_leaf(rt, gradient)? } else { None };
+            let gradient = shaped.as_ref().unwrap_or(gradient);
+            if let (Some(before), true) = (&before, is_leaf) {
+                node.check_broadcast(gradient.shape(), before.shape())?;
+            }
             let stored = self.accumulated(rt, before, gradient, is_leaf)?;
             if self.creates() {
                 super::record::note_circular(rt, &current.node, &stored);
@@ -670,6 +676,7 @@ impl Pass {
             return Ok(());
         }
         let mut sum = place.take();
+        check_sum(node, sum.as_ref(), &gradient)?;
         let before = rt.current_stream(from.device())?;
         rt.set_stream(from)?;
         let added = add(rt, &mut sum, gradient);
@@ -707,6 +714,17 @@ impl Pass {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that two gradients of a leaf have one shape: they differ if the shape of the leaf was changed in place.
+fn check_sum(node: &Node, sum: Option<&Tensor>, gradient: &Tensor) -> Result<()> {
+    match sum {
+        Some(sum) if sum.shape() != gradient.shape() => {
+            let (from, to) = (sum.shape(), gradient.shape());
+            node.check_broadcast(from, to).or_else(|_| node.check_broadcast(to, from))
+        }
+        _ => Ok(()),
     }
 }
 

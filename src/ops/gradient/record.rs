@@ -190,7 +190,8 @@ fn note(
         let mut new = Mark { edge: Some(edge), ..Mark::default() };
         match shares {
             Some(source) => {
-                new.family = source.mark().family;
+                let from = source.mark();
+                (new.family, new.strided) = (from.family, from.strided || op.name == "as_strided");
                 new.at = tensor.family(&new, |family| family.writes);
             }
             None => tensor.family(&Mark::default(), |family| {
@@ -328,6 +329,9 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         }
         let out = apply::run(rt, op, Call::InPlace(*args))?;
         target.note_write(rt.span);
+        if is_view {
+            super::leaf::note_change(target, rt.span);
+        }
         return Ok(out);
     }
     family::check_writable(target)?;
@@ -342,9 +346,11 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     }
     // The rule may need the old elements.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+    if let Some(own) = family::before_write(rt, target) {
+        moved[0] = Arg::Tensor(own);
+    }
     if op.gradient.keeps().keeps_operand(args, 0, &inputs) || matches!(op.gradient, Gradient::Composed) {
-        let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
-        moved[0] = Arg::Tensor(before);
+        moved[0] = Arg::Tensor(composed::call(rt, "clone", &moved[..1])?);
     }
     let moved = Args(&moved);
     let Out::Tensor(result) = apply::again(rt, op, Call::Plain(moved))? else {
@@ -470,7 +476,12 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         family::written(rt, &part, edge, false)?;
         return Ok(out);
     }
-    let inputs = inputs(rt, args);
+    let mut inputs = inputs(rt, args);
+    if let (Some(own), Some(first)) = (family::before_write(rt, target), inputs.first_mut())
+        && let (0, Some(edge)) = (first.param, own.mark().edge)
+    {
+        first.edge = edge;
+    }
     let saved = saved(&SET_INDEX, args, &inputs, &[]);
     let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
     target.note_write(rt.span);
@@ -542,7 +553,7 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
             rt.recording.used = true;
             let form = Varies::of(tensor);
             let earlier =
-                tensor.resting().filter(|edge| Node::of(edge).is_some_and(|n| n.outputs[0] == form));
+                tensor.resting().filter(|edge| Node::of(edge).is_some_and(|n| n.form_of_leaf() == form));
             let node = earlier.map(|edge| edge.node).unwrap_or_else(|| {
                 let log = rt.recording.log.take();
                 let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([form]), None);
