@@ -145,7 +145,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             note_shape(rt, op);
             if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
                 // Queued work reads the tensor's layout when it is launched.
-                rt.flush()?;
+                rt.flush_for(target.storage())?;
                 target.relay(view.layout().clone());
             }
         }

@@ -37,6 +37,7 @@ mod flush;
 mod gather;
 mod generators;
 mod graph;
+mod held;
 mod infer;
 mod kept;
 mod listing;
