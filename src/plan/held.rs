@@ -7,11 +7,11 @@
 //! library may write one. The host waits for that launch. If there is still no memory, the operation that needs it fails,
 //! and the result remains.
 
-use super::Runtime;
 use super::gather::{Gathered, is_gathered};
+use super::{MapArg, Runtime, overlaps_itself};
 use crate::base::{Result, Site};
 use crate::driver::error::is_shortage;
-use crate::tensor::Storage;
+use crate::tensor::{Storage, Tensor};
 use std::sync::Arc;
 
 impl Runtime {
@@ -60,6 +60,35 @@ impl Runtime {
     fn end_hold(&mut self, gathered: &Gathered) -> Result<()> {
         let device = self.device(gathered.out.device())?;
         self.queues[gathered.at].stream.synchronize().map_err(|e| device.blame(e))
+    }
+
+    /// Drops a held result all of which is about to be overwritten, without being read.
+    #[cold]
+    pub(super) fn discard_held(&mut self, operands: &[MapArg<'_>], target: &Tensor) {
+        let storage = target.storage();
+        let is_read = operands.iter().filter_map(MapArg::tensor).any(|x| x.storage_ref().is(storage));
+        let is_whole = target.layout().bytes(target.dtype()) == storage.bytes();
+        if is_read || !is_whole || overlaps_itself(target.layout()) {
+            return;
+        }
+        for queue in &mut self.queues {
+            let is_queued = |of: &Gathered| {
+                queue
+                    .chain
+                    .iter()
+                    .chain(queue.group.as_deref())
+                    .any(|group| group.storages().any(|own| own.is(&of.out)))
+            };
+            let at = queue
+                .gathers
+                .iter()
+                .position(|one| one.out.is(storage) && one.is_held() && one.is_checked() && !is_queued(one));
+            if let Some(at) = at {
+                let gathered = queue.gathers.remove(at);
+                gathered.out.set_pending(None);
+                gathered.out.lose();
+            }
+        }
     }
 
     /// Stores the held results of a queue.

@@ -583,6 +583,9 @@ impl Runtime {
             }
         }
         if !self.queues[at].writes_beside(operands, target) {
+            if is_gathered(target.storage()) {
+                self.discard_held(operands, target);
+            }
             close |= self.settle_write(at, target)?;
         }
         if differs

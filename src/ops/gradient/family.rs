@@ -70,7 +70,9 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     let (edge, whole) = current?;
     let edge = Node::first(edge);
     let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
-    let edge = match whole == *tensor.layout() && form.dtype == tensor.dtype() {
+    // Hooks and gradients of a view do not belong to the memory.
+    let is_view = mark.view || mark.edge.is_none() && !mark.begins && !tensor.is_first();
+    let edge = match !is_view && whole == *tensor.layout() && form.dtype == tensor.dtype() {
         true => edge,
         false => relaid(rt, tensor, edge, whole),
     };

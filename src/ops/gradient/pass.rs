@@ -197,7 +197,9 @@ impl Pass {
             pass.needed = Some(needed);
             if pass.options.create == Create::IfUseful {
                 let given = edges.iter().any(|(_, gradient)| super::edge_of(rt, gradient).is_some());
-                pass.options.create = if others || given { Create::Yes } else { Create::No };
+                let recorded = others || given;
+                pass.options.create = if recorded { Create::Yes } else { Create::No };
+                pass.options.retain |= recorded;
             }
         }
         if rt.recording.follows && pass.options.accumulate {
@@ -276,7 +278,7 @@ impl Pass {
 
     /// True if the record is kept for another pass.
     pub fn retains(&self) -> bool {
-        self.options.retain || self.creates()
+        self.options.retain
     }
 
     fn advanced(&mut self, rt: &mut Runtime) -> Result<Event> {
@@ -441,7 +443,13 @@ impl Pass {
 
     /// Stores the gradients of a leaf, of retained results, and of wanted inputs.
     fn store(&mut self, rt: &mut Runtime, node: &Node) -> Result<()> {
-        let Some(current) = &self.current else { return Ok(()) };
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let done = self.on_stream_of(rt, node, |pass, rt| pass.store_on_stream(rt, node, &current));
+        self.current = Some(current);
+        done
+    }
+
+    fn store_on_stream(&mut self, rt: &mut Runtime, node: &Node, current: &Current) -> Result<()> {
         if let Some(inputs) = &self.options.inputs {
             for (edge, found) in inputs.iter().zip(&mut self.found) {
                 if Node::of(edge).is_some_and(|wanted| wanted.id == node.id) {
@@ -449,11 +457,9 @@ impl Pass {
                 }
             }
         }
-        if !self.options.accumulate {
-            return Ok(());
-        }
         let is_leaf = matches!(node.step, Step::Leaf);
-        if is_leaf && node.state.lock().rests {
+        // Every pass stores the gradients of results that retain them.
+        if is_leaf && (!self.options.accumulate || node.state.lock().rests) {
             return Ok(());
         }
         for (output, gradient) in current.gradients.iter().enumerate() {
@@ -575,14 +581,19 @@ impl Pass {
             }
             _ => Ok(()),
         })?;
-        if !self.retains() && saved.is_freed() {
-            state.consumed = self.span;
-            let saved = state.saved.take();
-            drop(state);
-            return Ok(saved.map(Saved::released).unwrap_or_default());
-        }
-        let (args, mut results) = (saved.args.clone(), saved.results.clone());
-        drop(state);
+        let (args, mut results) = match !self.retains() && saved.is_freed() {
+            true => {
+                state.consumed = self.span;
+                let saved = state.saved.take();
+                drop(state);
+                saved.map(Saved::released).unwrap_or_default()
+            }
+            false => {
+                let kept = (saved.args.clone(), saved.results.clone());
+                drop(state);
+                kept
+            }
+        };
         if self.creates() {
             // The kept result has no record, which would keep itself alive.
             for (output, place) in results.iter_mut().enumerate() {

@@ -191,7 +191,8 @@ fn note(
         match shares {
             Some(source) => {
                 let from = source.mark();
-                (new.family, new.strided) = (from.family, from.strided || op.name == "as_strided");
+                (new.family, new.view) = (from.family, true);
+                new.strided = from.strided || op.name == "as_strided";
                 new.at = tensor.family(&new, |family| family.writes);
             }
             None => tensor.family(&Mark::default(), |family| {
@@ -641,13 +642,14 @@ pub fn detach_in_place(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
     if !super::strided::covers(tensor.layout(), tensor.storage_ref().first_layout().count()) {
         return Err(error::detached_view(tensor));
     }
-    let mark = tensor.mark();
+    let (mark, gradient) = (tensor.mark(), gradient_of(rt, tensor));
     let at = tensor.family(&mark, |family| {
         family.current = None;
         family.writes
     });
     tensor.set_mark(Mark { edge: None, at, ..mark });
-    Ok(())
+    // A retained gradient remains.
+    if gradient.is_some() { set_gradient(rt, tensor, gradient) } else { Ok(()) }
 }
 
 /// Records results of script code whose gradient the caller computes ([`super::Event::Script`]): `operands`
