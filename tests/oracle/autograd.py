@@ -193,6 +193,12 @@ class Uses(Program):
             self.does(f"let {new} = {x}{more[0]}", f"{new} = {x}{more[1]}", new)
         elif k < 0.58:
             rnl, py = self.write()
+            t = self.env[re.match(r"v\d+", rnl)[0]]
+            own = t.untyped_storage().data_ptr()
+            others = [x for x in map(self.env.get, self.vars) if x.untyped_storage().data_ptr() == own]
+            # PyTorch loses the gradients of views if the memory is written through a detached tensor.
+            if len({id(x if x._base is None else x._base) for x in others}) > 1:
+                return
             if not re.search(r"relu_|abs_|clamp_|masked_fill", rnl):
                 self.does(rnl, py)
         elif k < 0.63:
@@ -227,7 +233,7 @@ class Uses(Program):
         elif k < 0.88:
             x = self.var(lambda x: not x._is_view() and not x.is_leaf)
             # What is left of the records of views depends on when PyTorch was asked for them.
-            if x and not self.is_shared(x):
+            if x and not self.is_shared(x) and not self.env[x].retains_grad:
                 self.does(*(f"{x}.detach_()",) * 2)
         elif k < 0.94:
             self.backward()

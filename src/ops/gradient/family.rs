@@ -79,7 +79,7 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     if let Some(old) = &mark.edge {
         move_retained(old, &edge);
     }
-    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, strided: false, ..mark });
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, view: is_view, strided: false, ..mark });
     Some(edge)
 }
 
