@@ -183,6 +183,9 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let base = target.family(&mark, |family| family.base());
     let new = new.map(|edge| as_written(rt, edge, target, fresh));
     let before = base.clone();
+    // The memory's record has the layout of its tensor, so that gradients of the tensor include those of all views.
+    let first = target.storage_ref().first_layout().clone();
+    let first = (mark.family.is_none() && covers(&first, count)).then_some(first);
     let current = if covers(&own, count) {
         let edge = match &base {
             // The record of an in-place operation already leads to the old record.
@@ -191,10 +194,14 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         };
         // Written through a view with another layout or dtype: the base tensor gets the record, and the view's record
         // is derived from it. So gradients of the base tensor include those of its views.
-        match (edge, base) {
-            (Some(edge), Some((old, whole)))
-                if whole != own && covers(&whole, count) && dtype_of(&old) == Some(target.dtype()) =>
-            {
+        let whole = match base {
+            Some((old, whole)) => {
+                (covers(&whole, count) && dtype_of(&old) == Some(target.dtype())).then_some(whole)
+            }
+            None => first,
+        };
+        match (edge, whole) {
+            (Some(edge), Some(whole)) if whole != own => {
                 let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
                 let input = Input { param: 0, element: 0, edge, form: Varies::of(target), layout: None };
                 let step = Step::Relaid(Box::new([own, whole.clone()]));
@@ -227,7 +234,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
                     new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
                 (Some(Edge { node, output: 0 }), whole)
             }
-            None => (None, Layout::contiguous(&[count])),
+            None => (None, first.unwrap_or_else(|| Layout::contiguous(&[count]))),
         };
         let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
         let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();

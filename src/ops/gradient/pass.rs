@@ -481,7 +481,7 @@ impl Pass {
             }
             let stored = self.accumulated(rt, before, gradient, is_leaf)?;
             if self.creates() {
-                super::record::note_circular(rt, &current.node, &stored);
+                super::stored::note_circular(rt, &current.node, &stored);
             }
             node.store_gradient(output as u32, Some(stored));
         }
