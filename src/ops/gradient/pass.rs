@@ -585,7 +585,10 @@ impl Pass {
             true => {
                 state.consumed = self.span;
                 let saved = state.saved.take();
+                // No pass goes through the record again. A hook may refer to the tensor that refers to the record.
+                let hooks = if state.again.is_none() { std::mem::take(&mut state.hooks) } else { Vec::new() };
                 drop(state);
+                drop(hooks);
                 saved.map(Saved::released).unwrap_or_default()
             }
             false => {
