@@ -26,7 +26,7 @@ const KEEP: &str = "
     let x = zeros(n)
     let z = zeros(n)
     cuda.synchronize()
-    let y = x + 1
+    let y = VALUE
     z.add_(1)
     let caught = try { y[0].item(); \"nothing\" } catch e { e.code }
     x = none
@@ -55,22 +55,25 @@ fn writing_a_part_does_not_restore_a_lost_value() {
         "y[0..0] = 7",
         "y.add_(1)",
     ];
-    for part in parts {
-        let mut engine = engine(true);
-        engine.eval::<()>(KEEP).unwrap();
-        assert_eq!(engine.eval::<String>("caught").unwrap(), "E0701", "{part}");
-        // It may be rejected at once, or when it is read.
-        let _ = code(&mut engine, part);
-        assert_eq!(code(&mut engine, "y[0..1].item()"), "E0706", "{part}");
-        assert_eq!(code(&mut engine, "y.sum().item()"), "E0706", "{part}");
-        engine.eval::<()>("y.fill_(3); assert(y.sum().item() == 3 * n)").unwrap();
+    // The second value goes on waiting for memory.
+    for (value, expected) in [("sin(x)", "E0706"), ("x + 1", "E0701")] {
+        for part in parts {
+            let mut engine = engine(true);
+            engine.eval::<()>(&KEEP.replace("VALUE", value)).unwrap();
+            assert_eq!(engine.eval::<String>("caught").unwrap(), "E0701", "{part}");
+            // It may be rejected at once, or when it is read.
+            let _ = code(&mut engine, part);
+            assert_eq!(code(&mut engine, "y[0..1].item()"), expected, "{value}: {part}");
+            assert_eq!(code(&mut engine, "y.sum().item()"), expected, "{value}: {part}");
+            engine.eval::<()>("y.fill_(3); assert(y.sum().item() == 3 * n)").unwrap();
+        }
     }
 }
 
 #[test]
 fn other_work_in_the_queue_of_a_lost_value_is_computed() {
     let mut engine = engine(true);
-    engine.eval::<()>(KEEP).unwrap();
+    engine.eval::<()>(&KEEP.replace("VALUE", "sin(x)")).unwrap();
     assert_eq!(engine.eval::<f64>("z.sum().item()").unwrap(), 2e6);
 }
 

@@ -16,6 +16,11 @@ fn engine(fuse: bool) -> Engine {
     Engine::builder().backend(Backend::Emu).devices(1).fuse(fuse).build().unwrap()
 }
 
+/// [`engine`] in which also small values are computed again instead of stored.
+fn keeping() -> Engine {
+    Engine::builder().backend(Backend::Emu).devices(1).kept_from(0).build().unwrap()
+}
+
 /// The peak of memory while `f(x)` runs, in floats, where `f` has this body and `x` the shape (64, 3) or (4096).
 fn peak(shape: &str, body: &str) -> i64 {
     let code = format!(
@@ -23,7 +28,8 @@ fn peak(shape: &str, body: &str) -> i64 {
          cuda.reset_peak_memory_stats()\nlet before = cuda.memory_allocated()\nlet y = f(x)\ncuda.synchronize()\n\
          (cuda.max_memory_allocated() - before) // 4"
     );
-    engine(true).eval::<i64>(&code).unwrap_or_else(|e| panic!("{e:?}\n{code}"))
+    let of = |mut engine: Engine| engine.eval::<i64>(&code).unwrap_or_else(|e| panic!("{e:?}\n{code}"));
+    of(engine(true)).max(of(keeping()))
 }
 
 #[test]
@@ -145,7 +151,10 @@ fn no_variable_is_released_while_it_is_read() {
         let code = code
             .replace("v is_tensor", "type(v) == \"tensor\"")
             .replace("[list(u) for u in v]", "map(v, list)");
-        let run = |fuse| engine(fuse).eval::<String>(&code).unwrap_or_else(|e| panic!("{e:?}\n{code}"));
-        assert_eq!(run(true), run(false), "{code}");
+        let run =
+            |mut engine: Engine| engine.eval::<String>(&code).unwrap_or_else(|e| panic!("{e:?}\n{code}"));
+        let expected = run(engine(false));
+        assert_eq!(run(engine(true)), expected, "{code}");
+        assert_eq!(run(keeping()), expected, "small values are computed again\n{code}");
     }
 }

@@ -36,8 +36,8 @@ pub fn apply(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
     {
         return made_with_gradients(rt, op, call);
     }
-    if let Some(dtype) = rt.settings.autocast
-        && let Some(out) = autocast::apply_cast(rt, op, call, dtype)?
+    if rt.settings.autocast.is_on()
+        && let Some(out) = autocast::apply_cast(rt, op, call)?
     {
         return Ok(out);
     }
@@ -145,7 +145,7 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
             note_shape(rt, op);
             if let Out::Tensor(view) = rt.named(name, |rt| f(rt, args))? {
                 // Queued work reads the tensor's layout when it is launched.
-                rt.flush()?;
+                rt.flush_for(target.storage())?;
                 target.relay(view.layout().clone());
             }
         }

@@ -120,16 +120,12 @@ fn is_converted(tensor: &Tensor, dtype: Dtype) -> bool {
 
 /// The dtype of the result of an operation that computes halves in `f32` itself: `f32` inside `autocast`.
 pub(super) fn wide_result(rt: &Runtime, x: &Tensor) -> Dtype {
-    if rt.settings.autocast.is_some() && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
+    let is_on = rt.settings.autocast.of(x.device()).is_some();
+    if is_on && is_converted(x, Dtype::F32) { Dtype::F32 } else { x.dtype() }
 }
 
 /// Applies an operation with converted operands; `None` if no operand is converted.
-pub(super) fn apply_cast(
-    rt: &mut Runtime,
-    op: &'static Op,
-    call: Call<'_>,
-    lower: Dtype,
-) -> Result<Option<Out>> {
+pub(super) fn apply_cast(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Option<Out>> {
     let first = match &call {
         Call::Plain(args) => (args.0.iter()).find_map(|arg| match arg {
             Arg::Tensor(tensor) => Some(tensor.device()),
@@ -142,14 +138,17 @@ pub(super) fn apply_cast(
         }),
         Call::InPlace(_) => None,
     };
-    if first == Some(DeviceId::Cpu) && (LOWER_ON_CUDA.contains(&op.name) || is_dot(op, &call)) {
+    let Some(device) = first else { return Ok(None) };
+    let Some(lower) = rt.settings.autocast.of(device) else { return Ok(None) };
+    let on_cpu = device == DeviceId::Cpu;
+    if on_cpu && (LOWER_ON_CUDA.contains(&op.name) || is_dot(op, &call)) {
         return as_is(rt, op, call).map(Some);
     }
-    let widest = if first == Some(DeviceId::Cpu) { WIDEST_ON_CPU } else { WIDEST };
-    if first.is_some() && widest.contains(&op.name) {
+    let widest = if on_cpu { WIDEST_ON_CPU } else { WIDEST };
+    if widest.contains(&op.name) {
         return at_widest(rt, op, call).map(Some);
     }
-    let Some(dtype) = first.and_then(|device| cast_dtype(op, &call, lower, device)) else { return Ok(None) };
+    let Some(dtype) = cast_dtype(op, &call, lower, device) else { return Ok(None) };
     if let Call::Plain(args) = &call
         && let Some(param) = op.params.iter().position(|param| param.name == "dtype")
     {
@@ -187,7 +186,7 @@ pub(super) fn apply_cast(
 
 /// Applies an operation that is composed of products, which must not convert again.
 fn as_is(rt: &mut Runtime, op: &'static Op, call: Call<'_>) -> Result<Out> {
-    let before = rt.settings.autocast.take();
+    let before = std::mem::take(&mut rt.settings.autocast);
     let out = apply::again(rt, op, call);
     rt.settings.autocast = before;
     out

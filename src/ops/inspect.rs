@@ -109,7 +109,7 @@ pub static OPS: &[Op] = &[
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
             if x.storage().memory().is_none() || x.storage().pending().is_some() {
-                rt.flush()?;
+                rt.flush_for(x.storage())?;
             }
             let first = x.storage().memory().map_or(0, |memory| memory.ptr());
             let offset = if first == 0 { 0 } else { (x.layout().offset * x.dtype().size()) as u64 };

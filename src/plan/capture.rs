@@ -169,6 +169,8 @@ impl Runtime {
         if let Some(at) = self.capture_of(&stream) {
             return Err(error::captured_already(self.graphs.captures[at].begun));
         }
+        let at = self.queue_of(&stream);
+        self.store_held_of(at)?;
         let device = self.device(id)?;
         let pool = pool.cloned().unwrap_or_default();
         self.know_pool(&pool);
@@ -556,6 +558,7 @@ impl Runtime {
         }
         let queue = self.queue_of(stream);
         self.flush_queue(queue)?;
+        self.store_held_of(queue)?;
         self.queues[queue].capture = Some(self.graphs.captures[at].id);
         self.graphs.captures[at].lanes.write().push(stream.clone());
         Ok(())

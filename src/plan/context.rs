@@ -63,6 +63,29 @@ impl SyncDebug {
     }
 }
 
+/// The lower dtype of `autocast` for each type of device; `None` where it is off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Autocast {
+    /// For operations on CUDA devices.
+    pub cuda: Option<Dtype>,
+    /// For operations on the host.
+    pub cpu: Option<Dtype>,
+}
+
+impl Autocast {
+    /// The lower dtype of operations on a device.
+    #[inline]
+    pub fn of(self, device: DeviceId) -> Option<Dtype> {
+        if device == DeviceId::Cpu { self.cpu } else { self.cuda }
+    }
+
+    /// True if it is on for some device.
+    #[inline]
+    pub fn is_on(self) -> bool {
+        self.cuda.is_some() || self.cpu.is_some()
+    }
+}
+
 /// The settings of a session. Contexts save and restore all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -72,8 +95,8 @@ pub struct Settings {
     pub fuse: bool,
     /// Wait for every launch (`CUDA_LAUNCH_BLOCKING=1`).
     pub launch_blocking: bool,
-    /// The lower dtype of `autocast`, inside of it.
-    pub autocast: Option<Dtype>,
+    /// The lower dtypes of `autocast`, inside of it.
+    pub autocast: Autocast,
     /// `f32` matrix products may use TF32 on CUDA.
     pub allow_tf32: bool,
     /// The reaction to an operation that waits for a device.
@@ -90,7 +113,7 @@ impl Default for Settings {
             races: RaceMode::Deny,
             fuse: true,
             launch_blocking: false,
-            autocast: None,
+            autocast: Autocast::default(),
             allow_tf32: false,
             sync_debug: SyncDebug::Default,
             unshared: super::collective::shares::FEW_BYTES,

@@ -19,7 +19,7 @@ use super::queue::{FusedGroup, Load, Queue};
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Dtype, Layout, Strides, copied};
-use crate::base::{Result, Site, Span};
+use crate::base::{Result, Span};
 use crate::device::Device;
 use crate::driver::error::is_shortage;
 use crate::kernel::{self, Indexed, Launch, Ptr, View};
@@ -94,19 +94,21 @@ pub(super) struct Elements {
 
 /// A result that waits.
 pub(super) struct Gathered {
-    at: usize,
+    pub(super) at: usize,
     /// Its place among the results of the queue.
     number: u64,
     pub(super) out: StorageRef,
     origin: Origin,
     name: &'static str,
-    span: Span,
+    pub(super) span: Span,
     /// Where a fault is reported.
     script_span: Span,
     /// A launch has read all indices.
     is_checked: AtomicBool,
     /// Its source or index is about to be written.
     is_last: AtomicBool,
+    /// There was no memory for it; see Note [Held results].
+    is_held: AtomicBool,
     /// The number of launches that have read it.
     readers: AtomicU32,
 }
@@ -144,8 +146,28 @@ pub(super) fn is_prepared(device: &Device, launch: &Launch) -> bool {
 
 impl Gathered {
     /// True when more than its entry in the queue refers to it.
-    fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.out.holders() > 1
+    }
+
+    /// True if there was no memory for it.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there is no memory for it.
+    pub(super) fn hold(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// True if a launch has read all indices.
+    pub(super) fn is_checked(&self) -> bool {
+        self.is_checked.load(Ordering::Relaxed)
+    }
+
+    /// True if a flush must store it: something depends on that.
+    fn is_needed(&self, is_read: bool) -> bool {
+        is_read || self.is_last.load(Ordering::Relaxed)
     }
 
     /// False once it is stored or lost.
@@ -162,9 +184,22 @@ impl Gathered {
         span: Span,
     ) -> Gathered {
         let origin = Origin::Program(program);
-        let (is_checked, is_last, readers) =
-            (AtomicBool::new(true), AtomicBool::new(false), AtomicU32::new(0));
-        Gathered { at, number: 0, out, origin, name, span, script_span: span, is_checked, is_last, readers }
+        let (is_checked, readers) = (AtomicBool::new(true), AtomicU32::new(0));
+        let [is_last, is_held] = [AtomicBool::new(false), AtomicBool::new(false)];
+        let script_span = span;
+        Gathered {
+            at,
+            number: 0,
+            out,
+            origin,
+            name,
+            span,
+            script_span,
+            is_checked,
+            is_last,
+            is_held,
+            readers,
+        }
     }
 
     /// True when it reads a storage.
@@ -188,16 +223,16 @@ impl Gathered {
 
     fn elements(&self) -> Option<&Elements> {
         match &self.origin {
-            Origin::Elements(elements) => Some(elements),
-            Origin::Program(_) => None,
+            Origin::Elements(elements) if !self.is_held() => Some(elements),
+            _ => None,
         }
     }
 
-    /// The program that computes it, if it is not gathered.
+    /// The program that computes it in a group that reads it, if it is not gathered.
     pub(super) fn program(&self) -> Option<&Kept> {
         match &self.origin {
-            Origin::Program(program) => Some(program),
-            Origin::Elements(_) => None,
+            Origin::Program(program) if !self.is_held() => Some(program),
+            _ => None,
         }
     }
 
@@ -431,6 +466,7 @@ impl Runtime {
             script_span: self.script_span(),
             is_checked: AtomicBool::new(false),
             is_last: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             readers: AtomicU32::new(0),
         };
         let queue = &mut self.queues[at];
@@ -476,7 +512,11 @@ impl Runtime {
             return Ok(());
         };
         let gathered = gathers.remove(number);
-        self.run_gather(&gathered)
+        let done = self.run_gather(&gathered);
+        if gathered.waits() {
+            self.queues[gathered.at].gathers.push(gathered);
+        }
+        done
     }
 
     /// [`Runtime::settle_read`] for a result that waits in queue `at`.
@@ -566,11 +606,11 @@ impl Runtime {
                 let mut reading = self.queues[at].groups().filter(|group| group.count_of(&gathered) > 0);
                 reading.any(FusedGroup::is_bent)
             };
-            let is_read = reads > 0 && (gathered.program().is_some() || is_bent());
+            let is_read = reads > 0 && (gathered.elements().is_none() || is_bent());
             let stores = is_read || reads > 1 || is_wanted && (all || !gathered.may_stay(reads));
             let stores = stores || reads > 0 && !self.queues[at].checks(&gathered);
             if gathered.waits() && stores && (all || is_read || !self.requests.is_short) {
-                done = done.and(self.run_gather(&gathered));
+                done = done.and(self.run_gather_if(&gathered, gathered.is_needed(is_read)));
             }
             if gathered.waits() {
                 self.queues[at].gathers.push(gathered);
@@ -592,8 +632,11 @@ impl Runtime {
             }
             if reads > 0 || !all && (self.requests.is_short || is_wanted && gathered.may_stay(reads)) {
                 self.queues[at].gathers.push(gathered);
-            } else {
-                done = done.and(self.run_gather(&gathered));
+                continue;
+            }
+            done = done.and(self.run_gather_if(&gathered, gathered.is_needed(false)));
+            if gathered.waits() {
+                self.queues[at].gathers.push(gathered);
             }
         }
         done
@@ -644,17 +687,7 @@ impl Runtime {
         }
     }
 
-    /// Stores a result. It is lost if that fails.
-    fn run_gather(&mut self, gathered: &Gathered) -> Result<()> {
-        gathered.out.set_pending(None);
-        let done = self.launch_gather(gathered).map_err(|e| e.locate(&Site::of(gathered.span)));
-        if done.is_err() {
-            gathered.out.lose();
-        }
-        done
-    }
-
-    fn launch_gather(&mut self, gathered: &Gathered) -> Result<()> {
+    pub(super) fn launch_gather(&mut self, gathered: &Gathered) -> Result<()> {
         let Gathered { ref out, ref origin, name, span, .. } = *gathered;
         let of = match origin {
             Origin::Elements(of) => &**of,

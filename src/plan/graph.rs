@@ -295,6 +295,7 @@ impl Runtime {
         let mut state = graph.state().lock();
         let State::Ready(recorded) = &mut *state else { return Err(error::graph_not_captured(NAME)) };
         self.flush()?;
+        self.store_held()?;
         let at = self.place(recorded.device.id())?.queue;
         let stream = self.queues[at].stream.clone();
         self.refuse_captured(&stream, "the replay of another graph")?;

@@ -37,6 +37,7 @@ mod flush;
 mod gather;
 mod generators;
 mod graph;
+mod held;
 mod hoist;
 mod infer;
 mod kept;
@@ -72,7 +73,7 @@ pub use collective::Folding;
 pub use collective::coalesced;
 #[cfg(test)]
 pub use collective::tests as collective_tests;
-pub use context::{RaceMode, Selection, Settings, SyncDebug};
+pub use context::{Autocast, RaceMode, Selection, Settings, SyncDebug};
 pub use gather::Gathering;
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};

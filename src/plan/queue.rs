@@ -13,7 +13,7 @@
 use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
-use super::gather::{GATHERED, Gathered};
+use super::gather::{GATHERED, Gathered, is_gathered};
 use super::infer::{check_operands, is_host_scalar};
 use super::operands::{Reading, apply_function, operand_register};
 use super::pad::{PADDED, Padded};
@@ -592,6 +592,9 @@ impl Runtime {
             }
         }
         if !self.queues[at].writes_beside(operands, target) {
+            if is_gathered(target.storage()) {
+                self.discard_held(operands, target);
+            }
             close |= self.settle_write(at, target)?;
         }
         if differs && !close && room.instrs <= FEW {
@@ -625,6 +628,9 @@ impl Runtime {
         let Some(pending) = tensor.storage().pending() else { return Ok(false) };
         if usize::from(pending.queue) != at {
             self.flush_queue(usize::from(pending.queue))?;
+            if is_gathered(tensor.storage()) {
+                self.store_gathered(tensor.storage())?;
+            }
             return Ok(false);
         }
         if pending.node == GATHERED {

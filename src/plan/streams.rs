@@ -71,6 +71,7 @@ impl Runtime {
     /// reused only when the borrower's stream has passed everything it has queued by then.
     pub fn lend(&mut self, tensor: &Tensor, borrower: Option<&Arc<Stream>>) -> Result<()> {
         self.flush()?;
+        self.store_held()?;
         let storage = tensor.storage();
         let Some(memory) = storage.memory().filter(|_| !storage.is_lost()) else {
             return if storage.bytes() == 0 { Ok(()) } else { Err(super::error::lost_value(storage)) };

@@ -31,6 +31,10 @@ pub struct Mark {
     pub family: Option<Arc<Mutex<Family>>>,
     /// A detached tensor, with which its family began.
     pub begins: bool,
+    /// A view. Its record is apart from that of its memory, even if it has the layout of the memory.
+    pub view: bool,
+    /// A view by `as_strided`, or a view of one. It may have elements that its source lacks.
+    pub strided: bool,
 }
 
 impl Mark {

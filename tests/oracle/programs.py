@@ -228,7 +228,7 @@ class Program:
         if k <= 3 and rnl.endswith("]"):
             if r.random() < 0.3:
                 op = r.choice("+-*")
-                return f"{rnl} {op}= {other}", f"{py} = {py} {op} {copy}"
+                return f"{rnl} {op}= {other}", f"{py} = {py}.clone() {op} {copy}"
             return f"{rnl} = {other} * {number}", f"{py} = ({copy}) * {number}"
         if k <= 7:
             f = r.choice(["add_", "sub_", "mul_", "fill_" if is_number else "copy_"])

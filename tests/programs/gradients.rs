@@ -20,6 +20,8 @@ struct Var {
     memory: usize,
     /// Whether it can be written: it is not an argument, and its elements do not share memory.
     writable: bool,
+    /// Whether it is a view of another variable.
+    view: bool,
 }
 
 struct Generator {
@@ -66,7 +68,7 @@ pub fn program(seed: u64, place: Place) -> String {
         let shape = g.shape();
         let memory = g.memory();
         args.push((name, shape.clone()));
-        g.vars.push(Var { name: name.into(), shape, device: 0, memory, writable: false });
+        g.vars.push(Var { name: name.into(), shape, device: 0, memory, writable: false, view: false });
     }
     while g.lines.len() < steps {
         g.step();
@@ -78,6 +80,7 @@ pub fn program(seed: u64, place: Place) -> String {
         text += "    let (d, e) = (cuda.default_stream(0), cuda.default_stream(1))\n";
         text += "    let (s, t, u) = (Stream(device=0), Stream(device=0), Stream(device=1))\n";
     }
+    text += "    let watched = none\n";
     text += &format!("    fn f(a, b, c) {{\n{body}        {result}\n    }}\n");
     let home = g.device(0);
     let mut numbers = |shape: &[usize], spread: f64| {
@@ -125,12 +128,19 @@ const CHECKS: &str = r#"
     if y.requires_grad { y.backward() }
     same(g, gradients(xs), "checkpoint")
     let xs = leaves()
+    watched = []
     let y = run(..xs)
     if y.requires_grad {
         y.backward(retain_graph=true)
+        let kept = map(|x| x.grad, watched)
+        let direct = if len(watched) > 0 { autograd.grad(y, watched, allow_unused=true, retain_graph=true) } else { [] }
+        for (x, y) in zip(kept, direct) { assert(if y == none { x == none or not x.any() } else { equal(x, y) }, "retained: {x} and {y}") }
         y.backward()
     }
-    same(map(|x| x * 2, g), gradients(xs), "two passes")
+    # Products whose results retain gradients may be added in another order.
+    let close = |x, y| if len(watched) == 0 { equal(x, y) } else { not exact or allclose(x, y) }
+    for (x, y) in zip(map(|x| x * 2, g), gradients(xs)) { assert(close(x, y), "two passes: {x} and {y}") }
+    watched = none
     y = none
     xs = none
     # Central differences of the value, then of the derivative; with smaller steps where it bends much.
@@ -213,19 +223,19 @@ impl Generator {
     }
 
     fn bind(&mut self, text: &str, shape: Vec<usize>, device: usize, memory: Option<usize>) -> Var {
-        let writable = true;
+        let (writable, view) = (true, memory.is_some());
         let memory = memory.unwrap_or_else(|| self.memory());
         self.named += 1;
         let name = format!("v{}", self.named);
         let text = self.on(device, text, true);
         self.lines.push(format!("let {name} = {text}"));
-        let var = Var { name, shape, device, memory, writable };
+        let var = Var { name, shape, device, memory, writable, view };
         self.vars.push(var.clone());
         var
     }
 
     fn step(&mut self) {
-        let _ = match self.draw.below(12) {
+        let _ = match self.draw.below(13) {
             0..=2 => self.binary(),
             3 => self.unary(),
             4 => self.reduction(),
@@ -233,6 +243,7 @@ impl Generator {
             7 => self.joined(),
             8 | 9 => self.in_place(),
             10 => self.transfer(),
+            11 => self.watched(),
             _ => self.other(),
         };
     }
@@ -510,6 +521,25 @@ impl Generator {
         Some(())
     }
 
+    /// What does not change gradients: hooks that return nothing or the same, retained gradients, detached tensors.
+    fn watched(&mut self) -> Option<()> {
+        // The gradient of a view that was written through another one is that of its old value.
+        let x = self.pick_where(|x| !x.view)?;
+        let n = &x.name;
+        let kind = self.draw.below(4);
+        let text = match kind {
+            0 => format!("if {n}.requires_grad {{ {n}.register_hook(|g| none) }}"),
+            1 => format!("if {n}.requires_grad {{ {n}.register_hook(|g| g.clone()) }}"),
+            2 => format!("with no_grad() {{ {n}.detach() * 2 }}"),
+            _ => format!(
+                "if watched != none and {n}.requires_grad {{ {n}.retain_grad()\n            watched.append({n}) }}"
+            ),
+        };
+        let text = if kind == 2 { self.on(x.device, &text, false) } else { text };
+        self.lines.push(text);
+        Some(())
+    }
+
     fn transfer(&mut self) -> Option<()> {
         let x = self.pick();
         let n = x.name.clone();
@@ -561,7 +591,7 @@ impl Generator {
         self.named += 1;
         let name = format!("v{}", self.named);
         self.lines.push(format!("let {name} = {text}"));
-        self.vars.push(Var { name, shape, device, memory, writable: true });
+        self.vars.push(Var { name, shape, device, memory, writable: true, view: false });
     }
 
     fn other(&mut self) -> Option<()> {

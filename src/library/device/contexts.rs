@@ -2,10 +2,11 @@
 
 use super::device_of;
 use super::streams::{StreamObject, stream_of};
+use crate::array::Dtype;
 use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::ops::signature::{Default, Kind, Param, Signature};
-use crate::plan::{RaceMode, Settings, error};
+use crate::plan::{Autocast, RaceMode, Settings, error};
 use crate::stream::Stream;
 use crate::vm::{Context, Exit, NativeDef, Value, Vm};
 use std::sync::Arc;
@@ -46,6 +47,57 @@ fn enter_settings(
         restore(&mut vm.rt.settings, &before);
         flushed
     }))
+}
+
+/// A type of device in `autocast`.
+#[derive(Clone, Copy)]
+enum DeviceType {
+    Cuda,
+    Cpu,
+}
+
+/// The type of device that an argument names.
+fn device_type(value: &Value, index: usize) -> Result<DeviceType> {
+    match value {
+        Value::Device(DeviceId::Cpu) => Ok(DeviceType::Cpu),
+        Value::Device(_) => Ok(DeviceType::Cuda),
+        Value::Str(name) if name.as_str() == "cuda" => Ok(DeviceType::Cuda),
+        Value::Str(name) if name.as_str() == "cpu" => Ok(DeviceType::Cpu),
+        _ => Err(crate::ops::error::wrong_argument(index, "a type of device, `\"cuda\"` or `\"cpu\"`")),
+    }
+}
+
+/// Checks that an argument names a type of device.
+pub(in crate::library) fn check_device_type(value: &Value, index: usize) -> Result<()> {
+    device_type(value, index).map(drop)
+}
+
+/// The change that `autocast` makes: `(dtype, enabled)`, or PyTorch's `(device_type, dtype, enabled)`.
+fn autocast_of(args: &[Value]) -> Result<impl Fn(Autocast) -> Autocast + use<>> {
+    let wrong = |index, what| Err(crate::ops::error::wrong_argument(index, what));
+    let (of, dtype, enabled) = match (&args[0], &args[1], &args[2]) {
+        (Value::Dtype(_), Value::Dtype(_), _) => return wrong(0, "a type of device before the dtype"),
+        (Value::Dtype(_), Value::None, on) => (None, (0, &args[0]), (2, on)),
+        (Value::Dtype(_), on, Value::None) => (None, (0, &args[0]), (1, on)),
+        (Value::None, dtype, on) => (None, (1, dtype), (2, on)),
+        (of, dtype, on) => (Some(device_type(of, 0)?), (1, dtype), (2, on)),
+    };
+    let enabled = match enabled {
+        (_, Value::None) => true,
+        (_, Value::Bool(on)) => *on,
+        (index, _) => return wrong(index, "`true` or `false`"),
+    };
+    let (cuda, cpu) = match (dtype.1, of) {
+        (Value::Dtype(_) | Value::None, _) if !enabled => (None, None),
+        (Value::Dtype(dtype), _) if dtype.is_half() => (Some(*dtype), Some(*dtype)),
+        (Value::None, Some(_)) => (Dtype::from_name("f16"), Dtype::from_name("bf16")),
+        _ => return wrong(dtype.0, "`f16` or `bf16`"),
+    };
+    Ok(move |before: Autocast| match of {
+        None => Autocast { cuda, cpu },
+        Some(DeviceType::Cuda) => Autocast { cuda, ..before },
+        Some(DeviceType::Cpu) => Autocast { cpu, ..before },
+    })
 }
 
 pub(super) fn nothing(_: &mut Vm) -> Result<Exit> {
@@ -135,20 +187,18 @@ pub(super) static NATIVES: &[NativeDef] = &[
         receiver: "",
         signature: Signature {
             params: &[
-                Param::new("dtype", Kind::Dtype),
-                Param::or("enabled", Kind::Bool, Default::Bool(true)),
+                Param::or("device_type", Kind::Any, Default::None),
+                Param::or("dtype", Kind::Any, Default::None),
+                Param::or("enabled", Kind::Any, Default::None),
             ],
         },
-        doc: "Mixed precision inside `with`: matrix products take `f16` or `bf16` operands, and operations that would lose precision take `f32`, by PyTorch's lists. Weights stay in `f32`, and so do their gradients. Run the backward pass outside of it.\n\nSource: `torch.autocast`.",
-        example: "let x = ones(2, 2)\nlet y = with autocast(bf16) { x @ x }\nassert(y.dtype == bf16)",
+        doc: "Mixed precision inside `with`: matrix products take `f16` or `bf16` operands, and operations that would lose precision take `f32`, by PyTorch's lists. Weights stay in `f32`, and so do their gradients. Run the backward pass outside of it.\n\n`autocast(bf16)`, also `autocast(bf16, enabled=false)`, is for operations on every device. As in PyTorch, a type of device may come first, `\"cuda\"` or `\"cpu\"`: `autocast(\"cuda\", dtype=bf16)` is for operations on devices of this type only. Its dtype is then `f16` by default on CUDA devices, `bf16` on the host.\n\nSource: `torch.autocast`.",
+        example: "let x = ones(2, 2)\nlet y = with autocast(bf16) { x @ x }\nlet z = with autocast(device_type=\"cpu\", dtype=bf16) { x.cpu() @ x.cpu() }\nassert(y.dtype == bf16 and z.dtype == bf16)",
         run: |_, args| {
-            let dtype = match args[0] {
-                Value::Dtype(dtype) if dtype.is_half() => dtype,
-                _ => return Err(crate::ops::error::wrong_argument(0, "`f16` or `bf16`")),
-            };
-            let dtype = matches!(args[1], Value::Bool(true)).then_some(dtype);
+            let change = autocast_of(args)?;
             Ok(Context::value("autocast", move |vm| {
-                let before = std::mem::replace(&mut vm.rt.settings.autocast, dtype);
+                let before = vm.rt.settings.autocast;
+                vm.rt.settings.autocast = change(before);
                 Ok(Box::new(move |vm| {
                     vm.rt.settings.autocast = before;
                     Ok(())
@@ -159,10 +209,19 @@ pub(super) static NATIVES: &[NativeDef] = &[
     NativeDef {
         name: "is_autocast_enabled",
         receiver: "",
-        signature: Signature { params: &[] },
-        doc: "Whether `autocast` is on here.\n\nSource: `torch.is_autocast_enabled`.",
-        example: "assert(not is_autocast_enabled())\nwith autocast(bf16) { assert(is_autocast_enabled()) }",
-        run: |vm, _| Ok(Value::Bool(vm.rt.settings.autocast.is_some())),
+        signature: Signature { params: &[Param::or("device_type", Kind::Any, Default::None)] },
+        doc: "Whether `autocast` is on here, for a type of device (`\"cuda\"` or `\"cpu\"`, or a device) or for any.\n\nSource: `torch.is_autocast_enabled`.",
+        example: "assert(not is_autocast_enabled())\nwith autocast(bf16) { assert(is_autocast_enabled()) }\nwith autocast(\"cpu\") { assert(not is_autocast_enabled(\"cuda\")) }",
+        run: |vm, args| {
+            let on = vm.rt.settings.autocast;
+            Ok(Value::Bool(match &args[0] {
+                Value::None => on.is_on(),
+                of => match device_type(of, 0)? {
+                    DeviceType::Cuda => on.cuda.is_some(),
+                    DeviceType::Cpu => on.cpu.is_some(),
+                },
+            }))
+        },
     },
     NativeDef {
         name: "races_repaired",

@@ -17,6 +17,7 @@ pub mod profile;
 mod random;
 mod streams;
 
+pub(in crate::library) use contexts::check_device_type;
 pub use graphs::{GraphObject, GraphPoolObject};
 pub use pools::PoolObject;
 pub use random::GeneratorObject;

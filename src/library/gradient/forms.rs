@@ -2,7 +2,7 @@
 
 use super::captured;
 use super::drive::{recorded, run};
-use crate::base::Result;
+use crate::base::{Result, Span};
 use crate::library::tree;
 use crate::ops::gradient::{self, Create, Edge, Options, Target, Varies};
 use crate::ops::{Arg, Args, Call, Out, apply, table};
@@ -37,6 +37,9 @@ enum Kind {
 struct Applied {
     rule: Value,
     saved: Value,
+    /// The tensors of `saved`, itself or in its list or tuple, with their versions, and the source position.
+    versions: Vec<(Tensor, u64)>,
+    span: Span,
     /// For each argument of the call, whether it is a tensor.
     count: usize,
 }
@@ -562,7 +565,17 @@ fn custom_call(vm: &mut Vm, forward: &Value, rule: &Value, given: Values) -> Res
             _ => operation(vm, "zeros", &[Arg::Ints(Vec::new())])?,
         });
     }
-    let applied = Applied { rule: rule.clone(), saved: saved.clone(), count: given.len() };
+    let of = |value: &Value| match value {
+        Value::Tensor(tensor) => Some((tensor.clone(), tensor.version())),
+        _ => None,
+    };
+    let versions = match saved {
+        Value::Tuple(tuple) => tuple.items().iter().filter_map(of).collect(),
+        Value::List(list) => list.borrow().iter().filter_map(of).collect(),
+        one => of(one).into_iter().collect(),
+    };
+    let (rule, saved, span) = (rule.clone(), saved.clone(), vm.rt.span);
+    let applied = Applied { rule, saved, versions, span, count: given.len() };
     let callback = vm.callbacks.keep(Value::object(applied));
     let mut marked = gradient::script_node(&mut vm.rt, callback, &operands, &outputs).into_iter();
     let mut leaf = |_: &mut Vm, leaf: &Value| Ok(marked.next().map_or_else(|| leaf.clone(), Value::Tensor));
@@ -577,6 +590,10 @@ pub(super) fn apply_rule(
 ) -> Result<Vec<Option<Tensor>>> {
     let value = vm.callbacks.get(number).unwrap_or_default();
     let Some(applied) = value.as_object::<Applied>() else { return Err(gradient::error::consumed_rule()) };
+    if let Some((tensor, _)) = applied.versions.iter().find(|(tensor, version)| tensor.version() != *version)
+    {
+        return Err(gradient::error::overwritten("custom_gradient", applied.span, tensor.last_write()));
+    }
     let given = gradients.into_iter().map(|gradient| gradient.map_or(Value::None, Value::Tensor));
     let args: Vec<Value> = std::iter::once(applied.saved.clone()).chain(given).collect();
     let answer = vm.callback(&applied.rule, &args)?;

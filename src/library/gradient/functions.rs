@@ -2,12 +2,11 @@
 
 use super::drive::recorded;
 use super::{accumulating, edges, keeps, run_pass, tensors};
-use crate::array::Dtype;
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
 use crate::library::tree;
 use crate::ops::gradient::{self, Create, Options, Target};
-use crate::plan::Selection;
+use crate::plan::{Autocast, Selection};
 use crate::stream::Stream;
 use crate::tensor::{GeneratorState, Tensor};
 use crate::vm::{Object, Value, Values, Vm};
@@ -88,7 +87,7 @@ pub(super) struct Checkpoint {
 struct Environment {
     selection: Selection,
     streams: Vec<Arc<Stream>>,
-    autocast: Option<Dtype>,
+    autocast: Autocast,
 }
 
 impl Environment {

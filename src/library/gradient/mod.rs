@@ -393,20 +393,43 @@ pub static TABLE: &[NativeDef] = &[
         receiver: "",
         signature: Signature {
             params: &[
-                Param::or("init_scale", Kind::Float, Default::Float(65536.0)),
-                Param::or("growth_factor", Kind::Float, Default::Float(2.0)),
-                Param::or("backoff_factor", Kind::Float, Default::Float(0.5)),
-                Param::or("growth_interval", Kind::Int, Default::Int(2000)),
-                Param::or("enabled", Kind::Bool, Default::Bool(true)),
+                Param::or("device", Kind::Any, Default::None),
+                Param::or("init_scale", Kind::Float, Default::None),
+                Param::or("growth_factor", Kind::Float, Default::None),
+                Param::or("backoff_factor", Kind::Float, Default::None),
+                Param::or("growth_interval", Kind::Any, Default::None),
+                Param::or("enabled", Kind::Any, Default::None),
             ],
         },
         doc: "Scales losses so that gradients in `f16` do not vanish: `scaler.scale(loss).backward()`, \
-              `scaler.step(optimizer)`, `scaler.update()`. Another name of `nn.grad_scaler`.\n\nSource: \
-              `torch.amp.GradScaler`.",
+              `scaler.step(optimizer)`, `scaler.update()`. Another name of `nn.grad_scaler`, with its \
+              defaults: 65536, 2, 0.5, 2000, true. As in PyTorch, a type of device may come first, `GradScaler(\"cuda\")`; \
+              it has no effect.\n\nSource: `torch.amp.GradScaler`.",
         example: "let scaler = GradScaler(init_scale=8.0)\nassert(scaler.scale(ones(1)).item() == 8)",
         run: |vm, args| {
             let make = vm.library_function("nn", "grad_scaler")?;
-            vm.callback(&make, args)
+            // Without a device, `init_scale` comes first.
+            if let Value::Int(_) | Value::Float(_) = args[0] {
+                let last = args.iter().position(Value::is_none).unwrap_or(args.len() - 1);
+                if !args[last].is_none() {
+                    return Err(crate::ops::error::wrong_argument(
+                        0,
+                        "a type of device before the other arguments",
+                    ));
+                }
+                args[..=last].rotate_right(1);
+            }
+            if !args[0].is_none() {
+                crate::library::device::check_device_type(&args[0], 0)?;
+            }
+            let (own, numbers) = (&mut args[1..], [65536.0, 2.0, 0.5]);
+            let defaults = numbers.map(Value::Float).into_iter().chain([Value::Int(2000), Value::Bool(true)]);
+            for (given, default) in own.iter_mut().zip(defaults) {
+                if given.is_none() {
+                    *given = default;
+                }
+            }
+            vm.callback(&make, own)
         },
     },
     NativeDef {

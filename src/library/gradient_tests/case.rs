@@ -492,7 +492,7 @@ fn passed_back(
     }
     let inputs = leaves.iter().map(|leaf| gradient::edge_of(rt, leaf).unwrap()).collect();
     let create = if create { Create::Yes } else { Create::No };
-    let options = Options { retain: false, create, accumulate: false, inputs: Some(inputs) };
+    let options = Options { retain: create == Create::Yes, create, accumulate: false, inputs: Some(inputs) };
     match Pass::start(rt, targets, options)?.advance(rt)? {
         Event::Done(found) => Ok(found),
         _ => panic!("a hook"),

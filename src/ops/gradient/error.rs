@@ -1,5 +1,6 @@
 //! Errors of gradients: E038x.
 
+use crate::array::shape_text;
 use crate::base::{Code, Error, ErrorKind, Place, Result, Span, this_is};
 use crate::tensor::Tensor;
 
@@ -35,7 +36,9 @@ static BAD_GRADIENT: Code = Code {
     title: "the gradient has the wrong form",
     page: "A gradient has the shape and the device of its tensor; between real dtypes it is converted. `y.backward()` \
            without a gradient needs a `y` with one real element, because only a real number has a single gradient. For \
-           other tensors pass `gradient=`, or sum them first.",
+           other tensors pass `gradient=`, or sum them first. If the shape of a leaf is changed in place, by `w.t_()` \
+           inside `no_grad()`, a gradient of what was computed before has the old shape: it is stored only if it \
+           broadcasts to the new one.",
     example: "let x = ones(2, requires_grad=true)\n(x * 2).backward()",
 };
 
@@ -207,6 +210,15 @@ pub fn check_gradient(gradient: &Tensor, tensor: &Tensor) -> Result<()> {
             .operand(1, this_is(gradient.describe()))
             .help("a gradient has the shape, dtype and device of its tensor")),
     }
+}
+
+/// The shape of a leaf was changed in place after an operation had used it.
+#[cold]
+pub fn reshaped(gradient: &[usize], leaf: &[usize], changed: Span) -> Error {
+    let (gradient, leaf) = (shape_text(gradient), shape_text(leaf));
+    Error::new(&BAD_GRADIENT, format!("a gradient of shape {gradient} is stored for a leaf of shape {leaf}"))
+        .at(changed, "the shape was changed here, after the tensor was used")
+        .help("change the shape before the tensor is used, and set its `.grad` to `none`; or use a view: `w.t()`, not `w.t_()`")
 }
 
 /// A tensor is assigned as its own gradient.

@@ -43,7 +43,9 @@ impl LeafRef {
 
     /// The tensor with this record, if its memory is alive.
     pub(super) fn tensor(&self, node: &Arc<dyn Any + Send + Sync>) -> Option<Tensor> {
-        let tensor = self.storage.upgrade()?.view(self.layout.clone(), self.dtype);
+        let changed = node.downcast_ref::<Node>().and_then(Node::changed_layout);
+        let layout = changed.unwrap_or_else(|| self.layout.clone());
+        let tensor = self.storage.upgrade()?.view(layout, self.dtype);
         tensor.set_mark(Mark { edge: Some(Edge { node: node.clone(), output: 0 }), ..self.mark.clone() });
         Some(tensor)
     }
@@ -68,14 +70,16 @@ pub(super) fn edge(rt: &mut Runtime, tensor: &Tensor) -> Option<Edge> {
     let (edge, whole) = current?;
     let edge = Node::first(edge);
     let form = form_of(&edge).unwrap_or_else(|| Varies::of(tensor));
-    let edge = match whole == *tensor.layout() && form.dtype == tensor.dtype() {
+    // Hooks and gradients of a view do not belong to the memory.
+    let is_view = mark.view || mark.edge.is_none() && !mark.begins && !tensor.is_first();
+    let edge = match !is_view && whole == *tensor.layout() && form.dtype == tensor.dtype() {
         true => edge,
         false => relaid(rt, tensor, edge, whole),
     };
     if let Some(old) = &mark.edge {
         move_retained(old, &edge);
     }
-    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, ..mark });
+    tensor.set_mark(Mark { edge: Some(edge.clone()), at: writes, view: is_view, strided: false, ..mark });
     Some(edge)
 }
 
@@ -111,6 +115,18 @@ fn relaid(rt: &mut Runtime, tensor: &Tensor, edge: Edge, whole: Layout) -> Edge 
     let node = new_node(rt, step, SmallVec::from_iter([input]), outputs, None);
     rt.recording.log = log;
     Edge { node, output: 0 }
+}
+
+/// A tensor that is written in place, as the operand with the old elements. A view that `as_strided` made may reach
+/// elements that its source lacks, and their gradients would end there: its elements are taken from the memory's record.
+pub(super) fn before_write(rt: &mut Runtime, target: &Tensor) -> Option<Tensor> {
+    edge(rt, target)?;
+    let mark = Some(target.mark()).filter(|mark| mark.strided)?;
+    let (base, whole) = target.family(&mark, |family| family.base())?;
+    let edge = relaid(rt, target, Node::first(base), whole);
+    let alias = target.with_layout(target.layout().clone());
+    alias.set_mark(Mark { edge: Some(edge), strided: false, ..mark });
+    Some(alias)
 }
 
 /// `retain_grad` survives a write: the tensor then retains the gradient of its new value.
@@ -167,6 +183,9 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
     let base = target.family(&mark, |family| family.base());
     let new = new.map(|edge| as_written(rt, edge, target, fresh));
     let before = base.clone();
+    // The memory's record has the layout of its tensor, so that gradients of the tensor include those of all views.
+    let first = target.storage_ref().first_layout().clone();
+    let first = (mark.family.is_none() && covers(&first, count)).then_some(first);
     let current = if covers(&own, count) {
         let edge = match &base {
             // The record of an in-place operation already leads to the old record.
@@ -175,10 +194,14 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
         };
         // Written through a view with another layout or dtype: the base tensor gets the record, and the view's record
         // is derived from it. So gradients of the base tensor include those of its views.
-        match (edge, base) {
-            (Some(edge), Some((old, whole)))
-                if whole != own && covers(&whole, count) && dtype_of(&old) == Some(target.dtype()) =>
-            {
+        let whole = match base {
+            Some((old, whole)) => {
+                (covers(&whole, count) && dtype_of(&old) == Some(target.dtype())).then_some(whole)
+            }
+            None => first,
+        };
+        match (edge, whole) {
+            (Some(edge), Some(whole)) if whole != own => {
                 let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
                 let input = Input { param: 0, element: 0, edge, form: Varies::of(target), layout: None };
                 let step = Step::Relaid(Box::new([own, whole.clone()]));
@@ -211,7 +234,7 @@ pub(super) fn written(rt: &mut Runtime, target: &Tensor, new: Option<Edge>, fres
                     new_node(rt, step, SmallVec::from_iter([input]), SmallVec::from_iter([form]), None);
                 (Some(Edge { node, output: 0 }), whole)
             }
-            None => (None, Layout::contiguous(&[count])),
+            None => (None, first.unwrap_or_else(|| Layout::contiguous(&[count]))),
         };
         let form = Varies { shape: whole.shape.clone(), ..Varies::of(target) };
         let mut inputs: SmallVec<[Input; 2]> = SmallVec::new();

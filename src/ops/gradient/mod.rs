@@ -15,6 +15,7 @@ pub mod error;
 mod family;
 mod hooks;
 pub mod joined;
+mod leaf;
 pub mod node;
 mod pass;
 mod pending;
@@ -24,6 +25,7 @@ mod reach;
 pub mod record;
 pub mod rules;
 mod shares;
+mod stored;
 pub mod strided;
 mod sums;
 pub mod var;
@@ -35,10 +37,10 @@ pub use node::{Input, Node, RECORD_BYTES, Step, Varies};
 pub use pass::{Create, Event, Options, Pass, Target};
 pub use reach::{depends_outside, end_arguments};
 pub use record::{
-    argument, before_update, detach, detach_in_place, edge_of, end_session, gradient_of, is_leaf,
-    is_parameter, mark_unrecorded, recording, refuse, replaced, require, requires_gradient, retain, retains,
-    script_node, set_gradient,
+    argument, before_update, detach, detach_in_place, edge_of, end_session, is_leaf, is_parameter,
+    mark_unrecorded, recording, refuse, replaced, require, requires_gradient, script_node,
 };
+pub use stored::{gradient_of, retain, retains, set_gradient};
 pub use var::Var;
 
 /// The way gradients propagate through an operation.

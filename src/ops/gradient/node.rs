@@ -1,6 +1,7 @@
 //! A record of one operation.
 
 use super::family::LeafRef;
+use super::leaf::Changed;
 use crate::array::{Dims, Dtype, Layout};
 use crate::base::{Result, Span};
 use crate::driver::DeviceId;
@@ -107,6 +108,8 @@ pub struct State {
     pub gradients: Vec<(u32, Option<Tensor>)>,
     /// The gradients of a leaf are disabled: passes over earlier records store none.
     pub rests: bool,
+    /// The form of a leaf, if it was changed in place.
+    pub changed: Option<Box<Changed>>,
     /// The differentiated function of this argument has returned.
     pub ended: bool,
     /// The source position of the pass that consumed `saved`.

@@ -197,7 +197,9 @@ impl Pass {
             pass.needed = Some(needed);
             if pass.options.create == Create::IfUseful {
                 let given = edges.iter().any(|(_, gradient)| super::edge_of(rt, gradient).is_some());
-                pass.options.create = if others || given { Create::Yes } else { Create::No };
+                let recorded = others || given;
+                pass.options.create = if recorded { Create::Yes } else { Create::No };
+                pass.options.retain |= recorded;
             }
         }
         if rt.recording.follows && pass.options.accumulate {
@@ -217,7 +219,7 @@ impl Pass {
     /// Those of the operations; E0383, E0384, E0385, E0386.
     pub fn advance(&mut self, rt: &mut Runtime) -> Result<Event> {
         let create = self.creates();
-        let autocast = rt.settings.autocast.take();
+        let autocast = std::mem::take(&mut rt.settings.autocast);
         let event = recording(rt, create, |rt| {
             let event = self.advanced(rt)?;
             if !matches!(event, Event::Done(_)) {
@@ -276,7 +278,7 @@ impl Pass {
 
     /// True if the record is kept for another pass.
     pub fn retains(&self) -> bool {
-        self.options.retain || self.creates()
+        self.options.retain
     }
 
     fn advanced(&mut self, rt: &mut Runtime) -> Result<Event> {
@@ -387,6 +389,7 @@ impl Pass {
             let foreign = std::mem::take(&mut arriving.foreign);
             self.on_stream_of(rt, node, |_, rt| {
                 for (output, gradient) in foreign {
+                    check_sum(node, arriving.gradients[output].as_ref(), &gradient)?;
                     add(rt, &mut arriving.gradients[output], gradient)?;
                 }
                 Ok(())
@@ -440,7 +443,13 @@ impl Pass {
 
     /// Stores the gradients of a leaf, of retained results, and of wanted inputs.
     fn store(&mut self, rt: &mut Runtime, node: &Node) -> Result<()> {
-        let Some(current) = &self.current else { return Ok(()) };
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let done = self.on_stream_of(rt, node, |pass, rt| pass.store_on_stream(rt, node, &current));
+        self.current = Some(current);
+        done
+    }
+
+    fn store_on_stream(&mut self, rt: &mut Runtime, node: &Node, current: &Current) -> Result<()> {
         if let Some(inputs) = &self.options.inputs {
             for (edge, found) in inputs.iter().zip(&mut self.found) {
                 if Node::of(edge).is_some_and(|wanted| wanted.id == node.id) {
@@ -448,11 +457,9 @@ impl Pass {
                 }
             }
         }
-        if !self.options.accumulate {
-            return Ok(());
-        }
         let is_leaf = matches!(node.step, Step::Leaf);
-        if is_leaf && node.state.lock().rests {
+        // Every pass stores the gradients of results that retain them.
+        if is_leaf && (!self.options.accumulate || node.state.lock().rests) {
             return Ok(());
         }
         for (output, gradient) in current.gradients.iter().enumerate() {
@@ -467,9 +474,14 @@ impl Pass {
                 }
             };
             let Some(before) = place else { continue };
+            let shaped = if is_leaf { node.in_shape_of_leaf(rt, gradient)? } else { None };
+            let gradient = shaped.as_ref().unwrap_or(gradient);
+            if let (Some(before), true) = (&before, is_leaf) {
+                node.check_broadcast(gradient.shape(), before.shape())?;
+            }
             let stored = self.accumulated(rt, before, gradient, is_leaf)?;
             if self.creates() {
-                super::record::note_circular(rt, &current.node, &stored);
+                super::stored::note_circular(rt, &current.node, &stored);
             }
             node.store_gradient(output as u32, Some(stored));
         }
@@ -569,14 +581,22 @@ impl Pass {
             }
             _ => Ok(()),
         })?;
-        if !self.retains() && saved.is_freed() {
-            state.consumed = self.span;
-            let saved = state.saved.take();
-            drop(state);
-            return Ok(saved.map(Saved::released).unwrap_or_default());
-        }
-        let (args, mut results) = (saved.args.clone(), saved.results.clone());
-        drop(state);
+        let (args, mut results) = match !self.retains() && saved.is_freed() {
+            true => {
+                state.consumed = self.span;
+                let saved = state.saved.take();
+                // No pass goes through the record again. A hook may refer to the tensor that refers to the record.
+                let hooks = if state.again.is_none() { std::mem::take(&mut state.hooks) } else { Vec::new() };
+                drop(state);
+                drop(hooks);
+                saved.map(Saved::released).unwrap_or_default()
+            }
+            false => {
+                let kept = (saved.args.clone(), saved.results.clone());
+                drop(state);
+                kept
+            }
+        };
         if self.creates() {
             // The kept result has no record, which would keep itself alive.
             for (output, place) in results.iter_mut().enumerate() {
@@ -670,6 +690,7 @@ impl Pass {
             return Ok(());
         }
         let mut sum = place.take();
+        check_sum(node, sum.as_ref(), &gradient)?;
         let before = rt.current_stream(from.device())?;
         rt.set_stream(from)?;
         let added = add(rt, &mut sum, gradient);
@@ -707,6 +728,17 @@ impl Pass {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that two gradients of a leaf have one shape: they differ if the shape of the leaf was changed in place.
+fn check_sum(node: &Node, sum: Option<&Tensor>, gradient: &Tensor) -> Result<()> {
+    match sum {
+        Some(sum) if sum.shape() != gradient.shape() => {
+            let (from, to) = (sum.shape(), gradient.shape());
+            node.check_broadcast(from, to).or_else(|_| node.check_broadcast(to, from))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -148,7 +148,7 @@ impl Work {
         let mut may_wait = false;
         back.look(&mut |rt| {
             let is_recorded = rt.recording.used && rt.recording.enabled;
-            may_wait = rt.settings.fuse && !is_recorded && rt.settings.autocast.is_none();
+            may_wait = rt.settings.fuse && !is_recorded && !rt.settings.autocast.is_on();
             if may_wait {
                 rt.count_operation();
             }

@@ -1,6 +1,7 @@
 //! Recording operations.
 
 use super::node::{Input, Node, Saved, State, Step, Varies};
+use super::stored::{gradient_of, set_gradient};
 use super::{Gradient, error, family};
 use crate::base::Result;
 use crate::ops::signature::Kind;
@@ -190,7 +191,9 @@ fn note(
         let mut new = Mark { edge: Some(edge), ..Mark::default() };
         match shares {
             Some(source) => {
-                new.family = source.mark().family;
+                let from = source.mark();
+                (new.family, new.view) = (from.family, true);
+                new.strided = from.strided || op.name == "as_strided";
                 new.at = tensor.family(&new, |family| family.writes);
             }
             None => tensor.family(&Mark::default(), |family| {
@@ -328,6 +331,9 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
         }
         let out = apply::run(rt, op, Call::InPlace(*args))?;
         target.note_write(rt.span);
+        if is_view {
+            super::leaf::note_change(target, rt.span);
+        }
         return Ok(out);
     }
     family::check_writable(target)?;
@@ -342,9 +348,11 @@ fn in_place(rt: &mut Runtime, op: &'static Op, args: &Args<'_>) -> Result<Out> {
     }
     // The rule may need the old elements.
     let mut moved: SmallVec<[Arg; 4]> = args.0.iter().cloned().collect();
+    if let Some(own) = family::before_write(rt, target) {
+        moved[0] = Arg::Tensor(own);
+    }
     if op.gradient.keeps().keeps_operand(args, 0, &inputs) || matches!(op.gradient, Gradient::Composed) {
-        let before = composed::call(rt, "clone", &[Arg::Tensor(target.clone())])?;
-        moved[0] = Arg::Tensor(before);
+        moved[0] = Arg::Tensor(composed::call(rt, "clone", &moved[..1])?);
     }
     let moved = Args(&moved);
     let Out::Tensor(result) = apply::again(rt, op, Call::Plain(moved))? else {
@@ -470,7 +478,12 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         family::written(rt, &part, edge, false)?;
         return Ok(out);
     }
-    let inputs = inputs(rt, args);
+    let mut inputs = inputs(rt, args);
+    if let (Some(own), Some(first)) = (family::before_write(rt, target), inputs.first_mut())
+        && let (0, Some(edge)) = (first.param, own.mark().edge)
+    {
+        first.edge = edge;
+    }
     let saved = saved(&SET_INDEX, args, &inputs, &[]);
     let out = unrecorded(rt, |rt| apply::run(rt, &SET_INDEX, Call::Plain(*args)))?;
     target.note_write(rt.span);
@@ -542,7 +555,7 @@ pub fn require(rt: &mut Runtime, tensor: &Tensor, on: bool) -> Result<()> {
             rt.recording.used = true;
             let form = Varies::of(tensor);
             let earlier =
-                tensor.resting().filter(|edge| Node::of(edge).is_some_and(|n| n.outputs[0] == form));
+                tensor.resting().filter(|edge| Node::of(edge).is_some_and(|n| n.form_of_leaf() == form));
             let node = earlier.map(|edge| edge.node).unwrap_or_else(|| {
                 let log = rt.recording.log.take();
                 let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([form]), None);
@@ -630,13 +643,14 @@ pub fn detach_in_place(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
     if !super::strided::covers(tensor.layout(), tensor.storage_ref().first_layout().count()) {
         return Err(error::detached_view(tensor));
     }
-    let mark = tensor.mark();
+    let (mark, gradient) = (tensor.mark(), gradient_of(rt, tensor));
     let at = tensor.family(&mark, |family| {
         family.current = None;
         family.writes
     });
     tensor.set_mark(Mark { edge: None, at, ..mark });
-    Ok(())
+    // A retained gradient remains.
+    if gradient.is_some() { set_gradient(rt, tensor, gradient) } else { Ok(()) }
 }
 
 /// Records results of script code whose gradient the caller computes ([`super::Event::Script`]): `operands`
@@ -664,76 +678,6 @@ pub fn script_node(
     results.iter().enumerate().map(mark).collect()
 }
 
-/// `x.grad`
-pub fn gradient_of(rt: &mut Runtime, tensor: &Tensor) -> Option<Tensor> {
-    let edge = edge_of(rt, tensor).or_else(|| tensor.resting())?;
-    let node = Node::of(&edge)?;
-    let state = node.state.lock();
-    state.gradients.iter().find(|(output, _)| *output == edge.output)?.1.clone()
-}
-
-/// `x.grad = gradient`
-///
-/// A tensor that requires no gradients stores one as well, for an optimiser.
-///
-/// # Errors
-/// E0380 if the tensor cannot require gradients; E0381 if the gradient has another shape, dtype or device, or is the
-/// tensor itself.
-pub fn set_gradient(rt: &mut Runtime, tensor: &Tensor, gradient: Option<Tensor>) -> Result<()> {
-    let edge = edge_of(rt, tensor).or_else(|| tensor.resting());
-    let edge = match (edge, &gradient) {
-        (Some(edge), _) => edge,
-        (None, None) => return Ok(()),
-        (None, Some(gradient)) => {
-            if !family::is_continuous(tensor) {
-                return Err(error::not_continuous(tensor));
-            }
-            error::check_gradient(gradient, tensor)?;
-            let edge = resting_leaf(rt, tensor);
-            tensor.set_resting(Some(edge.clone()));
-            edge
-        }
-    };
-    if let Some(gradient) = &gradient {
-        if gradient.same(tensor) {
-            return Err(error::own_gradient(tensor));
-        }
-        error::check_gradient(gradient, tensor)?;
-        note_circular(rt, &edge.node, gradient);
-    }
-    if let Some(node) = Node::of(&edge) {
-        // Without a gradient, a computed tensor does not begin to retain one.
-        if gradient.is_none() && !matches!(node.step, Step::Leaf) && !retains(rt, tensor) {
-            return Ok(());
-        }
-        node.store_gradient(edge.output, gradient);
-    }
-    Ok(())
-}
-
-/// The record of a leaf whose gradients are switched off.
-fn resting_leaf(rt: &mut Runtime, tensor: &Tensor) -> Edge {
-    rt.recording.used = true;
-    let log = rt.recording.log.take();
-    let node = new_node(rt, Step::Leaf, SmallVec::new(), SmallVec::from_iter([Varies::of(tensor)]), None);
-    rt.recording.log = log;
-    let edge = Edge { node, output: 0 };
-    if let Some(node) = Node::of(&edge) {
-        node.state.lock().rests = true;
-    }
-    edge
-}
-
-/// Registers a node that stores a gradient with a record, which may refer back to the node.
-pub(super) fn note_circular(rt: &mut Runtime, node: &Arc<dyn Any + Send + Sync>, gradient: &Tensor) {
-    if edge_of(rt, gradient).is_some() {
-        if rt.recording.circular.len() >= 64 && rt.recording.circular.len().is_power_of_two() {
-            rt.recording.circular.retain(|node| node.strong_count() > 0);
-        }
-        rt.recording.circular.push(Arc::downgrade(node));
-    }
-}
-
 /// Releases records that refer to themselves. Called when no further pass can run.
 pub fn end_session(rt: &mut Runtime) {
     for node in std::mem::take(&mut rt.recording.circular).iter().filter_map(Weak::upgrade) {
@@ -747,28 +691,6 @@ pub fn end_session(rt: &mut Runtime) {
             drop(storage.take_records());
         }
     }
-}
-
-/// `x.retain_grad()`: the backward pass stores the gradient of a computed tensor.
-///
-/// # Errors
-/// E0380 if the tensor requires no gradients.
-pub fn retain(rt: &mut Runtime, tensor: &Tensor) -> Result<()> {
-    let Some(edge) = edge_of(rt, tensor) else { return Err(error::requires_none(0, tensor)) };
-    if let Some(node) = Node::of(&edge) {
-        let mut state = node.state.lock();
-        if !state.gradients.iter().any(|(output, _)| *output == edge.output) {
-            state.gradients.push((edge.output, None));
-        }
-    }
-    Ok(())
-}
-
-/// `x.retains_grad`: whether the backward pass stores the gradient of this computed tensor.
-pub fn retains(rt: &mut Runtime, tensor: &Tensor) -> bool {
-    let Some(edge) = edge_of(rt, tensor) else { return false };
-    let Some(node) = Node::of(&edge).filter(|node| !matches!(node.step, Step::Leaf)) else { return false };
-    node.state.lock().gradients.iter().any(|(output, _)| *output == edge.output)
 }
 
 impl Saved {
