@@ -371,7 +371,7 @@ fn pytorch_names_suggest_runnel_names() {
     let table = [
         ("cross_entropy(ones(2, 2), [0, 1])", "write `import nn`, and `nn.cross_entropy`"),
         ("data.loader(1)", "write `import data` first"),
-        ("with autocast() { 1 }", "the parameters are `autocast(dtype"),
+        ("with autocast(device=\"cuda\") { 1 }", "the parameters are `autocast(device_type"),
         ("cuda.Event(enable_timing=true)", "write `Event(...)`"),
         ("ones(2, 2).inverse()", "no decompositions of matrices yet"),
         ("ones(2).lcm(ones(2))", "PyTorch has it, Runnel not yet"),

@@ -17,9 +17,13 @@ use std::sync::Arc;
 impl Runtime {
     /// Stores a result. It is held if there is no memory, and lost if that fails otherwise.
     pub(super) fn run_gather(&mut self, gathered: &Gathered) -> Result<()> {
-        self.bind_or_hold(gathered)?;
+        let bound = self.bind_or_hold(gathered);
+        if bound.as_ref().is_err_and(is_shortage) {
+            return bound;
+        }
         gathered.out.set_pending(None);
-        let done = self.launch_gather(gathered).map_err(|e| e.locate(&Site::of(gathered.span)));
+        let done = bound.and_then(|()| self.launch_gather(gathered));
+        let done = done.map_err(|e| e.locate(&Site::of(gathered.span)));
         if done.is_err() {
             gathered.out.lose();
         }
@@ -52,7 +56,7 @@ impl Runtime {
                 gathered.hold();
                 Err(e.locate(&Site::of(gathered.span)))
             }
-            done => done,
+            bound => bound,
         }
     }
 
