@@ -14,8 +14,8 @@ use draw::Draw;
 use emulated::{agrees, agrees_on_devices, costs_the_same, fails, fits, launched};
 
 const DATA: &str = "let begin = |n| (arange(n).float() * 37 % 11) / 4 - 1\n\
-                    let (x, y) = (begin(480).reshape(40, 12), begin(480).reshape(40, 12) * 2)\n\
-                    let (a, b, c) = (begin(12), begin(12) + 2, begin(40).reshape(40, 1))\n";
+                    let (x, y) = (begin(960).reshape(80, 12), begin(960).reshape(80, 12) * 2)\n\
+                    let (a, b, c) = (begin(12), begin(12) + 2, begin(80).reshape(80, 1))\n";
 
 /// The numbers of reductions in the labels of the launches of `code`.
 fn reductions(before: &str, code: &str) -> Vec<usize> {
@@ -33,7 +33,7 @@ fn a_script_reads_an_operand_once_for_several_reductions() {
         // Values that only the reductions read are not stored; one that is kept is.
         ("let d = x - a\nlet (p, q) = (d.sum(0), (d * y).sum(0))", &[2]),
         // All elements, and dimensions between others.
-        ("let z = x.reshape(4, 10, 12)\nlet (p, q) = (z.sum(1), (z * z).sum(1))", &[2]),
+        ("let z = x.reshape(1, 80, 12)\nlet (p, q) = (z.sum(1), (z * z).sum(1))", &[2]),
         // Other dimensions, other shapes.
         ("let (p, q) = (x.sum(0), y.T.sum(0))", &[1, 1]),
     ] {
@@ -61,7 +61,7 @@ fn scalars_after_a_reduction_of_all_elements_are_computed_by_their_readers() {
 #[test]
 fn a_number_in_the_formula_of_a_gradient_is_no_launch() {
     for power in ["2.5", "3", "-1.5"] {
-        let before = format!("{DATA}\nlet t = (x.abs() + 1).requires_grad_()\nlet g = ones(40, 12)");
+        let before = format!("{DATA}\nlet t = (x.abs() + 1).requires_grad_()\nlet g = ones(80, 12)");
         let work = |code: &str| launched(&before, code, |launch| launch.program.label.clone());
         let code = format!("(t ** {power}).backward(g)");
         assert_eq!(work(&code).len(), 1, "{power}: {:?}", work(&code));
@@ -78,7 +78,7 @@ fn writes_between_reductions_are_seen() {
         "p.add_(1)",
         "p[2..5] = 9",
         "x.sub_(p)",
-        "x.copy_(y.T.reshape(40, 12))",
+        "x.copy_(y.T.reshape(80, 12))",
         "x[0] = p",
         "y.mul_(x)",
         "x.T.add_(1)",

@@ -51,7 +51,7 @@ impl Runtime {
             return Ok(());
         }
         let (device, stream) = (self.device(gathered.out.device())?, self.queues[gathered.at].stream.clone());
-        match self.bind(&gathered.out, &device, &stream, gathered.span) {
+        match self.bind_alone(&gathered.out, &device, &stream, gathered.span) {
             Err(e) if is_shortage(&e) => {
                 gathered.hold();
                 Err(e.locate(&Site::of(gathered.span)))

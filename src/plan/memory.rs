@@ -150,6 +150,25 @@ impl Runtime {
         }
     }
 
+    /// [`Runtime::bind`] for a result that is no longer in its queue: other work that a flush launches could not find it.
+    /// So only a request that fails flushes.
+    pub(super) fn bind_alone(
+        &mut self,
+        storage: &Storage,
+        device: &Arc<Device>,
+        stream: &Arc<Stream>,
+        span: Span,
+    ) -> Result<()> {
+        if storage.memory().is_some() {
+            return Ok(());
+        }
+        let block = self.request(|effort| device.alloc_with(storage.bytes(), stream, span, effort));
+        let block =
+            block.map_err(|e| device.blame_records(device.blame_if_sticky(e)).locate(&Site::of(span)))?;
+        storage.bind(Memory::Block(block));
+        Ok(())
+    }
+
     /// Allocates memory of a device for work on a stream.
     #[inline]
     pub(super) fn block(
