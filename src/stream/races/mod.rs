@@ -231,11 +231,10 @@ impl Checker {
         if touches.len() > MANY
             && let Some(mut held) =
                 touches.iter().map(|touch| touch.history.try_lock()).collect::<Option<Vec<_>>>()
+            && held.iter_mut().zip(touches).all(|(history, touch)| is_clear(history, touch))
         {
-            if held.iter_mut().zip(touches).all(|(history, touch)| is_clear(history, touch)) {
-                held.iter_mut().zip(touches).for_each(|(history, touch)| note(history, touch));
-                return Vec::new();
-            }
+            held.iter_mut().zip(touches).for_each(|(history, touch)| note(history, touch));
+            return Vec::new();
         }
         match touches {
             [touch] => {
