@@ -35,6 +35,10 @@ impl<T> Mutex<T> {
         MutexGuard { of: self, held: Some(self.0.lock().expect(NOT_POISONED)) }
     }
 
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|held| MutexGuard { of: self, held: Some(held) })
+    }
+
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().expect(NOT_POISONED)
     }
