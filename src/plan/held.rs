@@ -11,7 +11,7 @@ use super::gather::{Gathered, is_gathered};
 use super::{MapArg, Runtime, overlaps_itself};
 use crate::base::{Result, Site};
 use crate::driver::error::is_shortage;
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::{Memory, Storage, Tensor};
 use std::sync::Arc;
 
 impl Runtime {
@@ -51,12 +51,16 @@ impl Runtime {
             return Ok(());
         }
         let (device, stream) = (self.device(gathered.out.device())?, self.queues[gathered.at].stream.clone());
-        match self.bind_alone(&gathered.out, &device, &stream, gathered.span) {
+        let out = &gathered.out;
+        if out.memory().is_some() {
+            return Ok(());
+        }
+        match self.block_alone(&device, out.bytes(), &stream, gathered.span) {
             Err(e) if is_shortage(&e) => {
                 gathered.hold();
                 Err(e.locate(&Site::of(gathered.span)))
             }
-            bound => bound,
+            block => block.map(|block| out.bind(Memory::Block(block))),
         }
     }
 

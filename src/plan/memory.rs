@@ -150,25 +150,6 @@ impl Runtime {
         }
     }
 
-    /// [`Runtime::bind`] for a result that is no longer in its queue: other work that a flush launches could not find it.
-    /// So only a request that fails flushes.
-    pub(super) fn bind_alone(
-        &mut self,
-        storage: &Storage,
-        device: &Arc<Device>,
-        stream: &Arc<Stream>,
-        span: Span,
-    ) -> Result<()> {
-        if storage.memory().is_some() {
-            return Ok(());
-        }
-        let block = self.request(|effort| device.alloc_with(storage.bytes(), stream, span, effort));
-        let block =
-            block.map_err(|e| device.blame_records(device.blame_if_sticky(e)).locate(&Site::of(span)))?;
-        storage.bind(Memory::Block(block));
-        Ok(())
-    }
-
     /// Allocates memory of a device for work on a stream.
     #[inline]
     pub(super) fn block(
@@ -181,6 +162,18 @@ impl Runtime {
         if device.is_nearly_full(self.requests.unbound) {
             self.flush_for_request(device, bytes, None)?;
         }
+        self.block_alone(device, bytes, stream, span)
+    }
+
+    /// [`Runtime::block`] for a result that is no longer in its queue: other work that a flush launches could not find it.
+    /// So only a request that fails flushes.
+    pub(super) fn block_alone(
+        &mut self,
+        device: &Arc<Device>,
+        bytes: u64,
+        stream: &Arc<Stream>,
+        span: Span,
+    ) -> Result<Block> {
         let block = self.request(|effort| device.alloc_with(bytes, stream, span, effort));
         block.map_err(|e| device.blame_records(device.blame_if_sticky(e)).locate(&Site::of(span)))
     }
