@@ -45,6 +45,59 @@ fn values_that_are_read_once_are_not_stored() {
     one("y = (t[p].flatten(0, 1) * x).sum(1)");
 }
 
+/// The launches of `code`: for each, its gathered views, and all views that it has.
+fn views(code: &str) -> Vec<(usize, usize)> {
+    launched(DATA, code, |launch| {
+        let gathered = launch.views.iter().filter(|view| view.indexed.is_some()).count();
+        (gathered, launch.views.len())
+    })
+}
+
+#[test]
+fn indices_of_single_elements_are_computed_where_they_are_read() {
+    let data = "let (f, c) = (t.flatten(), x[.., 0])\n";
+    let of = |code: &str| views(&format!("{data}{code}"));
+    // One launch: the index's place and operands, the source, other operands, the result.
+    assert_eq!(of("y = f[(i * 3 + j) % 900] * 2"), [(1, 5)]);
+    assert_eq!(of("y = f[(c * 30).floor().to(i64) * 2 + 1] * c"), [(1, 4)]);
+    assert_eq!(of("y = (f[(c * 30).to(i64)] * x[.., 1]).sum()").last(), Some(&(1, 5)));
+    assert_eq!(of("y = f[(i ^ 5) & 15]"), [(1, 3)]);
+    // Gathers share what their indices read.
+    assert_eq!(of("y = f[i + j] + f[i + j + 1] * f[j - i]"), [(3, 9)]);
+    assert_eq!(of("y = u.gather(1, (p[0..30] + 1) % 32) + 1"), [(1, 4)]);
+    assert_eq!(of("y = (t[i % 7, j] * c).T"), [(1, 6)]);
+    // The index is also stored for its variable.
+    assert_eq!(of("let k = (i * 3) % 40\ny = f[k] * 2\ny = (y, k)"), [(1, 5)]);
+    // An index of rows is stored, and so is one that is written in between.
+    assert_eq!(of("y = (t[(i + 1) % 40] * x).sum()").len(), 3);
+    assert_eq!(of("let k = i + 1\nlet v = f[k]\nk.add_(1)\ny = v * 2").len(), 2);
+}
+
+/// Reading a value at a computed index and writing an operand of the index, in every order.
+#[test]
+fn operands_of_indices_may_be_written() {
+    let data = "let (t, i, c) = (arange(96).float() * 37 % 101, arange(24) * 5 % 24, arange(24).float() * 3 % 7)\n\
+                let (x, s) = (zeros(24), 0)\n";
+    let reads = ["t[(i * 3 + 1) % 96]", "t[(c * 5).to(i64) + i]", "t[48..].gather(0, (i + 7) % 48)"];
+    let writes =
+        ["i.add_(1)", "i[3..9] = 2", "c.mul_(0.5)", "t.add_(1)", "t[5..70] = 4", "i.copy_(i.flip(0))"];
+    for read in reads {
+        for write in writes {
+            for between in ["", "x = v * 2", "s = v.sum()", "x = x + i", "s = (i + c).sum()"] {
+                for after in ["x = v + x", "x[2..] = v[2..]", "s = v.amax() + s", "x = v.sort().values"] {
+                    agrees(&format!(
+                        "{data}let k = i * 2\nlet v = {read}\n{between}\n{write}\n{after}\n\
+                         str((x.tolist(), (s + x * 0).tolist(), i.tolist(), c.tolist(), t.tolist(), k.tolist()))"
+                    ));
+                    agrees(&format!(
+                        "{data}let y = i + c\n{write}\nlet v = {read}\n{between}\n{after}\nstr((x.tolist(), (s + x * 0).tolist(), y.tolist()))"
+                    ));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn values_that_something_else_needs_are_stored_once() {
     let count = |code: &str| launches(DATA, code).iter().filter(|label| *label == "gather").count();
@@ -308,6 +361,13 @@ fn an_index_out_of_range_is_reported_at_its_line() {
             "t[i] * 2\nprint(t.sum().item())",
             "let a = t.index_select(0, i)\ni.fill_(0)\nlet b = a * 2\nprint(b.sum().item())",
             "let a = t[i, j % 8]\nlet b = a + 1\nprint(b.sum().item())",
+            "let a = t[.., 0][i + 0] * 2\nprint(a.sum().item())",
+            "let a = t[.., 0][i * 1]\nlet b = a * 2\nlet c = t[i + 0, j % 8] + b\nprint(c.sum().item())",
+            "let a = t[.., 1][(i.reshape(4, 6) * 1).T]\nlet b = a.exp()\nprint(b.sum().item())",
+            "let a = t.gather(1, (i.reshape(3, 8) + 0)[.., 1..5])\nlet b = a.T * 2\nprint(b[1, 2].item())",
+            "let a = (t[.., 0][(i * 2.0).to(i64) // 2] * x[.., 0]).sum()\nprint(a.item())",
+            "let a = t[.., 0][i + 0][9..12] * 2\nprint(a[0].item())",
+            "t[.., 0][i + 0]\nprint(t.sum().item())",
         ] {
             let spoiled = if code.contains('i') && !code.contains("t[j]") {
                 spoil.replace("j[5] = 99", "")
@@ -328,8 +388,8 @@ fn an_index_out_of_range_is_reported_at_its_line() {
 fn races_see_the_source_and_the_index() {
     let data = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet s = Stream()\ns.wait_stream(cuda.current_stream())\n\
                 let y = t[i] * 2\nwith stream(s) {\n    TOUCH\n}\n\"\"";
-    for touch in ["t.add_(1)", "i.add_(1)"] {
-        let code = data.replace("TOUCH", touch);
+    for (touch, read) in [("t.add_(1)", "t[i]"), ("i.add_(1)", "t[i]"), ("i.add_(1)", "t[.., 0][i + 0]")] {
+        let code = data.replace("TOUCH", touch).replace("t[i]", read);
         let (fused, apart) = (fails(&code, true), fails(&code, false));
         assert_eq!(fused, apart, "{code}");
         assert!(fused.contains("E0601"), "{fused}");
@@ -338,7 +398,8 @@ fn races_see_the_source_and_the_index() {
             "let (t, i) = (arange(96).reshape(12, 8), arange(24) % 12)\nlet s = Stream()\nlet y = t[i] * 2\n\
              let z = t[i]\ns.wait_stream(cuda.current_stream())\nwith stream(s) {{\n    {touch}\n}}\n\
              cuda.current_stream().wait_stream(s)\nstr((y.tolist(), (z + 1).tolist()))"
-        );
+        )
+        .replace("t[i]", read);
         assert_eq!(ends(&code, true), ends(&code, false), "{code}");
     }
 }

@@ -46,6 +46,9 @@ const MOST_OF_LARGE: Most = Most { instrs: 4, loads: 4 };
 /// For another value, if its operands are at most a quarter of its size.
 const MOST: Most = Most { instrs: 16, loads: 8 };
 
+/// For a value that is computed at once. The position of an element in a tensor of three dimensions takes 24 instructions.
+const MOST_NOW: Most = Most { instrs: 40, loads: 8 };
+
 /// Maximum number of costly functions; one in `f64` counts twice.
 const MOST_HEAVY: usize = 2;
 
@@ -76,6 +79,7 @@ impl Registers {
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     /// Operands may be the results of the first `parts` groups of the queue.
     pub(super) fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
+        let most = if self.is_now { MOST_NOW } else { MOST };
         if self.all.contains(&reg) {
             return Some(());
         }
@@ -85,7 +89,7 @@ impl Registers {
                 self.instrs += 1;
                 self.heavy +=
                     if instr.is_heavy() { if instr.class == Class::F64 { 2 } else { 1 } } else { 0 };
-                if self.instrs > MOST.instrs || self.heavy > MOST_HEAVY {
+                if self.instrs > most.instrs || self.heavy > MOST_HEAVY {
                     return None;
                 }
                 instr.args.iter().try_for_each(|&arg| self.add(from, parts, arg))?;
@@ -103,7 +107,7 @@ impl Registers {
                     // A loop that writes parts of a tensor will probably write another part next.
                     let is_part = load.layout.bytes(load.dtype) != storage.bytes();
                     let is_changing = storage.is_written_in_parts() && is_part && !self.is_now;
-                    if self.loads > MOST.loads || !is_settled || is_changing {
+                    if self.loads > most.loads || !is_settled || is_changing {
                         return None;
                     }
                 }

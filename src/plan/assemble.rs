@@ -6,11 +6,15 @@
 //! everything that the results depend on.
 
 use super::aside::Hole;
+use super::flush::address_to_read;
+use super::positions::{Computed, Twin};
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};
 use super::rows::Whole;
 use crate::array::{Dtype, Strides, copied};
 use crate::base::Result;
 use crate::kernel::{Instr, Kind, Launch, Map, Program, Ptr, Reduce, Source, Store, View};
+use crate::stream::Stream;
+use crate::tensor::StorageRef;
 use foldhash::HashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -43,6 +47,12 @@ pub(super) struct GroupCache<T> {
 #[derive(Default)]
 pub(super) struct Words(Vec<u64>);
 
+/// The storages of views.
+type Storages<'g> = SmallVec<[&'g StorageRef; 8]>;
+
+/// The numbers of registers.
+type Numbers = SmallVec<[u16; 8]>;
+
 /// The program of a group.
 pub(super) struct Assembled {
     program: Arc<Program>,
@@ -50,8 +60,33 @@ pub(super) struct Assembled {
     loads: SmallVec<[u16; 8]>,
 }
 
-/// Set in the number of a load for the view of its index, which precedes that of its source.
+/// Set in the number of a gathered load for the view of its index, which precedes that of its source.
 pub(super) const INDEX: u16 = 0x8000;
+
+/// Set in the number of a gathered load for the view of an operand of its index, between those of index and source. The
+/// number of the operand is shifted by 8 bits.
+const OPERAND: u16 = 0x4000;
+
+/// The views of a load, which [`Load::operands`](super::queue::Load) lists.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    /// The load itself, or the source of a gathered load.
+    Last,
+    /// The index of a gathered load.
+    Index,
+    /// An operand of the index.
+    Operand(usize),
+}
+
+/// The number of a load, and which of its views it is.
+fn part_of(load: u16) -> (usize, Part) {
+    let number = usize::from(load & 0xff);
+    match load {
+        _ if load & INDEX != 0 => (number, Part::Index),
+        _ if load & OPERAND != 0 => (number, Part::Operand(usize::from(load >> 8 & 0x3f))),
+        _ => (number, Part::Last),
+    }
+}
 
 /// A group with its live results.
 #[derive(Clone, Copy)]
@@ -126,8 +161,30 @@ impl Words {
             // Groups load the result; see Note [Gathered values].
             Source::Gathered { view, dtype, .. } => u64::from(view) << 16 | (dtype as u64) << 2 | 3,
         }));
-        self.push(group.map.instrs.len() as u64);
-        for instr in &group.map.instrs {
+        self.instrs(&group.map);
+        for (number, load) in group.loads.iter().enumerate() {
+            let Some(computed) = load.computed() else { continue };
+            self.push(number as u64);
+            self.list(computed.map.sources.iter().map(|source| match *source {
+                Source::Load { view, dtype } => {
+                    let twin = match group.twin(number, usize::from(view)) {
+                        None => 0,
+                        Some(Twin::Load(load)) => load as u64 | 1 << 16,
+                        Some(Twin::Operand(load, operand)) => load as u64 | (operand as u64) << 8 | 2 << 16,
+                    };
+                    twin << 32 | u64::from(view) << 16 | (dtype as u64) << 2
+                }
+                Source::Number { slot, dtype } => u64::from(slot) << 16 | (dtype as u64) << 2 | 1,
+                _ => 2,
+            }));
+            self.instrs(&computed.map);
+        }
+    }
+
+    /// Adds instructions.
+    fn instrs(&mut self, map: &Map) {
+        self.push(map.instrs.len() as u64);
+        for instr in &map.instrs {
             let args = instr.args.iter().fold(0, |all, &arg| all << 16 | u64::from(arg));
             self.push(std::ptr::from_ref(instr.f).addr() as u64);
             self.push(args);
@@ -171,15 +228,29 @@ impl Assembled {
 
     /// The views that it reads, over the shape of the group; `places` are their addresses.
     pub fn views_read(&self, group: &FusedGroup, places: &[Ptr]) -> SmallVec<[View; 4]> {
-        let mut views = SmallVec::new();
-        let mut read = self.loads.iter().zip(places);
-        while let Some((&load, &place)) = read.next() {
-            let of = &group.loads[usize::from(load & !INDEX)];
-            match (load & INDEX != 0).then(|| of.gathered().zip(read.next())).flatten() {
-                Some((gathered, (_, &source))) => {
-                    views.extend(of.views(gathered, &group.shape, [place, source]));
-                }
-                None => views.push(of.view(place, &group.shape)),
+        let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(self.loads.len());
+        // Those of the gathered load whose source comes next.
+        let mut own: SmallVec<[View; 4]> = SmallVec::new();
+        for (&load, &place) in self.loads.iter().zip(places) {
+            let (number, part) = part_of(load);
+            let load = &group.loads[number];
+            if part == Part::Index
+                && let Some(gathered) = load.gathered()
+            {
+                let most = self.loads.len();
+                own = load.views(gathered, &group.shape, &SmallVec::<[Ptr; 8]>::from_elem(0, most.max(8)));
+            }
+            let view = match part {
+                Part::Index => own.first_mut(),
+                Part::Operand(operand) => own.get_mut(operand + 1),
+                Part::Last => own.last_mut(),
+            };
+            views.push(match view {
+                Some(view) => View { ptr: view.ptr.wrapping_add(place), ..view.clone() },
+                None => load.view(place, &group.shape),
+            });
+            if part == Part::Last {
+                own.clear();
             }
         }
         views
@@ -190,16 +261,48 @@ impl Assembled {
         self.loads.len()
     }
 
-    /// Calls `each` for the loads that it reads, in the order of the views.
-    pub fn each_load(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
-        self.loads.iter().filter(|load| **load & INDEX == 0).try_for_each(|&load| each(usize::from(load)))
+    /// The loads of a group that does not gather, in the order of the views.
+    pub fn loads(&self) -> impl Iterator<Item = usize> {
+        self.loads.iter().map(|&load| part_of(load).0)
     }
 
-    /// The gathered loads, each with the view of its index.
-    pub fn gathered(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
-        let index =
-            |(view, load): (usize, &u16)| (*load & INDEX != 0).then_some((usize::from(load & !INDEX), view));
-        self.loads.iter().enumerate().filter_map(index)
+    /// The storages of the views that it reads, and their addresses.
+    pub fn places<'g>(
+        &self,
+        group: &'g FusedGroup,
+        stream: &Arc<Stream>,
+    ) -> Result<(Storages<'g>, SmallVec<[Ptr; 8]>)> {
+        let (mut storages, mut places) = (SmallVec::new(), SmallVec::new());
+        for &load in &self.loads {
+            let (number, part) = part_of(load);
+            let load = &group.loads[number];
+            let (storage, place) = match load.gathered() {
+                None => {
+                    let place = address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?;
+                    (&load.storage, place)
+                }
+                Some(gathered) => {
+                    let all = load.operands(gathered, stream)?;
+                    match part {
+                        Part::Index => all[0],
+                        Part::Operand(operand) => all[operand + 1],
+                        Part::Last => all[all.len() - 1],
+                    }
+                }
+            };
+            storages.push(storage);
+            places.push(place);
+        }
+        Ok((storages, places))
+    }
+
+    /// The gathered loads, each with the views of its index and of its source.
+    pub fn gathered(&self) -> impl Iterator<Item = (usize, [usize; 2])> + use<'_> {
+        self.loads.iter().enumerate().filter_map(|(view, &load)| {
+            let (number, part) = part_of(load);
+            let last = || self.loads[view..].iter().position(|&of| part_of(of) == (number, Part::Last));
+            (part == Part::Index).then(|| (number, [view, view + last().unwrap_or(1)]))
+        })
     }
 
     /// The launch of a group, and the pieces to launch instead if the group has a hole. `places` are the addresses of
@@ -209,6 +312,10 @@ impl Assembled {
         let views = self.views_read(group, &places[..self.loads.len()]);
         let mut launch = Box::new(Launch::new(self.program.clone(), copied(&group.shape), views));
         launch.numbers.extend_from_slice(&group.numbers);
+        for (load, _) in self.gathered() {
+            let computed = group.loads[load].computed();
+            launch.numbers.extend(computed.iter().flat_map(|computed| computed.numbers.iter().copied()));
+        }
         let written = &places[self.loads.len()..];
         for (node, &place) in nodes.iter().zip(written) {
             let Some(storage) = &node.storage else { continue };
@@ -368,12 +475,27 @@ fn needed(
             number[usize::from(group.loads[usize::from(view)].reg)] = 0;
         }
     }
+    // A computed index may read what the group loads. It comes after all other loads.
+    let mut late: SmallVec<[usize; 4]> = SmallVec::new();
+    for (i, source) in group.map.sources.iter().enumerate() {
+        let Source::Load { view, .. } = *source else { continue };
+        let Some(computed) = group.loads[usize::from(view)].computed().filter(|_| number[i] != u16::MAX)
+        else {
+            continue;
+        };
+        late.push(i);
+        for operand in 0..computed.operands.len() {
+            if let Some(Twin::Load(load)) = group.twin(usize::from(view), operand) {
+                number[index(group.loads[load].reg)] = 0;
+            }
+        }
+    }
     let mut map = Map::default();
     map.sources.reserve(group.map.sources.len());
     map.instrs.reserve(group.map.instrs.len());
     let mut loads = SmallVec::new();
     for (i, source) in group.map.sources.iter().enumerate() {
-        if number[i] == u16::MAX {
+        if number[i] == u16::MAX || late.contains(&i) {
             continue;
         }
         number[i] = map.sources.len() as u16;
@@ -397,6 +519,9 @@ fn needed(
         };
         map.sources.push(source);
     }
+    if !late.is_empty() {
+        add_computed(group, &late, (&mut map, &mut loads), &mut number);
+    }
     let kept = map.sources.len();
     for (i, instr) in group.map.instrs.iter().enumerate() {
         if number[sources + i] == u16::MAX {
@@ -414,6 +539,79 @@ fn needed(
         None => number[usize::from(reg)],
     };
     (map, loads, renumber)
+}
+
+/// Adds gathered sources of a group, `late`, with the instructions that compute their indices.
+fn add_computed(
+    group: &FusedGroup,
+    late: &[usize],
+    (map, loads): (&mut Map, &mut SmallVec<[u16; 8]>),
+    number: &mut [u16],
+) {
+    let mut numbers = group.numbers.len() as u16;
+    // The registers of operands: the gathered load, the operand, its register.
+    let mut operands: SmallVec<[(usize, usize, u16); 8]> = SmallVec::new();
+    let mut programs: SmallVec<[(u16, &Computed, Numbers); 4]> = SmallVec::new();
+    for &i in late {
+        let Source::Load { view, dtype } = group.map.sources[i] else { continue };
+        let load = usize::from(view);
+        let Some(computed) = group.loads[load].computed() else { continue };
+        loads.push(view | INDEX);
+        let mut own: Numbers = SmallVec::new();
+        for source in &computed.map.sources {
+            let next = map.sources.len() as u16;
+            let reg = match *source {
+                Source::Load { view: operand, dtype } => {
+                    let known = match group.twin(load, usize::from(operand)) {
+                        None => None,
+                        Some(Twin::Load(other)) => Some(number[usize::from(group.loads[other].reg)]),
+                        Some(Twin::Operand(of, other)) => {
+                            let is_it = |known: &&(usize, usize, u16)| (known.0, known.1) == (of, other);
+                            operands.iter().find(is_it).map(|known| known.2)
+                        }
+                    };
+                    let reg = known.unwrap_or_else(|| {
+                        loads.push(view | OPERAND | operand << 8);
+                        map.sources.push(Source::Load { view: loads.len() as u16 - 1, dtype });
+                        next
+                    });
+                    operands.push((load, usize::from(operand), reg));
+                    reg
+                }
+                Source::Number { slot, dtype } => {
+                    map.sources.push(Source::Number { slot: numbers + slot, dtype });
+                    next
+                }
+                other => {
+                    map.sources.push(other);
+                    next
+                }
+            };
+            own.push(reg);
+        }
+        numbers += computed.numbers.len() as u16;
+        loads.push(view);
+        number[i] = map.sources.len() as u16;
+        programs.push((number[i], computed, own));
+        map.sources.push(Source::Gathered { view: loads.len() as u16 - 1, index: 0, dtype });
+    }
+    let kept = map.sources.len() as u16;
+    for (source, computed, mut regs) in programs {
+        for instr in &computed.map.instrs {
+            let args = instr.args.iter().map(|&arg| regs[usize::from(arg)]).collect();
+            let instr = Instr { args, ..*instr };
+            // Indices share equal instructions.
+            let known = map.instrs.iter().position(|known| *known == instr).unwrap_or_else(|| {
+                map.instrs.push(instr);
+                map.instrs.len() - 1
+            });
+            regs.push(kept + known as u16);
+        }
+        let own = computed.map.stores.first().map_or(0, |store| regs[usize::from(store.reg)]);
+        if let Source::Gathered { index, .. } = &mut map.sources[usize::from(source)] {
+            *index = own;
+        }
+    }
 }
 
 /// Iterates over the elements in the memory order of the last result.

@@ -53,15 +53,12 @@ impl Runtime {
         let place = |storage: &StorageRef, layout: &Layout, dtype: Dtype| {
             storage.memory().map_or(0, |memory| memory.ptr()) + (layout.offset * dtype.size()) as u64
         };
-        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
-        let read = assembled.each_load(|load| {
-            let load = &group.loads[load];
-            places.push(place(&load.storage, &load.layout, load.dtype));
-            Ok(())
-        });
+        let read = assembled.loads().map(|load| &group.loads[load]);
+        let mut places: SmallVec<[Ptr; 8]> =
+            read.map(|load| place(&load.storage, &load.layout, load.dtype)).collect();
         let written = nodes.iter().filter_map(|node| Some((node, node.storage.as_ref()?)));
         places.extend(written.map(|(node, storage)| place(storage, node.layout(storage), node.dtype)));
-        read.is_ok() && is_prepared(device, &assembled.launch(live, &places).0)
+        is_prepared(device, &assembled.launch(live, &places).0)
     }
 }
 

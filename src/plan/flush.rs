@@ -198,21 +198,7 @@ impl Runtime {
         }
         let computed = Live { group, nodes: &live, reduce };
         let assembled = self.programs.assembled(computed);
-        let mut storages = SmallVec::new();
-        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
-        assembled.each_load(|load| {
-            let load = &group.loads[load];
-            let Some(gathered) = load.gathered() else {
-                places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), stream)?);
-                storages.push(&load.storage);
-                return Ok(());
-            };
-            for (storage, place) in load.operands(gathered, stream)? {
-                places.push(place);
-                storages.push(storage);
-            }
-            Ok(())
-        })?;
+        let (mut storages, mut places) = assembled.places(group, stream)?;
         for node in &live {
             let Some(storage) = &node.storage else { continue };
             places.push(address(storage, node.layout(storage), node.dtype.size(), stream)?);
@@ -232,7 +218,7 @@ impl Runtime {
                     prepared.map(|Prepared { failed: own, ready }| Prepared { failed: failed(own), ready })
                 );
             }
-            let gathered = assembled.gathered().map(|(load, view)| (group, load, view));
+            let gathered = assembled.gathered().map(|(load, views)| (group, load, views));
             self.tag_gathers(&mut launch, gathered, (device, stream));
         }
         // A launch has the name and the source of its last operation.

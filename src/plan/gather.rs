@@ -11,12 +11,12 @@
 //! another reader moves fewer bytes than storing it. A result without readers is not stored, but its indices are read,
 //! each once, because one may be out of range.
 
-use super::flush::{Noted, address, address_to_read};
+use super::flush::address_to_read;
 use super::kept::Kept;
 use super::pad::PADDED;
 use super::place::Place;
+use super::positions::{Operand, Positions};
 use super::queue::{FusedGroup, Load, Queue};
-use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Dtype, Layout, Strides, copied};
 use crate::base::{Result, Span};
@@ -30,11 +30,17 @@ use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+#[path = "gather_launch.rs"]
+mod launch;
+
 /// [`Pending::node`] of a result that no group computes.
 pub(super) const GATHERED: u16 = u16::MAX;
 
 /// The largest number of gathered loads of a group.
 pub(super) const MOST_OF_GROUP: usize = 8;
+
+/// The largest number of instructions that compute the indices of a group.
+const MOST_INSTRS: usize = 128;
 
 /// The largest number of waiting results.
 const MOST_WAITING: usize = 32;
@@ -66,13 +72,6 @@ pub struct Gathering<'a> {
     pub meaning: Meaning,
 }
 
-/// A tensor in memory, over the shape of a result.
-struct Operand {
-    storage: StorageRef,
-    layout: Layout,
-    dtype: Dtype,
-}
-
 /// How a result that waits is computed.
 enum Origin {
     /// By gathering elements.
@@ -85,7 +84,7 @@ enum Origin {
 pub(super) struct Elements {
     /// Its stride along the axis is 0.
     source: Operand,
-    index: Operand,
+    pub(super) index: Positions,
     axis: usize,
     step: isize,
     limit: usize,
@@ -117,7 +116,7 @@ pub(super) struct Gathered {
 #[derive(Clone, Copy)]
 pub(super) struct GatheredLoad<'l> {
     result: &'l Gathered,
-    of: &'l Elements,
+    pub(super) of: &'l Elements,
 }
 
 impl Elements {
@@ -125,7 +124,10 @@ impl Elements {
     fn place(&self, shape: &[usize], (strides, offset): (&[isize], usize), whole: &Layout) -> Option<Place> {
         let place = Place::of(shape, strides, offset, whole)?;
         let fits = |operand: &Operand| place.of_operand(&operand.layout).is_some();
-        (fits(&self.index) && fits(&self.source)).then_some(place)
+        (self.index.operands().iter().all(fits)
+            && place.of_operand(self.index.layout()).is_some()
+            && fits(&self.source))
+        .then_some(place)
     }
 }
 
@@ -210,10 +212,11 @@ impl Gathered {
     /// The storages that it reads.
     pub(super) fn operands(&self) -> impl Iterator<Item = &StorageRef> {
         let (elements, program) = match &self.origin {
-            Origin::Elements(of) => (Some([&of.source.storage, &of.index.storage]), None),
+            Origin::Elements(of) => (Some(std::iter::once(&of.source).chain(of.index.operands())), None),
             Origin::Program(program) => (None, Some(program.operands())),
         };
-        elements.into_iter().flatten().chain(program.into_iter().flatten())
+        let elements = elements.into_iter().flatten().map(|operand| &operand.storage);
+        elements.chain(program.into_iter().flatten())
     }
 
     /// The storages that it refers to.
@@ -256,10 +259,10 @@ impl Gathered {
             // The operation that will read it may have caused the flush.
             return true;
         }
-        let held = of.source.storage.bytes().saturating_add(of.index.storage.bytes());
-        let mut row = 1;
-        for (d, &extent) in of.index.layout.shape.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
-            if of.index.layout.strides[d] != 0 || of.source.layout.strides[d] != row as isize {
+        let held = of.source.storage.bytes().saturating_add(of.index.bytes());
+        let (mut row, layout) = (1, of.index.layout());
+        for (d, &extent) in layout.shape.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
+            if layout.strides[d] != 0 || of.source.layout.strides[d] != row as isize {
                 break;
             }
             row *= extent;
@@ -305,39 +308,59 @@ impl Load {
         }
     }
 
-    /// The storages of the index and of the source of a gathered load, with their addresses.
+    /// The storages of a gathered load with their addresses: of its index (if that is computed, of an operand instead), of
+    /// the operands of the index, and of the source.
     pub(super) fn operands<'l>(
         &self,
         gathered: GatheredLoad<'l>,
         stream: &Arc<Stream>,
-    ) -> Result<[(&'l StorageRef, Ptr); 2]> {
-        let place = |of: &'l Operand| -> Result<(&'l StorageRef, Ptr)> {
-            let start = Layout { offset: 0, ..Layout::contiguous(&[]) };
+    ) -> Result<SmallVec<[(&'l StorageRef, Ptr); 4]>> {
+        let Elements { index, source, .. } = gathered.of;
+        let of_index = index.operands().first();
+        let computed = index.computed().map_or(&[][..], |computed| &computed.operands);
+        let all = of_index.into_iter().chain(computed).chain([source]);
+        let start = Layout { offset: 0, ..Layout::contiguous(&[]) };
+        let place = |of: &'l Operand| {
             Ok((&of.storage, address_to_read(&of.storage, &start, of.dtype.size(), stream)?))
         };
-        Ok([place(&gathered.of.index)?, place(&gathered.of.source)?])
+        all.map(place).collect()
     }
 
-    /// The views of a gathered load over the shape of its group: the index, and the source.
+    /// The views of a gathered load over the shape of its group, in the order of [`Load::operands`], whose addresses are
+    /// `places`. A launch does not read the view of an index that it computes.
     pub(super) fn views(
         &self,
         gathered: GatheredLoad<'_>,
         shape: &[usize],
-        [index, source]: [Ptr; 2],
-    ) -> [View; 2] {
+        places: &[Ptr],
+    ) -> SmallVec<[View; 4]> {
         let of = gathered.of;
-        let whole = self.storage.first_layout();
-        // `fits` has checked it.
-        let place = of.place(shape, (&self.strides, self.layout.offset), whole);
-        let view = |operand: &Operand, ptr: Ptr| {
-            let own = place.as_ref().and_then(|place| place.of_operand(&operand.layout));
+        // `settle_gathered` has checked it.
+        let place = self.place(shape);
+        let view = |layout: &Layout, dtype: Dtype, ptr: Ptr| {
+            let own = place.as_ref().and_then(|place| place.of_operand(layout));
             let (strides, offset) =
-                own.unwrap_or_else(|| (SmallVec::from_elem(0, shape.len()), operand.layout.offset));
-            View::new(ptr + (offset * operand.dtype.size()) as u64, operand.dtype, strides)
+                own.unwrap_or_else(|| (SmallVec::from_elem(0, shape.len()), layout.offset));
+            View::new(ptr + (offset * dtype.size()) as u64, dtype, strides)
         };
         let indexed = Indexed { step: of.step, limit: of.limit, tag: 0 };
-        let source = View { indexed: Some(Box::new(indexed)), ..view(&of.source, source) };
-        [view(&of.index, index), source]
+        let computed = of.index.computed().map_or(&[][..], |computed| &computed.operands);
+        let operands = computed.iter().chain([&of.source]).map(|operand| (&operand.layout, operand.dtype));
+        let all = std::iter::once((of.index.layout(), Dtype::I64)).chain(operands);
+        let mut views: SmallVec<[View; 4]> =
+            all.zip(places).map(|((layout, dtype), &ptr)| view(layout, dtype, ptr)).collect();
+        if let (Some(_), [index, ..]) = (of.index.computed(), &mut views[..]) {
+            index.ptr = places[0];
+        }
+        if let Some(source) = views.last_mut() {
+            source.indexed = Some(Box::new(indexed));
+        }
+        views
+    }
+
+    /// Where a gathered load over a shape reads the operands of the result.
+    pub(super) fn place(&self, shape: &[usize]) -> Option<Place> {
+        self.gathered()?.of.place(shape, (&self.strides, self.layout.offset), self.storage.first_layout())
     }
 
     /// The source position of the operation that it gathers for.
@@ -351,7 +374,7 @@ impl Load {
         let whole = self.storage.first_layout();
         let place = of.place(shape, (&self.strides, self.layout.offset), whole);
         let Some(place) = place else { return false };
-        let differs = |d: usize| of.index.layout.strides[d] != 0;
+        let differs = |d: usize| of.index.layout().strides[d] != 0;
         // Merged dimensions of the index differ or do not differ together.
         let read = shape.iter().zip(&place.dims).filter(|(_, dims)| dims.is_some_and(|(_, d, _)| differs(d)));
         let read: usize = read.map(|(&extent, _)| extent).product();
@@ -366,11 +389,18 @@ impl FusedGroup {
         self.loads.iter().any(|load| is_gathered(&load.storage))
     }
 
-    /// True when the group can load this view of a waiting result.
-    fn can_gather(&self, tensor: &Tensor) -> bool {
+    /// True when the group can load this view of a result that waits. `waiting` are those of the queue.
+    fn can_gather(&self, tensor: &Tensor, waiting: &[Arc<Gathered>]) -> bool {
+        let own =
+            |gathered: &&Arc<Gathered>| gathered.out.is(&tensor.storage_ref()) || self.count_of(gathered) > 0;
+        let instrs = |gathered: &Arc<Gathered>| {
+            let computed = gathered.elements().and_then(|of| of.index.computed());
+            computed.map_or(0, |computed| computed.map.instrs.len())
+        };
         !self.is_bent()
             && (self.loads.iter().any(|load| load.storage.is(tensor.storage()))
-                || self.loads.iter().filter(|load| is_gathered(&load.storage)).count() < MOST_OF_GROUP)
+                || self.loads.iter().filter(|load| is_gathered(&load.storage)).count() < MOST_OF_GROUP
+                    && waiting.iter().filter(own).map(instrs).sum::<usize>() <= MOST_INSTRS)
     }
 
     /// The number of loads of a result.
@@ -436,26 +466,16 @@ impl Runtime {
         let at = self.place(index.device())?.queue;
         self.note(name, at, [(source, Access::Read), (index, Access::Read), (&out, Access::Write)])?;
         self.settle_value(source, at)?;
-        self.settle_index(index, at)?;
+        let positions = self.positions_of(index, at)?;
         if self.queues[at].gathers.len() >= MOST_WAITING {
             self.flush_queue(at)?;
         }
         let mut own = strides.clone();
         let step = std::mem::take(&mut own[axis]);
-        let over = |strides: Strides, tensor: &Tensor| Operand {
-            storage: tensor.storage_ref(),
-            layout: Layout { shape: copied(index.shape()), strides, offset: tensor.layout().offset },
-            dtype: tensor.dtype(),
-        };
+        let layout = Layout { shape: copied(index.shape()), strides: own, offset: source.layout().offset };
+        let source = Operand { storage: source.storage_ref(), layout, dtype: source.dtype() };
         self.queues[at].gathered += 1;
-        let elements = Elements {
-            source: over(own, source),
-            index: over(copied(&index.layout().strides), index),
-            axis,
-            step,
-            limit,
-            meaning: work.meaning,
-        };
+        let elements = Elements { source, index: positions, axis, step, limit, meaning: work.meaning };
         let gathered = Gathered {
             at,
             number: self.queues[at].gathered,
@@ -540,7 +560,7 @@ impl Runtime {
         });
         match &self.queues[at].group {
             _ if !fits => self.store_gathered(tensor.storage()).map(|()| false),
-            Some(group) => Ok(!group.can_gather(tensor)),
+            Some(group) => Ok(!group.can_gather(tensor, &self.queues[at].gathers)),
             None => Ok(false),
         }
     }
@@ -684,88 +704,6 @@ impl Runtime {
             Ok(()) => Ok(true),
             Err(e) if is_shortage(&e) => Ok(false),
             Err(e) => Err(e),
-        }
-    }
-
-    pub(super) fn launch_gather(&mut self, gathered: &Gathered) -> Result<()> {
-        let Gathered { ref out, ref origin, name, span, .. } = *gathered;
-        let of = match origin {
-            Origin::Elements(of) => &**of,
-            Origin::Program(program) => return self.launch_kept(gathered.at, program, out),
-        };
-        let Elements { ref source, ref index, axis, limit, .. } = *of;
-        let device = self.device(out.device())?;
-        let stream = self.queues[gathered.at].stream.clone();
-        let place = |of: &Operand| address_to_read(&of.storage, &of.layout, of.dtype.size(), &stream);
-        let (from, ids) = (place(source)?, place(index)?);
-        let mut shape = copied(&index.layout.shape);
-        // Without readers, its indices are checked, each once.
-        let checked = (!gathered.is_wanted()).then(|| {
-            let extents = shape.iter_mut().zip(&index.layout.strides);
-            extents.filter(|(_, stride)| **stride == 0).for_each(|(extent, _)| *extent = 1.min(*extent));
-            let layout = Layout::contiguous(&shape);
-            let storage = Storage::unbound(device.clone(), layout.bytes(source.dtype));
-            Tensor::new(storage, layout, source.dtype).storage_ref()
-        });
-        let out = checked.as_ref().unwrap_or(out);
-        self.bind(out, &device, &stream, span)?;
-        let mut strides = copied(&source.layout.strides);
-        strides[axis] = of.step;
-        let whole = out.first_layout();
-        let to = address(out, whole, source.dtype.size(), &stream)?;
-        let views: SmallVec<[View; 4]> = smallvec![
-            View::new(from, source.dtype, strides),
-            View::new(ids, index.dtype, copied(&index.layout.strides)),
-            View::new(to, source.dtype, copied(&whole.strides)),
-        ];
-        let program = self.programs.get(&kernel::Gather { dtype: source.dtype });
-        let tag =
-            self.tag(gathered.suspect(of, Indices::of(&shape, &index.layout.strides)), &device, &stream);
-        let launch = Launch { axis, limit, tag, ..Launch::new(program, shape, views) };
-        let ticket = self.note_launch(&device, &stream, name, span);
-        out.set_ticket(ticket);
-        gathered.is_checked.store(true, Ordering::Relaxed);
-        let traced = self.is_traced().then(|| Traced::of(std::iter::once(span), &launch.shape));
-        self.launch(&device, &stream, &launch, Noted { name, ticket, traced })
-    }
-
-    /// A tag for work on a stream.
-    pub(super) fn tag(&self, suspect: Suspect, device: &Arc<Device>, stream: &Stream) -> u32 {
-        match self.capture_of(stream) {
-            Some(_) => device.kept_tag_for(suspect),
-            None => device.tag_for(suspect),
-        }
-    }
-
-    /// Gives the gathered views of a launch their tags, in the order of the operations. `loads` are the gathered loads: the
-    /// group and the number of each, and the number of the view of its index, which the view of its source follows.
-    pub(super) fn tag_gathers<'g>(
-        &mut self,
-        launch: &mut Launch,
-        loads: impl IntoIterator<Item = (&'g FusedGroup, usize, usize)>,
-        (device, stream): (&Arc<Device>, &Arc<Stream>),
-    ) {
-        let mut loads: SmallVec<[_; 4]> = loads.into_iter().collect();
-        let order = |group: &FusedGroup, load: usize| Some(group.loads[load].gathered.as_ref()?.number);
-        loads.sort_by_key(|&(group, load, _)| order(group, load));
-        for (group, number, view) in loads {
-            let load = &group.loads[number];
-            let Some(GatheredLoad { result: gathered, of }) = load.gathered() else { continue };
-            let own = &of.index;
-            let index = &launch.views[view];
-            let start = own.storage.memory().map_or(0, |memory| memory.ptr());
-            let first = (index.ptr.wrapping_sub(start) / own.dtype.size() as u64) as i64;
-            let own_dims = own.layout.shape.iter().copied().zip(own.layout.strides.iter().copied());
-            let first = first - own.layout.offset as i64;
-            let indices = Indices::through(&launch.shape, &index.strides, first, own_dims);
-            let tag = self.tag(gathered.suspect(of, indices), device, stream);
-            if let Some(indexed) = &mut launch.views[view + 1].indexed {
-                indexed.tag = tag;
-            }
-            gathered.readers.fetch_add(1, Ordering::Relaxed);
-            if load.checks(gathered, &group.shape) {
-                gathered.is_checked.store(true, Ordering::Relaxed);
-            }
         }
     }
 

@@ -47,6 +47,7 @@ mod operands;
 mod ordered;
 mod pad;
 mod place;
+mod positions;
 mod queue;
 mod quota;
 mod reduce;

@@ -160,7 +160,7 @@ fn describe(form: Form, groups: &[FusedGroup], words: &mut Words) {
             words.push(at << 16 | load.dtype as u64);
             words.push(offset);
             if let Some(gathered) = load.gathered().filter(|_| form == Form::Shared) {
-                for view in load.views(gathered, &group.shape, [0; 2]) {
+                for view in load.views(gathered, &group.shape, &[0; 2]) {
                     words.strides(&view.strides);
                     words.list(view.indexed.iter().flat_map(|of| [of.step as u64, of.limit as u64]));
                 }
@@ -222,7 +222,7 @@ impl Runtime {
         }
         let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
         // The gathered loads: the groups, the loads, and the views of their indices.
-        let mut gathered: SmallVec<[(&FusedGroup, usize, usize); 4]> = SmallVec::new();
+        let mut gathered: SmallVec<[(&FusedGroup, usize, [usize; 2]); 4]> = SmallVec::new();
         for (number, place) in whole.reads.iter().enumerate() {
             let (load, group) = (read(place), &groups[usize::from(place.0)]);
             if number < places.len() {
@@ -233,9 +233,10 @@ impl Runtime {
                 continue;
             }
             let Some(of) = load.gathered() else { return Ok(Outcome::Apart) };
-            let operands = load.operands(of, stream)?.map(|(_, ptr)| ptr);
-            gathered.push((group, usize::from(place.1 & !INDEX), number));
-            places.extend(load.views(of, &group.shape, operands).map(|view| view.ptr));
+            let operands: SmallVec<[Ptr; 4]> =
+                load.operands(of, stream)?.into_iter().map(|(_, ptr)| ptr).collect();
+            gathered.push((group, usize::from(place.1 & !INDEX), [number, number + 1]));
+            places.extend(load.views(of, &group.shape, &operands).iter().map(|view| view.ptr));
         }
         match bind_all(written().map(|(storage, .., span)| (&**storage, span)), device, stream, effort) {
             Ok(()) => {}
@@ -422,10 +423,10 @@ impl<'a> Chain<'a> {
             self.reads.push(Read { storage, layout, strides, dtype, at: (part, view), gathered: None });
             return Some(self.push(Made::Load(number), dtype, per_row));
         };
-        let [index, source] = load.views(of, &group.shape, [0; 2]).map(|view| {
-            let strides = self.strides(group, &view.strides);
-            View { ptr: 0, strides, ..view }
-        });
+        let views = load.views(of, &group.shape, &[0; 2]).into_iter();
+        let views = views.map(|view| View { ptr: 0, strides: self.strides(group, &view.strides), ..view });
+        // Groups that compute indices do not share a launch.
+        let [index, source] = <[View; 2]>::try_from(views.collect::<Vec<_>>()).ok()?;
         // Only the second is compared with later loads.
         let number = self.reads.len() as u16;
         let none = SmallVec::new();

@@ -263,16 +263,7 @@ impl Runtime {
         let Computing { group, assembled, mut launch } = computing;
         let stream = self.queues[at].stream.clone();
         let device = self.device(stream.device())?;
-        let mut places: SmallVec<[Ptr; 8]> = SmallVec::new();
-        assembled.each_load(|load| {
-            let load = &group.loads[load];
-            let Some(gathered) = load.gathered() else {
-                places.push(address_to_read(&load.storage, &load.layout, load.dtype.size(), &stream)?);
-                return Ok(());
-            };
-            places.extend(load.operands(gathered, &stream)?.map(|(_, place)| place));
-            Ok(())
-        })?;
+        let (_, places) = assembled.places(&group, &stream)?;
         let mut views = assembled.views_read(&group, &places);
         views.extend(launch.views.drain(views.len()..));
         if let [.., positions, out] = &mut views[..] {
@@ -280,7 +271,7 @@ impl Runtime {
             out.ptr = address(target.storage(), target.layout(), target.dtype().size(), &stream)?;
         }
         launch.views = views;
-        let gathered = assembled.gathered().map(|(load, view)| (&group, load, view));
+        let gathered = assembled.gathered().map(|(load, views)| (&group, load, views));
         self.tag_gathers(&mut launch, gathered, (&device, &stream));
         let indices = Indices::of(&launch.shape, &index.layout().strides);
         launch.tag = self.tag(

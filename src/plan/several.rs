@@ -88,7 +88,7 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
         let written = || chain.iter().flat_map(FusedGroup::results);
         load.gathered().is_some_and(|gathered| written().any(|own| gathered.reads(own)))
     };
-    if first.loads.iter().any(is_written) {
+    if first.loads.iter().any(is_written) || first.computes_indices() {
         return shares;
     }
     let (mut size, mut reductions) = (first.size(), 1);
@@ -104,6 +104,7 @@ fn sharing(chain: &[FusedGroup]) -> Vec<bool> {
             }
             None => group.reduce.is_none() && !group.uses_position() && !group.is_bent(),
         };
+        let fits = fits && !group.computes_indices();
         let meets = |load: &Load| joined().any(|g| g.reads(&load.storage) || g.writes(&load.storage));
         let follows = |storage: &StorageRef| {
             skipped().any(|g| g.results().any(|own| own.is(storage)))

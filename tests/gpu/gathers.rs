@@ -58,6 +58,39 @@ fn map(dtype: Dtype) -> Map {
     }
 }
 
+/// [`map`] with indices that are computed: the index plus a number, which is 0.
+fn computed(dtype: Dtype) -> Map {
+    let index = |view| Source::Load { view, dtype: Dtype::I64 };
+    let instr = |f: &'static MapFn, args: [u16; 2], dtype: Dtype| Instr {
+        f,
+        args: args.into_iter().collect(),
+        class: dtype.class(),
+        dtype,
+    };
+    Map {
+        sources: vec![
+            index(0),
+            index(2),
+            Source::Number { slot: 0, dtype: Dtype::I64 },
+            Source::Gathered { view: 1, index: 6, dtype },
+            Source::Gathered { view: 3, index: 7, dtype },
+            Source::Load { view: 4, dtype },
+        ],
+        instrs: vec![
+            instr(&ADD, [0, 2], Dtype::I64),
+            instr(&ADD, [1, 2], Dtype::I64),
+            instr(&MUL, [3, 4], dtype),
+            instr(&ADD, [8, 5], dtype),
+        ],
+        stores: vec![],
+    }
+}
+
+/// Both maps, each with the registers of the first gathered value and of the result.
+fn maps(dtype: Dtype) -> [(Map, u16, u16); 2] {
+    [(map(dtype), 1, 6), (computed(dtype), 3, 9)]
+}
+
 /// Runs a launch over these views on both sides, with some indices out of range if `bad` is set.
 fn compare(gpu: &dyn Side, work: &Launch, case: &Case, dtype: Dtype, outs: Vec<Pair>, bad: bool) {
     let &(shape, strides, step, limit, index_strides, offset) = case;
@@ -98,12 +131,14 @@ fn elementwise_programs_load_at_indices() {
     for (number, case) in CASES.iter().enumerate() {
         let shape = case.0;
         let some = if number == 2 { &dtypes[..] } else { &dtypes[number % 3..=number % 3] };
-        for &dtype in some {
-            let map =
-                Map { stores: vec![Store { reg: 6, view: 5 }, Store { reg: 1, view: 6 }], ..map(dtype) };
+        for (dtype, (map, first, result)) in
+            some.iter().flat_map(|&dtype| maps(dtype).map(|map| (dtype, map)))
+        {
+            let stores = vec![Store { reg: result, view: 5 }, Store { reg: first, view: 6 }];
+            let map = Map { stores, ..map };
             for bad in [false, true] {
                 let outs = vec![Pair::dense(&gpu, dtype, shape, 6), Pair::dense(&gpu, dtype, shape, 7)];
-                let work = launch(&program(map.clone()), shape, vec![], &[]);
+                let work = launch(&program(map.clone()), shape, vec![], &[0]);
                 compare(&gpu, &work, case, dtype, outs, bad);
             }
         }
@@ -117,22 +152,15 @@ fn reductions_load_at_indices() {
     for (number, case) in CASES.iter().enumerate().filter(|(_, case)| !case.0.is_empty()) {
         let shape = case.0;
         let dtype = [Dtype::I32, Dtype::F64, Dtype::I64][number % 3];
-        for reduced in 1..=shape.len() {
+        let all = maps(dtype).into_iter().flat_map(|map| (1..=shape.len()).map(move |n| (n, map.clone())));
+        for (reduced, (map, _, value)) in all {
             let kept = &shape[..shape.len() - reduced];
             let f = if dtype == Dtype::F64 { &AMIN } else { &SUM };
-            let reduce = Reduce {
-                map: map(dtype),
-                value: 6,
-                f,
-                dtype,
-                out: 5,
-                out_index: None,
-                store_value: true,
-                also: Vec::new(),
-            };
+            let reduce =
+                Reduce { map, value, f, dtype, out: 5, out_index: None, store_value: true, also: Vec::new() };
             for bad in [false, true] {
                 let outs = vec![Pair::dense(&gpu, dtype, kept, 6)];
-                let work = Launch { reduced, ..launch(&program(reduce.clone()), shape, vec![], &[]) };
+                let work = Launch { reduced, ..launch(&program(reduce.clone()), shape, vec![], &[0]) };
                 compare(&gpu, &work, case, dtype, outs, bad);
             }
         }

@@ -159,15 +159,29 @@ pub(in crate::kernel) struct Once<'a> {
 ///
 /// Every instruction's result is rounded to its dtype; see Note [Fusion never changes a bit].
 pub(in crate::kernel) fn element(map: &Map, around: &Surroundings<'_>) -> String {
-    let code = Code::new(map, around, 0..map.instrs.len());
+    let instrs = map.ahead()..map.instrs.len();
+    let code = Code::new(map, around, instrs.clone());
     let mut out = String::new();
     for reg in 0..map.sources.len() as u16 {
         code.source(&mut out, reg, None);
     }
-    for at in 0..map.instrs.len() {
+    for at in instrs {
         code.instr(&mut out, at, &|_, arg| format!("r{arg}"));
     }
     code.stores(&mut out);
+    out
+}
+
+/// The statements that compute a register from sources that are not gathered: `r0`, `r1`, ..., up to it.
+pub(in crate::kernel) fn register(map: &Map, around: &Surroundings<'_>, reg: u16) -> String {
+    let (needed, count) = (map.needed(reg), map.sources.len());
+    let instrs = || (0..map.instrs.len()).filter(|at| needed[count + at]);
+    let code = Code::new(map, around, instrs());
+    let mut out = String::new();
+    for reg in (0..count).filter(|&reg| needed[reg]) {
+        code.source(&mut out, reg as u16, None);
+    }
+    instrs().for_each(|at| code.instr(&mut out, at, &|_, arg| format!("r{arg}")));
     out
 }
 
@@ -181,7 +195,7 @@ pub(in crate::kernel) fn elements(
     end: &str,
 ) -> String {
     let each = |code: &str| format!("#pragma unroll\nfor (int j = 0; j < {width}; j++) {{\nHEAD\n{code}}}\n");
-    match Loop::find(map, results) {
+    match Loop::find(map, results).filter(|_| map.ahead() == 0) {
         None => each(&(element(map, around) + end)),
         Some(found) => repeated(map, around, &found, (width, results, end), &each),
     }

@@ -49,6 +49,8 @@ pub struct Interpreter<'a> {
     shape: &'a [usize],
     accesses: SmallVec<[Access<'a>; 5]>,
     loads: usize,
+    /// The number of instructions that compute indices.
+    ahead: usize,
     registers: SmallVec<[Register; 12]>,
     /// Positions from a row, and from a column, of a tile to the next.
     steps: (isize, isize),
@@ -133,6 +135,7 @@ impl<'a> Interpreter<'a> {
             }
             if let Source::Gathered { view, index, dtype } = *source {
                 let indexed = launch.views[usize::from(view)].indexed.as_deref();
+                // A computed index has a value for each element.
                 let one = accesses.iter().any(|access| access.reg == index && access.cs == 0);
                 let indexed = indexed.map(|indexed| (index, one, indexed));
                 accesses.push(Access { direct: false, indexed, ..access(view, dtype, reg) });
@@ -152,6 +155,7 @@ impl<'a> Interpreter<'a> {
             shape,
             accesses,
             loads,
+            ahead: map.ahead(),
             registers: SmallVec::new(),
             steps: (step(plane.row), step(plane.col)),
             uses_position,
@@ -173,8 +177,14 @@ impl<'a> Interpreter<'a> {
     pub unsafe fn run(&mut self, at: &[usize], h: usize, w: usize) {
         // SAFETY: every access below stays in the tile, and registers hold `most` elements.
         unsafe {
-            self.load(at, h, w);
-            for index in 0..self.map.instrs.len() {
+            self.load(at, h, w, false);
+            for index in 0..self.ahead {
+                self.step(index, at, h, w);
+            }
+            if self.ahead > 0 {
+                self.load(at, h, w, true);
+            }
+            for index in self.ahead..self.map.instrs.len() {
                 self.step(index, at, h, w);
             }
             self.store(at, h, w);
@@ -202,7 +212,9 @@ impl<'a> Interpreter<'a> {
             for (i, instr) in map.instrs.iter().enumerate() {
                 instr.args.iter().for_each(|&arg| last[usize::from(arg)] = i as u16);
             }
-            map.stores.iter().map(|s| s.reg).chain(keep).for_each(|reg| last[usize::from(reg)] = u16::MAX);
+            let indices = self.accesses.iter().filter_map(|access| access.indexed).map(|(index, ..)| index);
+            let read = map.stores.iter().map(|s| s.reg).chain(keep).chain(indices);
+            read.for_each(|reg| last[usize::from(reg)] = u16::MAX);
         }
         let (mut slots, mut slot_of): (usize, SmallVec<[usize; 24]>) = (map.sources.len(), SmallVec::new());
         slot_of.extend(0..map.sources.len());
@@ -284,10 +296,14 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    unsafe fn load(&mut self, at: &[usize], h: usize, w: usize) {
+    /// Loads the sources, those at computed indices (`computed`) after the others.
+    unsafe fn load(&mut self, at: &[usize], h: usize, w: usize, computed: bool) {
+        let sources = self.map.sources.len();
+        let is_computed =
+            |access: &Access<'_>| access.indexed.is_some_and(|(index, ..)| usize::from(index) >= sources);
         for access in &self.accesses[..self.loads] {
             let register = &mut self.registers[usize::from(access.reg)];
-            if register.constant {
+            if register.constant || is_computed(access) != computed {
                 continue;
             }
             let tile = Tile { h, w, rs: access.rs, cs: access.cs };
@@ -295,7 +311,7 @@ impl<'a> Interpreter<'a> {
             if let Some((index, one, indexed)) = access.indexed {
                 let to = register.own;
                 register.now = to;
-                // SAFETY: the index is an earlier load of `h * w` elements.
+                // SAFETY: the index is an earlier register of `h * w` elements.
                 let indices: &[i64] = unsafe {
                     let index = &self.registers[usize::from(index)];
                     std::slice::from_raw_parts(index.now.cast(), h * w)
@@ -321,7 +337,7 @@ impl<'a> Interpreter<'a> {
                 unsafe { access.load(offset, tile, register.own) };
             }
         }
-        if self.uses_position {
+        if self.uses_position && !computed {
             let (row_step, col_step) = self.steps;
             let first = at.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i) as i64;
             for (reg, source) in self.map.sources.iter().enumerate() {

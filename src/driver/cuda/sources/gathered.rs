@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kernel::{Also, Indexed};
+use crate::ops::arith::MUL;
 
 /// `x[index] + y`, of views 1, 0 and 2.
 fn map(dtype: Dtype) -> Map {
@@ -69,6 +70,99 @@ fn loads_at_indices_compile() {
             }
         }
     }
+}
+
+/// `x[(a * b).to(i64) + 1] + y`, of views 3, 1, 2 and 4; view 0 is not read.
+fn computed(dtype: Dtype) -> Map {
+    let i64 = |f, args: &[u16], class: Dtype, dtype| Instr {
+        f,
+        args: args.iter().copied().collect(),
+        class: class.class(),
+        dtype,
+    };
+    Map {
+        sources: vec![
+            Register::Load { view: 1, dtype: Dtype::F32 },
+            Register::Load { view: 2, dtype: Dtype::F32 },
+            Register::Number { slot: 0, dtype: Dtype::I64 },
+            Register::Gathered { view: 3, index: 7, dtype },
+            Register::Load { view: 4, dtype },
+        ],
+        instrs: vec![
+            i64(&MUL, &[0, 1], Dtype::F32, Dtype::F32),
+            i64(&CAST, &[5], Dtype::F32, Dtype::I64),
+            i64(&ADD, &[6, 2], Dtype::I64, Dtype::I64),
+            i64(&ADD, &[3, 4], dtype, dtype),
+        ],
+        stores: vec![Store { reg: 8, view: 5 }],
+    }
+}
+
+/// The views of [`computed`] over a shape: both operands of the index have these strides, and the source those.
+fn computed_views(dtype: Dtype, shape: &[usize], index: &[isize], source: &[isize]) -> Vec<View> {
+    let dense = view(dtype, &contiguous_strides(shape), 4096);
+    let indexed = Some(Box::new(Indexed { step: 64, limit: 100, tag: 1 }));
+    let operand = view(Dtype::F32, index, 512);
+    let place = view(Dtype::I64, index, 512);
+    let source = View { indexed, ..view(dtype, source, 1024) };
+    vec![place, operand.clone(), operand, source, dense.clone(), dense]
+}
+
+#[test]
+fn loads_at_computed_indices_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in [Dtype::Bool, Dtype::F16, Dtype::F32, Dtype::I64] {
+        for (shape, index, source) in [
+            (&[1000][..], &[1][..], &[0][..]),
+            (&[], &[], &[]),
+            (&[40, 64], &[1, 0], &[0, 1]),
+            (&[40, 63], &[63, 1], &[0, 0]),
+            (&[40, 64], &[1, 40], &[64, 0]),
+            (&[40, 64], &[0, 0], &[0, 1 << 33]),
+        ] {
+            let numbered = |work: Launch| Launch { numbers: smallvec![1], ..work };
+            let views = computed_views(dtype, shape, index, source);
+            let work = numbered(launch(computed(dtype), shape, &views, 0));
+            if dtype == Dtype::F32 {
+                everywhere(&work)
+            } else {
+                check(&work)
+            }
+            words_are_declared(&work, work.program.kind.signature(&work));
+            for reduced in (1..=shape.len()).filter(|_| dtype == Dtype::F16) {
+                let kept = contiguous_strides(&shape[..shape.len() - reduced]);
+                let mut views = views.clone();
+                views[5] = view(dtype, &kept, 8192);
+                let reduce = Reduce {
+                    map: Map { stores: Vec::new(), ..computed(dtype) },
+                    value: 8,
+                    f: &SUM,
+                    dtype,
+                    out: 5,
+                    out_index: None,
+                    store_value: true,
+                    also: Default::default(),
+                };
+                let work = numbered(launch(reduce, shape, &views, reduced));
+                check(&work);
+                words_are_declared(&work, work.program.kind.signature(&work));
+            }
+        }
+    }
+}
+
+/// Without a compiler, an index is computed first.
+#[test]
+fn computed_indices_are_interpreted_in_parts() {
+    let views = computed_views(Dtype::F32, &[6, 40], &[40, 1], &[0, 0]);
+    let work = launch(computed(Dtype::F32), &[6, 40], &views, 0);
+    let work = Launch { numbers: smallvec![1], ..work };
+    let mut noted = Noted::default();
+    assert!(work.program.kind.interpret(&work, &mut noted).unwrap());
+    let names: Vec<&str> = noted.launches.iter().map(|launch| launch.program.label.as_str()).collect();
+    assert_eq!((names, noted.work.len()), (vec!["mul+cast+add", "gather"], 1));
 }
 
 /// Without a compiler, each view is gathered to scratch memory by kernels that ship.

@@ -1,33 +1,94 @@
 //! Loads at indices: `x[index]` within a program, without a copy.
 //!
 //! Note [Gathered loads]. A source of a map may be an element of a view at an index ([`Source::Gathered`]). The index is
-//! another load of the map, of an `i64` view over the launch's shape; both views are broadcast like any other. The
-//! gathered view has [`View::indexed`]: the step and extent of the dimension that the index selects from, and the tag of
-//! the operation, so that a bad index is reported at its line. A compiled kernel loads the index and then the element. The
-//! ready-made kernel has no such loads: [`apart`] gathers each view to scratch memory first.
+//! another load of the map, of an `i64` view over the launch's shape, or the result of instructions. All views are broadcast
+//! like any other. The gathered view has [`View::indexed`]: the step and extent of the dimension that the index selects
+//! from, and the tag of the operation, so that a bad index is reported at its line. A compiled kernel loads or computes the
+//! index and then loads the element. The instructions that compute indices come first, and nothing else reads their results
+//! ([`Map::ahead`]). The ready-made kernel has no such loads: [`apart`] gathers each view to scratch memory first.
 
-use crate::array::{Strides, contiguous_strides};
+use super::parts::{part, scratch_view};
+use crate::array::{Dtype, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::kernel::cuda::Queue;
+use crate::kernel::cuda::element::{Surroundings, register};
 use crate::kernel::cuda::index::Words;
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Gather as GatherKind, Launch, Map, Program, Source, View};
+use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A gathered view of a map, and the view of its index.
+/// A gathered view of a map.
 #[derive(Clone, Copy)]
 pub(crate) struct Gather {
     pub view: usize,
-    pub index: usize,
+    pub index: Index,
+}
+
+/// The index of a gathered view.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Index {
+    /// A view.
+    Loaded(usize),
+    /// The register of an instruction.
+    Computed(u16),
+}
+
+impl Gather {
+    /// True if the index has the same value along a dimension, or several.
+    pub(crate) fn is_fixed(&self, map: &Map, views: &[View], along: impl Fn(&View) -> bool) -> bool {
+        match self.index {
+            Index::Loaded(view) => along(&views[view]),
+            Index::Computed(reg) => {
+                let needed = map.needed(reg);
+                let read = map.sources.iter().zip(&needed).filter(|&(_, &needed)| needed);
+                read.filter_map(|(source, _)| source.view()).all(|view| along(&views[view]))
+            }
+        }
+    }
+
+    /// Statements that set `name` to the index, in a block. `load` is an expression for the bits of a view's element.
+    pub(crate) fn resolve(&self, map: &Map, name: &str, around: &Surroundings<'_>) -> String {
+        match self.index {
+            Index::Loaded(view) => format!("{name} = {};\n", (around.load)(view as u16, Dtype::I64)),
+            Index::Computed(reg) => format!("{{\n{}{name} = r{reg};\n}}\n", register(map, around, reg)),
+        }
+    }
+}
+
+impl Map {
+    /// The number of instructions that compute indices. They come first, and nothing else reads their results.
+    pub fn ahead(&self) -> usize {
+        let computed = |source: &Source| match *source {
+            Source::Gathered { index, .. } => (usize::from(index) + 1).saturating_sub(self.sources.len()),
+            _ => 0,
+        };
+        self.sources.iter().map(computed).max().unwrap_or(0)
+    }
+
+    /// For each register, whether it is needed to compute this one.
+    pub fn needed(&self, reg: u16) -> Vec<bool> {
+        let mut needed = vec![false; self.sources.len() + self.instrs.len()];
+        needed[usize::from(reg)] = true;
+        for (at, instr) in self.instrs.iter().enumerate().rev() {
+            if needed[self.sources.len() + at] {
+                instr.args.iter().for_each(|&arg| needed[usize::from(arg)] = true);
+            }
+        }
+        needed
+    }
 }
 
 /// The gathered views of a map.
 pub(crate) fn gathers(map: &Map) -> impl Iterator<Item = Gather> {
     map.sources.iter().filter_map(|source| {
         let Source::Gathered { view, index, .. } = *source else { return None };
-        let Some(Source::Load { view: index, .. }) = map.sources.get(usize::from(index)) else { return None };
-        Some(Gather { view: usize::from(view), index: usize::from(*index) })
+        let index = match map.sources.get(usize::from(index)) {
+            Some(index) => Index::Loaded(index.view()?),
+            None => Index::Computed(index),
+        };
+        Some(Gather { view: usize::from(view), index })
     })
 }
 
@@ -125,15 +186,23 @@ static __device__ __noinline__ void report_gathered(u64 record, u64 stamp, u64 t
 pub(crate) fn apart(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result<Option<(Map, Launch)>> {
     let all: SmallVec<[Gather; 4]> = gathers(map).collect();
     let mut copies: SmallVec<[Launch; 4]> = SmallVec::new();
-    let (mut map, mut rest) = (map.clone(), launch.clone());
-    for source in &mut map.sources {
+    let (mut loaded, mut rest) = (map.clone(), launch.clone());
+    for source in &mut loaded.sources {
         if let Source::Gathered { view, dtype, .. } = *source {
             *source = Source::Load { view, dtype };
         }
     }
     for Gather { view, index } in all {
-        let (from, at) = (&launch.views[view], &launch.views[index]);
+        let from = &launch.views[view];
         let Some(indexed) = &from.indexed else { return Ok(None) };
+        let at = &match index {
+            Index::Loaded(view) => launch.views[view].clone(),
+            Index::Computed(reg) => {
+                let (index, stored) = computed(map, launch, reg, queue)?;
+                copies.push(stored);
+                index
+            }
+        };
         // The last dimension, of one element, is the one that the index selects from. Leading dimensions along which nothing
         // varies are left out; without others, the positions of faults would change.
         let kept = (0..launch.shape.len()).find(|&d| from.strides[d] != 0 || at.strides[d] != 0);
@@ -163,5 +232,12 @@ pub(crate) fn apart(map: &Map, launch: &Launch, queue: &mut dyn Queue) -> Result
         copies.push(copy);
     }
     copies.iter().try_for_each(|copy| queue.launch(copy))?;
-    Ok(Some((map, rest)))
+    Ok(Some((loaded, rest)))
+}
+
+/// The launch that computes an index into scratch memory, and its view there.
+fn computed(map: &Map, launch: &Launch, reg: u16, queue: &mut dyn Queue) -> Result<(View, Launch)> {
+    let to = scratch_view(map, launch, reg, queue)?;
+    let (alone, own) = part(map, launch, 0..map.ahead(), &HashMap::new(), &[(reg, to.clone())]);
+    Ok((to, Launch { program: Arc::new(Program::new(&alone)), axis: 0, limit: 0, tag: 0, ..own }))
 }

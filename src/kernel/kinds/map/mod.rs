@@ -152,7 +152,7 @@ pub enum Source {
     Gathered {
         /// Index into [`Launch::views`](crate::kernel::Launch::views).
         view: u16,
-        /// The register of the index: an earlier source that is an `i64` load.
+        /// The register of the index, an `i64`: an earlier load, or an instruction that needs no gathered source.
         index: u16,
         /// The dtype in memory.
         dtype: Dtype,
@@ -162,6 +162,16 @@ pub enum Source {
         /// Index into [`Launch::views`](crate::kernel::Launch::views).
         view: u16,
     },
+}
+
+impl Source {
+    /// The view that it loads.
+    pub fn view(&self) -> Option<usize> {
+        match *self {
+            Source::Load { view, .. } | Source::Gathered { view, .. } => Some(usize::from(view)),
+            _ => None,
+        }
+    }
 }
 
 /// A register written to memory.
@@ -346,13 +356,18 @@ impl Kind for Map {
         let gathers: SmallVec<[gathered::Gather; 4]> = gathered::gathers(self).collect();
         // A unit of a gathered view has one index.
         let is_unit = |v: usize, d: usize, step: isize| {
-            let index = gathers.iter().find(|gather| gather.view == v).map(|gather| &views[gather.index]);
-            views[v].strides[d] == step && index.is_some_and(|index| index.strides[d] == 0)
+            let gather = gathers.iter().find(|gather| gather.view == v);
+            let is_one =
+                gather.is_some_and(|gather| gather.is_fixed(self, views, |view| view.strides[d] == 0));
+            views[v].strides[d] == step && is_one
         };
+        let is_read = |v: usize| self.ahead() == 0 || loaded(self, v).is_some();
         let first_store = self.stores.iter().map(|store| usize::from(store.view)).min().unwrap_or(usize::MAX);
         for (v, view) in views.iter().enumerate() {
             let written = v >= first_store && stored(self, v);
-            let kind = if view.indexed.is_some() {
+            let kind = if !written && !is_read(v) {
+                ViewKind::Uniform
+            } else if view.indexed.is_some() {
                 (flat, wide) = (false, wide || reach(shape, view) >= 1 << 31);
                 match inner {
                     Some((d, _)) if is_unit(v, d, 0) => ViewKind::GatheredOne,
@@ -580,12 +595,28 @@ impl Kind for Map {
             store_coordinates |= plan.kinds[v].by_coordinates();
         }
         let coordinates = space.coordinates("unit");
+        let functions = Functions::default();
         if !gathers.is_empty() {
-            // All indices are loaded before the first is used.
+            // All indices are loaded or computed before the first is used.
             let mut indices = String::new();
-            for &gathered::Gather { view, index } in &gathers {
+            for gather in &gathers {
+                let view = gather.view;
                 let _ = writeln!(registers, "i64 g{view}[UNROLL];");
-                let _ = writeln!(indices, "g{view}[u] = *memory<const i64>({});", address(index));
+                indices.push_str(&gather.resolve(
+                    self,
+                    &format!("g{view}[u]"),
+                    &Surroundings {
+                        once: None,
+                        copies: plan.unroll() * gathers.len(),
+                        functions: &functions,
+                        load: &|view, dtype| {
+                            format!("*memory<const {}>({})", bits_type(dtype), address(usize::from(view)))
+                        },
+                        inside: &|_| "true".into(),
+                        number: &number,
+                        store: &|_, _| String::new(),
+                    },
+                ));
             }
             let _ = write!(
                 registers,
@@ -602,7 +633,6 @@ impl Kind for Map {
         }
         let place =
             |store: &crate::kernel::Store| self.stores.iter().position(|s| s == store).unwrap_or_default();
-        let functions = Functions::default();
         let code = elements(
             self,
             &Surroundings {

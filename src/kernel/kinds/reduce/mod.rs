@@ -234,7 +234,8 @@ fn vectors(reduce: &Reduce, launch: &Launch, views: usize, axis: usize, most: us
             continue;
         }
         let own = gathered::gathers(&reduce.map).find(|gather| gather.view == v);
-        if own.is_some_and(|gather| launch.views[gather.index].strides[axis] != 0) {
+        let is_fixed = |view: &View| view.strides[axis] == 0;
+        if own.is_some_and(|gather| !gather.is_fixed(&reduce.map, &launch.views, is_fixed)) {
             return (1, 0);
         }
         match view.strides[axis] {
@@ -335,7 +336,15 @@ impl Kind for Reduce {
             let kept_shape = &launch.shape[..launch.shape.len() - launch.reduced];
             wide |= reach(kept_shape, &launch.views[usize::from(v)]) >= 1 << 31;
         }
-        let columns = is_columns(&launch.views[..views], &kept, &reduced);
+        let read: SmallVec<[View; 8]> = match self.map.ahead() {
+            0 => SmallVec::new(),
+            _ => (0..views)
+                .filter(|&v| view_dtype(&self.map, v).is_some())
+                .map(|v| launch.views[v].clone())
+                .collect(),
+        };
+        let read = if read.is_empty() { &launch.views[..views] } else { &read[..] };
+        let columns = is_columns(read, &kept, &reduced);
         let axis = if columns { kept.last() } else { reduced.last() };
         let groups = (cut.lanes as usize / 32).max(1);
         let most = if columns { self.widest(groups) } else { cut.lanes as usize };
@@ -364,8 +373,9 @@ impl Kind for Reduce {
         // The kinds move up to bit 64, above the fields.
         signature.0 <<= 64 - FIELDS.iter().sum::<u32>();
         for (number, gather) in gathered::gathers(&self.map).enumerate().take(MOST_FIXED) {
-            let strides = &launch.views[gather.index].strides;
-            signature.0 |= u128::from(reduced.iter().all(|&d| strides[d] == 0)) << number;
+            let is_fixed = |view: &View| reduced.iter().all(|&d| view.strides[d] == 0);
+            let is_fixed = gather.is_fixed(&self.map, &launch.views, is_fixed);
+            signature.0 |= u128::from(is_fixed) << number;
         }
         for (value, width) in fields.into_iter().zip(FIELDS) {
             signature.push(value, width);
@@ -555,20 +565,41 @@ impl Reduce {
             let _ = writeln!(offsets, "const {index} o{v} = {};", kept.offset(strides + v * rank));
         }
         let (mut indices, mut one_index) = (String::new(), String::new());
-        for (number, &gathered::Gather { view, index }) in gathers.iter().enumerate() {
-            let word = first_gather + number * gathered::WORDS;
+        let functions = Functions::default();
+        for (number, gather) in gathers.iter().enumerate() {
+            let (view, word) = (gather.view, first_gather + number * gathered::WORDS);
+            let resolve = |name: &str, load: &dyn Fn(u16, Dtype) -> String| {
+                let around = Surroundings {
+                    once: None,
+                    copies: gathers.len(),
+                    functions: &functions,
+                    load,
+                    inside: &|_| "true".into(),
+                    number: &|slot| pointers + views + usize::from(slot),
+                    store: &|_, _| String::new(),
+                };
+                gather.resolve(&self.map, name, &around)
+            };
             if plan.fixed >> number & 1 == 1 {
-                let at = format!("*memory<const i64>(p.w[{}] + (u64)o{index} * 8)", pointers + index);
-                let found = gathered::resolved(word, &at, "(u64)kept * reduced");
-                let _ = write!(offsets, "u64 a{view} = 0;\nif (count > 0) {{\n{found}a{view} = ahead;\n}}\n");
+                let at = resolve("index", &|view, dtype| {
+                    let (word, size) = (pointers + usize::from(view), dtype.size());
+                    format!("*memory<const {}>(p.w[{word}] + (u64)o{view} * {size})", bits_type(dtype))
+                });
+                let found = gathered::resolved(word, "index", "(u64)kept * reduced");
+                let _ = write!(
+                    offsets,
+                    "u64 a{view} = 0;\nif (count > 0) {{\ni64 index;\n{at}{found}a{view} = ahead;\n}}\n"
+                );
             } else {
-                let _ = writeln!(indices, "g{view}[u] = *memory<const i64>({});", address(index));
+                indices.push_str(&resolve(&format!("g{view}[u]"), &|view, dtype| {
+                    format!("*memory<const {}>({})", bits_type(dtype), address(usize::from(view)))
+                }));
                 let _ = writeln!(registers, "i64 g{view}[STEPS * GROUPS];");
                 let _ = writeln!(one_index, "i64 g{view}[1];");
             }
         }
         if !indices.is_empty() {
-            // All indices are loaded before the first is used.
+            // All indices are loaded or computed before the first is used.
             let step = if plan.columns { "LANE_THREADS" } else { "(THREADS_PER_SEGMENT * WIDTH)" };
             let coordinates = space.coordinates("r");
             let _ = write!(
@@ -631,7 +662,6 @@ impl Reduce {
         let place = |store: &crate::kernel::Store| {
             self.map.stores.iter().position(|s| s == store).unwrap_or_default()
         };
-        let functions = Functions::default();
         let steps = plan.steps(bytes, self.f.indexed, self.map.instrs.len());
         let full_rounds = self.map.instrs.len() < LONG;
         let value = self.value;

@@ -20,7 +20,7 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, bits_type};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::scratch::Buffer;
 use crate::kernel::host::tasks::Until;
-use crate::kernel::kinds::map::gathered::{self, Gather};
+use crate::kernel::kinds::map::gathered::{self, Gather, Index};
 use crate::kernel::{Kind, Launch, Map, Program, Ptr, Source, View};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -88,6 +88,7 @@ impl MappedScatter {
         let (map, scatter) = (&self.map, &self.scatter);
         let loads = self.loads();
         if scatter.f.is_none()
+            || map.ahead() > 0
             || scatter.dtype.is_complex()
             || map.sources.contains(&Source::Position)
             || loads > MOST_LOADS
@@ -117,12 +118,13 @@ impl MappedScatter {
         let read = launch.views[..loads].iter().map(bytes).fold(0, usize::saturating_add);
         let spread =
             launch.views[..loads].iter().filter(|view| view.strides.iter().any(|&stride| stride != 0));
-        let is_fixed = |view: usize, dims: &[usize]| dims.iter().all(|&d| launch.views[view].strides[d] == 0);
         let fits = |gather: &Gather| {
             let from = &launch.views[gather.view];
             let is_row = has_rows && innermost(launch).is_some_and(|d| from.strides[d] <= 1);
             let is_fast = is_row || !mode.sorts() && (!is_twice || elements <= SMALL);
-            is_fixed(gather.index, &inner) && is_fast && bytes(from) <= elements
+            let is_row_index =
+                gather.is_fixed(map, &launch.views, |view| inner.iter().all(|&d| view.strides[d] == 0));
+            is_row_index && is_fast && bytes(from) <= elements
         };
         // Otherwise the operands are read once, and the elements stored once and read as often as here. So operands that
         // are read once may have any size.
@@ -143,7 +145,7 @@ impl MappedScatter {
         let gathers: SmallVec<[Gather; 4]> = gathered::gathers(map).collect();
         let first_gather = inner_strides + loads * inner.rank;
         let words = first_gather + gathers.len() * gathered::WORDS - word;
-        let is_index = |v: usize| gathers.iter().any(|gather| gather.index == v);
+        let is_index = |v: usize| gathers.iter().any(|gather| gather.index == Index::Loaded(v));
         let is_fixed = |v: usize| *sorts && fixed >> v & 1 == 1;
         let at = |v: usize| outer.offset(strides + v * outer.rank);
         let along = |v: usize| inner.offset(inner_strides + v * inner.rank);
@@ -152,6 +154,7 @@ impl MappedScatter {
         let (mut fields, mut shuffles) = (String::from("Index none;"), String::new());
         let (mut indices, mut places, mut checks) = (String::new(), String::new(), String::new());
         for (n, &Gather { view, index }) in gathers.iter().enumerate() {
+            let Index::Loaded(index) = index else { continue };
             let [extent, step, record, stamp, tags] =
                 [0, 1, 2, 3, 4].map(|i| first_gather + n * gathered::WORDS + i);
             let _ =
