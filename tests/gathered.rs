@@ -73,6 +73,15 @@ fn indices_of_single_elements_are_computed_where_they_are_read() {
     assert_eq!(of("let k = i + 1\nlet v = f[k]\nk.add_(1)\ny = v * 2").len(), 2);
 }
 
+/// An iteration that fills a group begins with an index of several operations. They are one call, which is not cut.
+#[test]
+fn an_index_of_several_operations_begins_an_iteration() {
+    let body =
+        "v = t[i, j] - v / 3 + v.abs() * 2 - v / 5 + v.sin() - v / 7 + v.abs() * 3 - v / 9 + v.abs() * 2";
+    let all = launches(&format!("{DATA}\nlet v = x[.., 0]"), &format!("for _ in 0..8 {{ {body} }}\ny = v"));
+    assert!(all.len() <= 8, "{all:?}");
+}
+
 /// Reading a value at a computed index and writing an operand of the index, in every order.
 #[test]
 fn operands_of_indices_may_be_written() {

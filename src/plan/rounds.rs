@@ -18,6 +18,8 @@ pub(super) struct Rounds {
     /// The call of the first operation, and whether another call has added one: parts of one call do not repeat.
     first: Option<u64>,
     is_mixed: bool,
+    /// The call of the last operation.
+    last: Option<u64>,
     /// The first repeated position, and the size of the group when it was last repeated.
     newest: Option<(Called, Size)>,
 }
@@ -71,6 +73,7 @@ impl Rounds {
     #[inline]
     pub fn note(&mut self, called: Called) {
         self.seen |= bit_of(called.span);
+        self.last = Some(called.call);
         self.is_mixed |= *self.first.get_or_insert(called.call) != called.call;
     }
 }
@@ -151,7 +154,10 @@ impl Queue {
             Some((place, begun)) if called.repeats(place) => begun,
             Some((place, _)) if called.span == place.span => return false,
             None if is_repeated => group.size_before(called),
-            _ => return !is_repeated && self.full_from.is_some_and(|first| called.repeats(first)),
+            _ => {
+                let is_begun = is_repeated || group.rounds.last == Some(called.call);
+                return !is_begun && self.full_from.is_some_and(|first| called.repeats(first));
+            }
         };
         group.rounds.newest = Some((called, now));
         let is_less = 2 * now.instrs + 8 <= MAX_INSTRS && 2 * now.views < MAX_VIEWS;
