@@ -43,6 +43,8 @@ pub struct Proto {
     pub plain: u16,
     /// The sources of captured variables when a closure is made.
     pub captures: Vec<Capture>,
+    /// Their names.
+    pub captured: Box<[Rc<str>]>,
     /// The doc comment above `fn`.
     pub doc: Option<Rc<str>>,
     /// The position of its definition.

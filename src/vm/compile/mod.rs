@@ -98,6 +98,10 @@ struct Compiler<'w, 'g, 'a> {
     functions: Vec<Function<'a>>,
     /// Names assigned anywhere in the unit.
     assigned: NameSet,
+    /// Top-level names that functions mention and that are defined several times.
+    hidden: HashMap<Rc<str>, Vec<scope::Definition>>,
+    /// Where the top-level statement being compiled begins, or that of the `defer` whose code is compiled.
+    statement: u32,
     /// Top-level names that live in registers until the unit ends.
     exported: indexmap::IndexSet<Rc<str>, foldhash::fast::RandomState>,
     depth: u32,
@@ -148,8 +152,8 @@ struct Loop {
 enum Exit<'a> {
     Handler,
     Context,
-    /// The expression, the number of scopes it sees, and of names in the innermost one.
-    Defer(&'a Expr, usize, usize),
+    /// The expression, the number of scopes it sees, and of names in the innermost one, and [`Compiler::statement`].
+    Defer(&'a Expr, usize, usize, u32),
 }
 
 impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
@@ -162,6 +166,8 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
             too_far: false,
             functions: Vec::new(),
             assigned: NameSet::default(),
+            hidden: HashMap::default(),
+            statement: 0,
             exported: Default::default(),
             depth: 0,
             steps: 0,
@@ -182,7 +188,7 @@ impl<'w, 'g, 'a> Compiler<'w, 'g, 'a> {
         }
         self.functions.push(Function::new("<script>".into(), inner, block.span));
         self.open_scope();
-        self.top_names(block);
+        self.top_names(block)?;
         let value = self.temp()?;
         self.top_level(block, value)?;
         self.emit(Op::Return { src: value });
@@ -341,6 +347,9 @@ impl Function<'_> {
     ) -> Rc<Proto> {
         let rest = params.iter().any(|p| p.rest);
         let plain = if rest { NEVER_PLAIN } else { u16::try_from(params.len()).unwrap_or(NEVER_PLAIN) };
+        let mut captured: Vec<(u16, Rc<str>)> =
+            self.capture_names.into_iter().map(|(name, index)| (index, name)).collect();
+        captured.sort_unstable();
         Rc::new(Proto {
             name: self.name,
             code: self.code,
@@ -350,6 +359,7 @@ impl Function<'_> {
             params,
             plain,
             captures: self.captures,
+            captured: captured.into_iter().map(|(_, name)| name).collect(),
             doc,
             span,
             maker,

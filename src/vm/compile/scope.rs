@@ -3,13 +3,15 @@
 use std::rc::Rc;
 
 use foldhash::HashMap;
+use indexmap::IndexMap;
 
 use super::super::bytecode::Op;
 use super::super::function::{Capture, Named};
 use super::super::value::Value;
 use super::{Compiler, Exit, Mode, Reg, mentions};
 use crate::base::{Result, Span};
-use crate::syntax::ast::{Block, Pattern, PatternKind, StmtKind};
+use crate::check::bound_names;
+use crate::syntax::ast::{Block, StmtKind};
 
 /// A block's names, and the first register it may use.
 pub(super) struct Scope {
@@ -33,6 +35,15 @@ struct Local {
     reg: Reg,
     cell: bool,
     fixed: bool,
+}
+
+/// A statement of the top level that defines a name which functions mention.
+pub(super) struct Definition {
+    /// Where the statement begins.
+    from: u32,
+    is_function: bool,
+    /// The name of its variable, if a later one hides that.
+    own: Option<Rc<str>>,
 }
 
 /// Up to this many names are searched linearly.
@@ -171,7 +182,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         self.last().inner.contains(name)
     }
 
-    fn is_top_level(&mut self) -> bool {
+    pub(super) fn is_top_level(&mut self) -> bool {
         self.functions.len() == 1 && self.last().scopes.len() == 1
     }
 
@@ -180,6 +191,10 @@ impl<'a> Compiler<'_, '_, 'a> {
         if &**name == "_" {
             self.emit(Op::Clear { from: reg, count: 1 });
         } else if self.is_top_level() && (self.mode == Mode::Input || self.is_shared(name)) {
+            if let Some(cell) = self.hidden_later(name) {
+                self.emit(Op::SetCell { take: true, cell, src: reg });
+                return;
+            }
             let slot = self.slot(name);
             self.emit(Op::SetGlobal { take: true, src: reg, slot });
         } else if let Some((dst, cell)) = self.replaced(name) {
@@ -205,7 +220,7 @@ impl<'a> Compiler<'_, '_, 'a> {
         let (reg, cell, fixed) = (local.reg, local.cell, local.fixed);
         // A `defer` that runs later still reads the old variable.
         let reads = |exit: &Exit| match *exit {
-            Exit::Defer(e, scopes, names) => {
+            Exit::Defer(e, scopes, names, _) => {
                 (depth + 1 < scopes || (depth + 1 == scopes && at < names))
                     && mentions::in_expr(e).contains(name)
             }
@@ -261,6 +276,13 @@ impl<'a> Compiler<'_, '_, 'a> {
         }
         if let Some(index) = self.capture(depth, name) {
             return Ok(Some(Location::Capture(index)));
+        }
+        if let Some(own) = self.hidden_name(name) {
+            let place = match self.local(depth, &own) {
+                Some((reg, _)) => Some(Location::Cell(reg)),
+                None => self.capture(depth, &own).map(Location::Capture),
+            };
+            return Ok(place);
         }
         if let Some(&slot) = self.world.module.names.borrow().get(name) {
             return Ok(Some(Location::Global(slot)));
@@ -321,38 +343,78 @@ impl<'a> Compiler<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Gives every top-level name a slot before anything runs, so that functions can mention names defined
-    /// further down.
-    pub(super) fn top_names(&mut self, block: &Block) {
+    /// Gives every top-level name a place before anything runs, so that functions can mention names defined further
+    /// down. If functions mention a name that is defined several times, the last one has the global slot, and the others
+    /// have cells, which these functions capture.
+    pub(super) fn top_names(&mut self, block: &Block) -> Result<()> {
+        // In registers, variables that a `defer` reads keep their own.
+        let mut deferred = mentions::NameSet::default();
+        let mut defined: IndexMap<Rc<str>, Vec<Definition>, foldhash::fast::RandomState> = Default::default();
         for stmt in &block.body {
+            let mut add = |name: &Rc<str>| {
+                let (from, is_function) = (stmt.span.lo, matches!(stmt.kind, StmtKind::Fn(..)));
+                let all = defined.entry(Rc::clone(name)).or_default();
+                if all.last().is_none_or(|last| last.from != from) {
+                    all.push(Definition { from, is_function, own: None });
+                }
+            };
             match &stmt.kind {
-                StmtKind::Let(pattern, _) => self.top_pattern(pattern),
-                StmtKind::Fn(name, _) => self.top_name(&name.text),
-                StmtKind::Import(import) => self.top_name(&import.name.text),
+                StmtKind::Let(pattern, _) => bound_names(pattern, &mut |name, _| add(name)),
+                StmtKind::Fn(name, _) => add(&name.text),
+                StmtKind::Import(import) => add(&import.name.text),
+                StmtKind::Defer(e) if self.mode == Mode::Input => deferred.extend(mentions::in_expr(e)),
                 _ => {}
             }
         }
+        for (name, mut all) in defined {
+            let is_shared = self.is_shared(&name);
+            if &*name == "_" || !(self.mode == Mode::Input || is_shared) {
+                continue;
+            }
+            self.slot(&name);
+            if all.len() == 1 || !is_shared && !deferred.contains(&name) {
+                continue;
+            }
+            let last = all.len() - 1;
+            for (number, definition) in all[..last].iter_mut().enumerate() {
+                definition.own = Some(self.hidden(&name, number)?);
+            }
+            self.hidden.insert(name, all);
+        }
+        Ok(())
     }
 
-    fn top_name(&mut self, name: &str) {
-        if name != "_" && (self.mode == Mode::Input || self.is_shared(name)) {
-            self.slot(name);
+    /// A cell for a variable that a later one of its name hides; returns the name by which it is found.
+    fn hidden(&mut self, name: &Rc<str>, number: usize) -> Result<Rc<str>> {
+        let reg = self.temp()?;
+        self.load(reg, Value::Unset);
+        self.emit(Op::NewCell { reg });
+        // No script has such a name.
+        let own: Rc<str> = format!("{name}\0{number}").into();
+        let function = self.last();
+        let during = function.code.len() as u32..u32::MAX;
+        function.places.names.push(Named { name: Rc::clone(&own), register: reg, during });
+        if let Some(scope) = function.scopes.last_mut() {
+            scope.push(Local { name: Rc::clone(&own), reg, cell: true, fixed: false });
         }
+        Ok(own)
     }
 
-    fn top_pattern(&mut self, pattern: &Pattern) {
-        match &pattern.kind {
-            PatternKind::Bind(name) => self.top_name(&name.text),
-            PatternKind::Tuple(list, rest) | PatternKind::List(list, rest) => {
-                list.iter().for_each(|p| self.top_pattern(p));
-                rest.iter().filter_map(|r| r.name.as_ref()).for_each(|n| self.top_name(&n.text));
-            }
-            PatternKind::Record(fields, rest) => {
-                fields.iter().for_each(|(_, p)| self.top_pattern(p));
-                rest.iter().filter_map(|r| r.name.as_ref()).for_each(|n| self.top_name(&n.text));
-            }
-            PatternKind::Discard | PatternKind::Value(_) | PatternKind::Or(_) => {}
-        }
+    /// The cell of the variable that the current statement defines, if a later one hides it.
+    fn hidden_later(&self, name: &str) -> Option<Reg> {
+        let all = self.hidden.get(name)?;
+        let own = all.iter().find(|definition| definition.from == self.statement)?.own.as_ref()?;
+        self.local(0, own).map(|(reg, _)| reg)
+    }
+
+    /// The name of the top-level variable that `name` means in the current statement, if a later one hides it: of those
+    /// defined before, the last; if there is none, the first.
+    fn hidden_name(&self, name: &str) -> Option<Rc<str>> {
+        let all = self.hidden.get(name)?;
+        let is_before = |definition: &&Definition| {
+            definition.from < self.statement || definition.is_function && definition.from == self.statement
+        };
+        all.iter().rfind(is_before).or(all.first())?.own.clone()
     }
 
     /// Copies top-level variables from registers to global slots when the unit ends.

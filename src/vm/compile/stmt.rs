@@ -22,6 +22,8 @@ struct Deferred<'a> {
     /// The number of scopes it sees, and of names in the innermost one.
     scopes: usize,
     names: usize,
+    /// [`Compiler::statement`].
+    statement: u32,
 }
 
 impl<'a> Compiler<'_, '_, 'a> {
@@ -52,6 +54,7 @@ impl<'a> Compiler<'_, '_, 'a> {
     pub(super) fn top_level(&mut self, block: &'a Block, dst: Reg) -> Result<()> {
         for stmt in &block.body {
             if let StmtKind::Fn(name, function) = &stmt.kind {
+                self.statement = stmt.span.lo;
                 self.located(stmt.span, |c| c.top_function(name, function, stmt.span))?;
             }
         }
@@ -97,7 +100,11 @@ impl<'a> Compiler<'_, '_, 'a> {
     /// Compiles statements in the current scope. The last one's value goes to `dst`.
     fn statements(&mut self, body: &'a [Stmt], dst: Option<Reg>) -> Result<()> {
         let mut defers = Vec::new();
+        let is_top_level = self.is_top_level();
         for (i, stmt) in body.iter().enumerate() {
+            if is_top_level {
+                self.statement = stmt.span.lo;
+            }
             if let StmtKind::Defer(e) = &stmt.kind {
                 let deferred = self.located(stmt.span, |c| c.begin_defer(e))?;
                 defers.push(deferred);
@@ -403,9 +410,9 @@ impl<'a> Compiler<'_, '_, 'a> {
             match all[i] {
                 Exit::Handler => drop(self.emit(Op::PopHandler { flush: false })),
                 Exit::Context => drop(self.emit(Op::ExitContext { count: 1 })),
-                Exit::Defer(e, scopes, names) => {
+                Exit::Defer(e, scopes, names, statement) => {
                     self.emit(Op::PopHandler { flush: false });
-                    self.hiding(scopes, names, |c| c.effect(e))?;
+                    self.deferred(e, scopes, names, statement)?;
                 }
             }
         }
@@ -419,21 +426,30 @@ impl<'a> Compiler<'_, '_, 'a> {
         let handler = self.emit(Op::PushHandler { catch: false, dst: error, offset: 0 });
         let scopes = self.last().scopes.len();
         let names = self.last().scopes.last().map_or(0, Scope::count);
-        self.last().exits.push(Exit::Defer(e, scopes, names));
-        Ok(Deferred { e, error, handler, scopes, names })
+        let statement = self.statement;
+        self.last().exits.push(Exit::Defer(e, scopes, names, statement));
+        Ok(Deferred { e, error, handler, scopes, names, statement })
     }
 
     fn end_defer(&mut self, deferred: Deferred<'a>) -> Result<()> {
-        let Deferred { e, error, handler, scopes, names } = deferred;
+        let Deferred { e, error, handler, scopes, names, statement } = deferred;
         self.last().exits.pop();
         self.emit(Op::PopHandler { flush: true });
-        self.hiding(scopes, names, |c| c.effect(e))?;
+        self.deferred(e, scopes, names, statement)?;
         let end = self.emit(Op::Jump { offset: 0 });
         self.patch(handler);
-        self.hiding(scopes, names, |c| c.effect(e))?;
+        self.deferred(e, scopes, names, statement)?;
         self.emit(Op::Rethrow { src: error });
         self.patch(end);
         Ok(())
+    }
+
+    /// The code of a `defer`, with the names that it could see.
+    fn deferred(&mut self, e: &'a Expr, scopes: usize, names: usize, statement: u32) -> Result<()> {
+        let before = std::mem::replace(&mut self.statement, statement);
+        let done = self.hiding(scopes, names, |c| c.effect(e));
+        self.statement = before;
+        done
     }
 
     fn import(&mut self, import: &'a Import) -> Result<()> {

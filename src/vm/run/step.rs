@@ -140,7 +140,15 @@ impl Vm {
                     Value::Cell(cell) => cell.get(),
                     other => other.clone(),
                 };
-                self.calls.stack[register(dst)] = self.defined(value)?;
+                self.calls.stack[register(dst)] = match value {
+                    Value::Unset => {
+                        let names = proto.places.names.iter().rev();
+                        let name =
+                            names.filter(|named| named.register == cell).map(|named| &named.name).next();
+                        self.unset_variable(name)?
+                    }
+                    value => value,
+                };
             }
             Op::SetCell { take, cell, src } => {
                 let value = self.taken(take, register(src));
@@ -478,13 +486,12 @@ impl Vm {
 
     fn captured(&self, base: usize, index: u16) -> Result<Value> {
         match &self.calls.stack[base] {
-            Value::Fn(closure) => self.defined(closure.captures[index as usize].get()),
+            Value::Fn(closure) => match closure.captures[index as usize].get() {
+                Value::Unset => self.unset_variable(closure.proto.captured.get(usize::from(index))),
+                value => Ok(value),
+            },
             _ => Ok(Value::None),
         }
-    }
-
-    fn defined(&self, value: Value) -> Result<Value> {
-        if let Value::Unset = value { Err(self.unset_name()) } else { Ok(value) }
     }
 
     /// Jumps when `truth` equals `sense`. Backward jumps check the limits periodically.

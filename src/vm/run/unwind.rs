@@ -146,7 +146,8 @@ impl Vm {
                     Some(value) => value.clone(),
                     None => continue,
                 };
-                held.push((Rc::clone(&named.name), value));
+                let name = named.name.split('\0').next().unwrap_or_default();
+                held.push((name.into(), value));
             }
         }
         let mut names: Vec<(String, String)> = Vec::new();
@@ -247,10 +248,19 @@ impl Vm {
         }
     }
 
-    /// Reads a captured variable without a value: a function defined later in the block.
+    /// Reads a variable in a cell that has no value: one that is defined later. It is the native of that name, if it hides
+    /// one.
     #[cold]
-    pub(super) fn unset_name(&self) -> Error {
-        error::unset("this function")
+    pub(super) fn unset_variable(&self, name: Option<&Rc<str>>) -> Result<Value> {
+        // A name of the top level may have a number; see `compile::scope`.
+        let (name, is_top) = match name.and_then(|name| name.split_once('\0')) {
+            Some((name, _)) => (name, true),
+            None => (name.map_or("it", |name| name), false),
+        };
+        match self.natives.functions().get(name).filter(|_| is_top) {
+            Some(value) => Ok(value.clone()),
+            None => Err(error::unset(name)),
+        }
     }
 
     /// Reads an undefined global name: the native of that name, if the name hides one.
