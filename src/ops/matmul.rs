@@ -5,6 +5,7 @@
 
 use super::arith::{ADD, MUL};
 use super::composed::{call, narrow, permute, reshape};
+use super::folds::SUM;
 use super::gradient::{Back, Var, rules};
 use super::known;
 use super::params::X;
@@ -16,7 +17,7 @@ use crate::base::Result;
 use crate::driver::DeviceId;
 use crate::kernel::host::define::host_quaternary;
 use crate::kernel::{CudaText, MapFn, Matmul};
-use crate::plan::{MapArg, Runtime, Submission, SubmittedView};
+use crate::plan::{MapArg, Reduction, Runtime, Submission, SubmittedView};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
 
@@ -457,6 +458,12 @@ pub(super) fn product_in(
     }
     if k == 0 {
         return make::filled(rt, &visible, out_dtype, device, Scalar::Int(0));
+    }
+    if row && column && !dtype.is_complex() {
+        // A sum joins the work before and after it; a product would not.
+        let inner = if dtype.is_half() { dtype.accumulator() } else { dtype };
+        let products = rt.map(name, &MUL, &[MapArg::Tensor(a.1), MapArg::Tensor(b.1)], inner, inner)?;
+        return rt.reduce(&products, Reduction::new(name, &SUM, &[0], inner, out_dtype));
     }
     let batches = batch.iter().fold(1usize, |all, &extent| all.saturating_mul(extent));
     // If all batches share the right operand, the rows of all batches form one matrix.

@@ -344,13 +344,51 @@ pub(super) fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize
     (rest == 0 && part.count() > 0).then_some(range)
 }
 
+/// The coordinates of a view's elements in a contiguous layout, if they are evenly spaced in each dimension: the first, the
+/// last, and the step.
+fn spaced_in(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize, usize); 6]>> {
+    let mut steps: SmallVec<[(usize, usize); 6]> = SmallVec::from_elem((1, 0), whole.shape.len());
+    for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
+        let step = |dim: usize| usize::try_from(stride / whole.strides[dim].max(1)).unwrap_or(0);
+        let fits = |dim: &usize| {
+            let (own, count) = (whole.strides[*dim], whole.shape[*dim]);
+            count != 1
+                && steps[*dim].0 == 1
+                && stride > 0
+                && stride % own == 0
+                && (extent - 1).checked_mul(step(*dim)).is_some_and(|last| last < count)
+        };
+        let dim = (0..whole.shape.len()).find(fits)?;
+        steps[dim] = (extent, step(dim));
+    }
+    let mut rest = part.offset.checked_sub(whole.offset)?;
+    let mut all = SmallVec::new();
+    for (dim, &(extent, step)) in steps.iter().enumerate() {
+        let stride = whole.strides[dim].unsigned_abs().max(1);
+        let first = if whole.shape[dim] == 1 { 0 } else { rest / stride };
+        rest -= first * stride;
+        let last = first + (extent - 1) * step;
+        if last >= whole.shape[dim] {
+            return None;
+        }
+        all.push((first, last, step));
+    }
+    (rest == 0 && part.count() > 0).then_some(all)
+}
+
 /// True when two layouts of a contiguous memory are known to share no element.
 pub(crate) fn are_apart(a: &Layout, b: &Layout, whole: &Layout) -> bool {
     if !whole.is_contiguous() {
         return false;
     }
-    let (Some(a), Some(b)) = (range_of(a, whole), range_of(b, whole)) else { return false };
-    a.iter().zip(&b).any(|(a, b)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0)
+    let (Some(a), Some(b)) = (spaced_in(a, whole), spaced_in(b, whole)) else { return false };
+    a.iter().zip(&b).any(|(a, b)| {
+        let mut common = (a.2, b.2);
+        while common.1 != 0 {
+            common = (common.1, common.0 % common.1);
+        }
+        a.1 < b.0 || b.1 < a.0 || common.0 > 1 && a.0.abs_diff(b.0) % common.0 != 0
+    })
 }
 
 #[cfg(test)]
@@ -386,6 +424,16 @@ mod tests {
         };
         assert!(are_apart(&columns(0, 3), &columns(3, 3), &whole));
         assert!(!are_apart(&columns(0, 4), &columns(3, 3), &whole));
+        // Every second row, or column, and the others.
+        let every = |offset: usize, rows: isize, columns: isize| Layout {
+            shape: Dims::from_slice(&[2, 3]),
+            strides: [6 * rows, columns].as_slice().into(),
+            offset,
+        };
+        assert!(are_apart(&every(0, 2, 1), &every(6, 2, 1), &whole));
+        assert!(are_apart(&every(0, 2, 2), &every(1, 1, 2), &whole));
+        assert!(!are_apart(&every(0, 2, 2), &every(0, 1, 1), &whole));
+        assert!(!are_apart(&every(0, 1, 2), &every(2, 1, 1), &whole));
         assert!(!are_apart(&columns(0, 3), &whole, &whole));
         // A view that is not a range may overlap anything.
         let diagonal = Layout { shape: Dims::from_slice(&[3]), strides: [7].as_slice().into(), offset: 0 };

@@ -30,6 +30,9 @@ use crate::tensor::{StorageRef, Tensor};
 /// The largest number of groups in a chain.
 pub(super) const MAX_GROUPS: usize = 16;
 
+/// The number of groups at the end of a chain that may be launched apart from the others.
+const MOST_LEFT_OUT: usize = 3;
+
 /// A reduction's dimensions and its combining function.
 pub(super) type Reducing<'a> = Option<(&'a [usize], &'static ReduceFn)>;
 
@@ -333,6 +336,17 @@ impl Runtime {
             if outcome == Outcome::Whole {
                 chain.into_iter().for_each(|group| self.queues[at].reuse(group));
                 return given;
+            }
+            // The last groups may write what the kernel of rows does not, such as parts of another tensor.
+            let fewer = (2..chain.len()).rev().take(MOST_LEFT_OUT);
+            for count in fewer.filter(|_| outcome == Outcome::Impossible) {
+                let first = self.run_whole(at, &chain[..count], &device, &stream, form(Effort::Quick))?;
+                if first == Outcome::Whole {
+                    chain.drain(..count).for_each(|group| self.queues[at].reuse(group));
+                }
+                if first != Outcome::Impossible {
+                    break;
+                }
             }
         }
         // A launched group drops its operands, so later groups see which values are still needed.

@@ -102,6 +102,8 @@ pub(super) enum Outcome {
     Whole,
     /// Must be launched group by group.
     Apart,
+    /// No program does the work of these groups.
+    Impossible,
     /// Not enough memory for all results.
     Short,
 }
@@ -207,7 +209,7 @@ impl Runtime {
             self.programs.chains.keep(&whole);
             whole
         });
-        let Some(whole) = whole else { return Ok(Outcome::Apart) };
+        let Some(whole) = whole else { return Ok(Outcome::Impossible) };
         // Launching group by group reports what could not be stored.
         if form == Form::Rows && !self.store_for_rows(groups).unwrap_or(false) {
             return Ok(Outcome::Apart);
