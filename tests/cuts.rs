@@ -324,13 +324,24 @@ fn a_chain_of_rows_is_cut_between_the_rounds_of_a_loop() {
         "m[0] = m[0] / m[0].sum(1, keepdim=true)\n m[0] = m[0] * m[0]",
     ] {
         let script = format!(
-            "let v = rand(64)\nlet m = map(|i| rand(8, 8), 0..3)\nfor i in 0..100 {{ {body} }}\nm[0].sum()"
+            "let v = rand(64)\nlet m = map(|i| rand(8, 8), 0..3)\nfor i in 0..400 {{ {body} }}\nm[0].sum()"
         );
         let all = launched(&script);
         // Between the beginning and the end of the loop, every launch covers the same number of rounds.
         let rounds: HashSet<&String> = all[5..all.len() - 4].iter().collect();
         assert!(all.len() > 12 && rounds.len() == 1, "{} programs\n{script}", rounds.len());
     }
+}
+
+/// The products of vectors, and what is computed from them, share launches. The last vector is written to a part of another
+/// tensor, which the kernel of rows does not do.
+#[test]
+fn gram_schmidt_takes_few_launches() {
+    let all = launched(
+        "let a = rand(60, 8)\nlet q = []\nfor k in 0..8 {\n    let v = a[.., k]\n    for _ in 0..2 { for u in q { v = v - (u @ v) * u } }\n\
+         q.append(v / v.norm())\n}\nstack(q, 1)",
+    );
+    assert!(all.len() <= 16, "{} launches", all.len());
 }
 
 /// A loop over `length` random updates of small tensors of different shapes that mostly do not depend on each other,

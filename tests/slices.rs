@@ -31,7 +31,11 @@ fn slices_without_common_elements_are_one_launch() {
         assert_eq!(count(code), 1, "{code}");
     }
     // These share elements.
-    for code in ["m[.., ..10] = m[.., 5..15] * 2", "m[.. by 2] = m[..10] + 1", "v[1] = v[.., 1, ..][1..2].sum() * v[1]"] {
+    for code in [
+        "m[.., ..10] = m[.., 5..15] * 2",
+        "m[.. by 2] = m[..10] + 1",
+        "v[1] = v[.., 1, ..][1..2].sum() * v[1]",
+    ] {
         assert!(count(code) > 1, "{code}");
     }
 }
@@ -69,7 +73,13 @@ fn program(seed: u64) -> String {
             4 => format!("    {a} = {b} + {c}.sum(0)\n"),
             5 => format!("    let t = {a} - {b}\n    {b}.copy_({c})\n    {c} = t\n"),
             6 => format!("    let row = m[{}]\n    m[{}] = row - m[{}] % 3\n", draw(10), draw(10), draw(10)),
-            7 => format!("    m[.., {}] -= m[.., {}] * (m[{}, {}] % 2)\n", draw(12), draw(12), draw(10), draw(12)),
+            7 => format!(
+                "    m[.., {}] -= m[.., {}] * (m[{}, {}] % 2)\n",
+                draw(12),
+                draw(12),
+                draw(10),
+                draw(12)
+            ),
             _ => format!("    let t = {a}.softmax(1)\n    {b} = {c} + t.round()\n"),
         };
         text += "    m = m % 101\n".repeat(usize::from(draw(3) == 0)).as_str();

@@ -24,8 +24,8 @@ use crate::tensor::{Memory, StorageRef};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// The largest number of per-element values kept for a later step. Each takes registers for all elements of a
-/// thread.
+/// The largest number of per-element values that are kept at the same time for a later step. Each takes registers for all
+/// elements of a thread.
 const MOST_HELD: usize = 6;
 
 /// A register of the whole chain.
@@ -590,6 +590,8 @@ impl<'a> Chain<'a> {
         }
         let mut temporary: Vec<Option<u16>> = vec![None; self.registers.len()];
         let mut temporaries: Vec<Temporary> = Vec::new();
+        // The first and the last pass that need each temporary.
+        let mut during: Vec<[usize; 2]> = Vec::new();
         for (number, pass) in passes.iter().enumerate() {
             let args = pass.instrs.iter().flat_map(|&reg| match &self.registers[usize::from(reg)].made {
                 Made::Instr(instr) => &instr.args[..],
@@ -602,10 +604,18 @@ impl<'a> Chain<'a> {
                 if is_made && elsewhere && temporary[usize::from(reg)].is_none() {
                     temporary[usize::from(reg)] = Some((views + temporaries.len()) as u16);
                     temporaries.push(Temporary { dtype: register.dtype, per_row: register.per_row });
+                    during.push([home[usize::from(reg)].min(number), number]);
+                }
+                if let Some(view) = temporary[usize::from(reg)] {
+                    during[usize::from(view) - views][1] = number;
                 }
             }
         }
-        if temporaries.iter().filter(|t| !t.per_row).count() > MOST_HELD {
+        let held = |number: usize| {
+            let all = temporaries.iter().zip(&during);
+            all.filter(|(t, [first, last])| !t.per_row && (*first..=*last).contains(&number)).count()
+        };
+        if (0..passes.len()).any(|number| held(number) > MOST_HELD) {
             return None;
         }
         let steps: Option<Vec<Step>> = passes.iter().map(|pass| self.step(pass, &temporary)).collect();
