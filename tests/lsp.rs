@@ -145,7 +145,7 @@ fn the_server_answers_requests() {
                 "W0204".into(),
                 1,
                 6,
-                "`+` cannot broadcast the shapes [2, 3] and [4]\nhelp: extents must be equal or 1, counted from the last dimension".into()
+                "`+` cannot broadcast the shapes [2, 3] and [4]\nhelp: extents must be equal or 1, from the last dimension; `x[..., none]` adds a 1".into()
             ),
         ]
     );

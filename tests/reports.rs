@@ -121,7 +121,7 @@ fn a_failure_in_a_module_shows_its_line_and_the_script_s() {
       ·            ╰── called from here
     4 │ }
       ╰────
-     help: extents must be equal or 1, counted from the last dimension
+     help: extents must be equal or 1, from the last dimension; `x[..., none]` adds a 1
      called from util.rnl:5:5: inner(x)
             from main.rnl:3:5: u.step(ones(2))
             from main.rnl:5:1: train()

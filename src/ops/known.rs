@@ -276,7 +276,7 @@ fn elementwise(name: &str, args: &[Known]) -> Outcome {
                     return clash(
                         format!("`{name}` cannot broadcast the shapes {}", shapes.join(" and ")),
                         args,
-                        "extents must be equal or 1, counted from the last dimension",
+                        "extents must be equal or 1, from the last dimension; `x[..., none]` adds a 1",
                     );
                 }
             },

@@ -391,7 +391,7 @@ pub fn shapes_do_not_broadcast(name: &str, args: &[MapArg<'_>], at: usize) -> Er
     }
     error
         .with_message(format!("`{name}` cannot broadcast the shapes {}", shapes.join(" and ")))
-        .help("extents must be equal or 1, counted from the last dimension")
+        .help("extents must be equal or 1, from the last dimension; `x[..., none]` adds a 1")
 }
 
 /// A result that is too large for any memory.

@@ -51,6 +51,11 @@ impl Vm {
                 }
                 self.text(&scalar, &parsed)
             }
+            (Value::Tensor(tensor), Some(kind)) => {
+                let message = format!("`{kind}` takes one element, not {}", tensor.count());
+                Err(error::format_spec(spec, message)
+                    .help("format an element, `{x[0]:.3f}`, or print the tensor without a format"))
+            }
             (other, Some(kind)) => {
                 let what = error::a(other.type_name());
                 Err(error::format_spec(spec, format!("`{kind}` does not take {what}")))

@@ -50,8 +50,11 @@ pub fn unary_type(op: &str, operand: &str) -> Error {
 /// Two values inside a container cannot be ordered, or do not support an operator.
 #[cold]
 pub fn no_order(left: &str, right: &str) -> Error {
-    Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right)))
-        .help("numbers can be compared with each other, and so can strings, and lists or tuples of them")
+    let help = match left == "tensor" || right == "tensor" {
+        true => "of tensors, take `stack(list).max()`, or compare numbers: `x.item()`",
+        false => "numbers can be compared with each other, and so can strings, and lists or tuples of them",
+    };
+    Error::new(&OPERATOR_TYPES, format!("{} and {} have no order", a(left), a(right))).help(help)
 }
 
 /// The argument of the `index`-th parameter, `name`, has the wrong type.
