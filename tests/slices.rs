@@ -48,12 +48,12 @@ fn program(seed: u64) -> String {
     let mut text = String::from(
         "let (m, n) = ((arange(120).float() * 37 % 11).reshape(10, 12), (arange(360).float() * 53 % 13).reshape(3, 10, 12))\n",
     );
-    let mut slice = |count: usize, extent: usize, draw: &mut dyn FnMut(usize) -> usize| {
+    let slice = |count: usize, extent: usize, draw: &mut dyn FnMut(usize) -> usize| {
         let step = 1 + draw(((extent - 1) / (count - 1)).min(3));
         let first = draw(extent - step * (count - 1));
         format!("{first}..{} by {step}", first + step * (count - 1) + 1)
     };
-    let mut part = |draw: &mut dyn FnMut(usize) -> usize| {
+    let part = |draw: &mut dyn FnMut(usize) -> usize| {
         let (i, j) = (slice(rows, 10, draw), slice(columns, 12, draw));
         match draw(5) {
             0 => format!("n[{}, {i}, {j}]", draw(3)),
