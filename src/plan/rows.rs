@@ -24,6 +24,9 @@ use crate::tensor::{Memory, StorageRef};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
+/// Up to this many elements, a launch takes longer than reading elements that are apart.
+const FEW_ELEMENTS: usize = 1 << 16;
+
 /// The largest number of per-element values that are kept at the same time for a later step. Each takes registers for all
 /// elements of a thread.
 const MOST_HELD: usize = 6;
@@ -485,7 +488,8 @@ impl<'a> Chain<'a> {
             tag: 0,
         };
         merge_dims(&mut launch, self.kept);
-        let is_short = launch.shape.last().is_some_and(|&length| length <= SHORT_ROW);
+        let is_short = launch.shape.last().is_some_and(|&length| length <= SHORT_ROW)
+            || launch.shape.iter().product::<usize>() <= FEW_ELEMENTS;
         let lies_along = |(view, per_row): (&View, &bool)| match view.strides.last() {
             Some(0) => *per_row,
             Some(&stride) => !per_row && (stride == 1 || stride > 1 && is_short),

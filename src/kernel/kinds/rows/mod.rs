@@ -23,10 +23,10 @@ use std::fmt::Write;
 
 /// Steps over rows, the launch's last dimension. Rows are independent.
 ///
-/// Shape: the outer dimensions, then the row length, which is at least two. `Launch::views` have this shape;
-/// the last stride is 0 for views with one value per row ([`Rows::is_per_row`]) and 1 for the others, or any
-/// positive one if rows are short ([`SHORT_ROW`]). Maps number views first; temporaries, visible only in this
-/// launch, follow from [`Rows::views`] on.
+/// Shape: the outer dimensions, then the row length, which is at least two. `Launch::views` have this shape; the last
+/// stride is 0 for views with one value per row ([`Rows::is_per_row`]) and positive for the others. One above 1 is fast if
+/// rows are short ([`SHORT_ROW`]) or few. Maps number views first; temporaries, visible only in this launch, follow from
+/// [`Rows::views`] on.
 ///
 /// Invariant: a temporary is written by one step, before the steps that read it. Views are written only by
 /// the last steps, and a step with a fold writes none. No map uses positions.
