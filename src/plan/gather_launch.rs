@@ -4,6 +4,7 @@ use super::{Elements, Gathered, GatheredLoad, Origin, is_prepared};
 use crate::array::{Dims, Dtype, Layout, copied};
 use crate::base::Result;
 use crate::device::Device;
+use crate::driver::error::is_shortage;
 use crate::kernel::{self, Indexed, Launch, View};
 use crate::plan::Runtime;
 use crate::plan::flush::{Noted, address, address_to_read};
@@ -51,10 +52,15 @@ impl Runtime {
                 let launch = computed.gathered(&mut self.programs, copied(&shape), views, &stream)?;
                 match self.capture_of(&stream).is_some() || is_prepared(&device, &launch) {
                     true => launch,
-                    false => {
-                        let index = self.stored_index(gathered, computed, (&device, &stream))?;
-                        self.gathering(of, &index, (shape, tag), to, &stream)?
-                    }
+                    false => match self.stored_index(gathered, computed, (&device, &stream)) {
+                        Ok(index) => self.gathering(of, &index, (shape, tag), to, &stream)?,
+                        // Without memory for the index, the compiler is waited for.
+                        Err(e) if is_shortage(&e) => {
+                            device.driver().make_ready(Some(&launch), stream.handle())?;
+                            launch
+                        }
+                        Err(e) => return Err(e),
+                    },
                 }
             }
         };

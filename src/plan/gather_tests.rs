@@ -55,3 +55,30 @@ fn results_are_stored_until_their_readers_are_compiled() {
     assert_eq!(run(true, false), (expected.clone(), 1));
     assert_eq!(run(true, true), (expected, 2));
 }
+
+/// Scripts that gather at computed indices give the same results and errors while no kernel that gathers is compiled.
+#[test]
+fn computed_indices_are_stored_until_their_readers_are_compiled() {
+    let data = "let (t, i, c) = (arange(96).float() * 37 % 101, arange(24) * 5 % 24, arange(24).float() * 3 % 7)\n\
+                let m = t.reshape(12, 8)\n";
+    let ends = |code: &str, late: bool| {
+        IS_LATE.set(late);
+        let engine = crate::Engine::builder().backend(Backend::Emu).devices(1).fuse(late).build();
+        let end = engine.unwrap().eval::<String>(&format!("{data}{code}"));
+        IS_LATE.set(false);
+        end.map_err(|e| format!("{e:?}"))
+    };
+    for code in [
+        "str(t[(i * 3 + 1) % 96].tolist())",
+        "let v = t[(c * 5).to(i64) + i] * c\nstr((v.tolist(), v.sum().item()))",
+        "str((m[i % 12, (c * 2).to(i64) % 8] - m[(i + 1) % 12, i % 8]).tolist())",
+        "let v = t[i * 3].reshape(4, 6).T\ni.add_(1)\nstr((v * 2).tolist())",
+        "let v = (t[i * 2].reshape(4, 6) * c[..6]).sum(1)\nstr(v.tolist())",
+        "str(t[i * 5].tolist())",
+        "let v = t[i + 0] * t[i * 9]\nstr(v.sum().item())",
+        "t[i * 9]\nstr(t.sum().item())",
+        "str(m[i * 1, i % 8].reshape(2, 12).T[3].tolist())",
+    ] {
+        assert_eq!(ends(code, true), ends(code, false), "{code}");
+    }
+}
