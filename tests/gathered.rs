@@ -413,6 +413,15 @@ fn races_see_the_source_and_the_index() {
     }
 }
 
+/// An index that another stream still computes, at the same place in its queue as other work in that of this stream.
+#[test]
+fn indices_of_other_streams_are_theirs() {
+    let code = "let (t, i) = (arange(96).float(), arange(24))\ncuda.synchronize()\nlet s = Stream()\n\
+                with races(\"allow\") {\n    let z = i + 1\n    let k = with stream(s) { i * 4 }\n    let v = t[k] * 2\n    \
+                str((v.tolist(), z.tolist()))\n}";
+    assert_eq!(ends(code, true), ends(code, false));
+}
+
 #[test]
 fn graphs_repeat_gathers() {
     let code = "let (t, i) = (rand(12, 8), arange(24) % 12)\nlet g = cuda.graphed(|t, i| (t[i] * 2).sum(1), [t, i])\n\

@@ -186,7 +186,8 @@ impl Load {
 impl Runtime {
     /// The index of a gather on queue `at`: computed by the launch that reads the result, or else in memory.
     pub(super) fn positions_of(&mut self, index: &Tensor, at: usize) -> Result<Positions> {
-        let may_compute = !self.requests.is_short && self.capture_at(at).is_none();
+        let is_own = index.storage().pending().is_some_and(|pending| usize::from(pending.queue) == at);
+        let may_compute = is_own && !self.requests.is_short && self.capture_at(at).is_none();
         if may_compute && let Some(computed) = self.queues[at].computed_index(index) {
             // Indices that earlier gathers have taken over need no room.
             let is_half_full = |open: &FusedGroup| {
