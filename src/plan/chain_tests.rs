@@ -272,8 +272,8 @@ fn chains_that_do_not_fit_are_launched_group_by_group() {
         assert_eq!(rt.launches(), launches + 2, "{shape:?}");
         drop(off);
     }
-    // A transposed operand.
-    let x = tensor(&mut rt, &mut Dice(1), &[80, 512], Dtype::F32, Cuda(0));
+    // A transposed operand with many elements.
+    let x = tensor(&mut rt, &mut Dice(1), &[400, 512], Dtype::F32, Cuda(0));
     let turned = x.with_layout(x.layout().permute(&[1, 0]));
     rt.flush().unwrap();
     let launches = rt.launches();
