@@ -18,6 +18,7 @@ use crate::kernel::{
     Ptr, Reduce, ReduceFn, Regs, Scan, Scatter, Search, Sort, SortFew, Source as Register, Store,
     TinyProduct, Top, View,
 };
+use crate::ops::arith::MUL;
 use crate::ops::folds::AMAX;
 use crate::ops::reduce::{AMIN, PROD};
 use foldhash::fast::FixedState;

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::kernel::{Also, Indexed};
-use crate::ops::arith::MUL;
 
 /// `x[index] + y`, of views 1, 0 and 2.
 fn map(dtype: Dtype) -> Map {
