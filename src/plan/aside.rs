@@ -321,27 +321,11 @@ pub(super) fn is_less(shape: &[usize], whole: &[usize]) -> bool {
     count(shape) <= count(whole) / LEAST_RATIO
 }
 
-/// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension.
+/// The coordinates of a view's elements in a contiguous layout, if they are a range in each dimension: the first, and their
+/// number.
 pub(super) fn range_of(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize); 6]>> {
-    let mut extents: Dims = Dims::from_elem(1, whole.shape.len());
-    for (&stride, &extent) in part.strides.iter().zip(&part.shape).filter(|&(_, &extent)| extent != 1) {
-        let same =
-            |dim: &usize| whole.shape[*dim] != 1 && whole.strides[*dim] == stride && extents[*dim] == 1;
-        let dim = (0..whole.shape.len()).find(same)?;
-        extents[dim] = extent;
-    }
-    let mut rest = part.offset.checked_sub(whole.offset)?;
-    let mut range = SmallVec::new();
-    for (dim, &extent) in extents.iter().enumerate() {
-        let stride = whole.strides[dim].unsigned_abs().max(1);
-        let first = if whole.shape[dim] == 1 { 0 } else { rest / stride };
-        rest -= first * stride;
-        if first + extent > whole.shape[dim] {
-            return None;
-        }
-        range.push((first, extent));
-    }
-    (rest == 0 && part.count() > 0).then_some(range)
+    let all = spaced_in(part, whole)?;
+    all.iter().map(|&(first, last, step)| (step <= 1).then_some((first, last - first + 1))).collect()
 }
 
 /// The coordinates of a view's elements in a contiguous layout, if they are evenly spaced in each dimension: the first, the
@@ -355,6 +339,7 @@ fn spaced_in(part: &Layout, whole: &Layout) -> Option<SmallVec<[(usize, usize, u
             count != 1
                 && steps[*dim].0 == 1
                 && stride > 0
+                && own > 0
                 && stride % own == 0
                 && (extent - 1).checked_mul(step(*dim)).is_some_and(|last| last < count)
         };

@@ -7,7 +7,7 @@
 
 use super::aside::Hole;
 use super::flush::address_to_read;
-use super::positions::{Computed, Twin};
+use super::positions::{Computed, MOST_OPERANDS, Twin};
 use super::queue::{FusedGroup, Node, PendingReduce, RAW_INSTR};
 use super::rows::Whole;
 use crate::array::{Dtype, Strides, copied};
@@ -237,8 +237,7 @@ impl Assembled {
             if part == Part::Index
                 && let Some(gathered) = load.gathered()
             {
-                let most = self.loads.len();
-                own = load.views(gathered, &group.shape, &SmallVec::<[Ptr; 8]>::from_elem(0, most.max(8)));
+                own = load.views(gathered, &group.shape, &[0; MOST_OPERANDS + 2]);
             }
             let view = match part {
                 Part::Index => own.first_mut(),

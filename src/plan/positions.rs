@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Maximum number of operands of a computed index.
-const MOST_OPERANDS: usize = 4;
+pub(super) const MOST_OPERANDS: usize = 4;
 
 /// Maximum number of elements that one computed index is used for.
 const MOST_USES: usize = 4;

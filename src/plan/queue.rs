@@ -3,11 +3,11 @@
 //! A [`FusedGroup`] is a program under construction: every node is the result of one operation over one iteration
 //! shape. Operands that the group computes itself are registers, never memory. A reduction may close a group.
 //!
-//! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage
-//! is loaded under one layout and stored under another in the same group, unless these share no element; an operation
-//! that would do so flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes, even under
-//! the same layout. Stores to several parts of a storage have no order; they may share a group if no two parts overlap
-//! and the group computes the stored values ([`Queue::writes_beside`]). So `cat` of new values is part of their
+//! Note [Hazards]. Loads happen before stores, per element. That equals program order as long as no storage is loaded
+//! under one layout and stored under another in the same group, unless these share no element; an operation that would
+//! do so flushes the group first. A turned load (Note [Turned loads]) reads other elements than the store writes, even
+//! under the same layout. Stores to several parts of a storage have no order; they may share a group if no two parts
+//! overlap and the group computes the stored values ([`Queue::writes_beside`]). So `cat` of new values is part of their
 //! launch.
 
 use super::aside::{Hole, are_apart};
@@ -674,11 +674,7 @@ impl Runtime {
         let Some(group) = &self.queues[at].group else { return Ok(flush) };
         let elsewhere =
             |l: &Load| l.bend.is_some() || l.layout != *target.layout() || l.dtype != target.dtype();
-        let is_apart = |l: &Load| {
-            l.bend.is_none()
-                && l.dtype == target.dtype()
-                && are_apart(&l.layout, target.layout(), target.storage_ref().first_layout())
-        };
+        let is_apart = |l: &Load| l.bend.is_none() && shares_nothing(&l.layout, l.dtype, target);
         let clash = |l: &Load| l.storage.is(storage) && elsewhere(l) && !is_apart(l);
         Ok(flush || group.loads.iter().any(clash))
     }
@@ -726,11 +722,12 @@ pub(super) fn clashes(tensor: &Tensor, target: &Tensor) -> bool {
         return false;
     }
     let (a, b) = (tensor.byte_range(), target.byte_range());
-    let is_apart = || {
-        tensor.dtype() == target.dtype()
-            && are_apart(tensor.layout(), target.layout(), target.storage_ref().first_layout())
-    };
-    a.start < b.end && b.start < a.end && !is_apart()
+    a.start < b.end && b.start < a.end && !shares_nothing(tensor.layout(), tensor.dtype(), target)
+}
+
+/// True when a layout of the target's storage is known to share no element with the target.
+fn shares_nothing(layout: &Layout, dtype: Dtype, target: &Tensor) -> bool {
+    dtype == target.dtype() && are_apart(layout, target.layout(), target.storage_ref().first_layout())
 }
 
 /// Pushes a value constructed in place. Copying a value that was just constructed would cause store-to-load

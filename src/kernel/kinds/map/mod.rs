@@ -361,7 +361,8 @@ impl Kind for Map {
                 gather.is_some_and(|gather| gather.is_fixed(self, views, |view| view.strides[d] == 0));
             views[v].strides[d] == step && is_one
         };
-        let is_read = |v: usize| self.ahead() == 0 || loaded(self, v).is_some();
+        let reads_all = gathers.is_empty() || self.ahead() == 0;
+        let is_read = |v: usize| reads_all || loaded(self, v).is_some();
         let first_store = self.stores.iter().map(|store| usize::from(store.view)).min().unwrap_or(usize::MAX);
         for (v, view) in views.iter().enumerate() {
             let written = v >= first_store && stored(self, v);
