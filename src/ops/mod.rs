@@ -70,6 +70,7 @@ pub mod signature;
 mod slopes;
 pub mod sort;
 pub mod special;
+pub mod split;
 pub mod stacks;
 pub mod statistics;
 pub mod strided;

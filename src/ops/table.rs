@@ -36,6 +36,7 @@ static TABLES: &[(&str, &[Op])] = &[
     ("products", super::contract::OPS),
     ("shapes", super::shape::OPS),
     ("joining", super::join::OPS),
+    ("joining", super::split::OPS),
     ("joining", super::stacks::OPS),
     ("diagonals", super::diagonal::OPS),
     ("indexing", super::index::OPS),

@@ -402,7 +402,18 @@ impl FusedGroup {
         from: &FusedGroup,
         parts: usize,
         node: usize,
+        view: (&Layout, Dtype),
+    ) -> Option<u16> {
+        self.compute_view(from, (parts, node), view, &mut Registers::now())
+    }
+
+    /// [`FusedGroup::compute_now`] that adds the registers it copies to `needed`.
+    pub(super) fn compute_view(
+        &mut self,
+        from: &FusedGroup,
+        (parts, node): (usize, usize),
         (view, dtype): (&Layout, Dtype),
+        needed: &mut Registers,
     ) -> Option<u16> {
         let node = from.nodes.get(node)?;
         let storage = node.storage.as_ref()?;
@@ -410,7 +421,6 @@ impl FusedGroup {
         if node.dtype != dtype || whole.shape != from.shape || !whole.is_contiguous() {
             return None;
         }
-        let mut needed = Registers::now();
         needed.add(from, parts, node.reg)?;
         let place = Place::of(view, whole, true)?;
         let loads = needed.all.iter().filter_map(|&reg| match from.map.sources.get(usize::from(reg)) {
@@ -422,7 +432,7 @@ impl FusedGroup {
             load.bend.is_none().then_some((layout, None))
         };
         let loads: Option<Reads> = loads.map(plain).collect();
-        copy_registers(self, from, &needed, loads?)
+        copy_registers(self, from, needed, loads?)
     }
 
     /// This group, which computes again what it reads of the rows of the chain `before`, in the new group `into`. `None`
@@ -500,10 +510,7 @@ pub(super) fn copy_registers(
                     let load = &from.loads[usize::from(view)];
                     let (layout, bend) = loads.next()?;
                     let bend = bend.map(|bend| bend.broadcast(&layout.shape, &into.shape));
-                    match into.load_of(&load.storage, &layout, dtype, bend.as_ref()) {
-                        Some(load) => load.reg,
-                        None => push_load(into, load.storage.clone(), &layout, dtype, bend),
-                    }
+                    into.load(&load.storage, &layout, dtype, bend)
                 }
                 Source::Number { slot, dtype } => push_number(into, from.numbers[usize::from(slot)], dtype),
                 Source::Position | Source::Gathered { .. } | Source::Inside { .. } => return None,

@@ -119,8 +119,15 @@ impl Queue {
             None => open.get_or_insert_with(|| Box::new(FusedGroup::new(device, copied(shape)))),
         };
         let waiting = &self.gathers;
-        let reading =
-            Reading { before, waiting, pads: &self.pads, operands, target: None, may_bend: true, is_shared };
+        let reading = Reading {
+            before,
+            waiting,
+            deferred: &self.deferred,
+            operands,
+            target: None,
+            may_bend: true,
+            is_shared,
+        };
         (reading, group)
     }
 

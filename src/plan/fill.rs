@@ -63,14 +63,14 @@ impl Runtime {
 }
 
 /// The new numbers of a group's registers in another group.
-struct Moved {
+pub(super) struct Moved {
     sources: SmallVec<[u16; 32]>,
     /// The first instruction.
     first: u16,
 }
 
 impl Moved {
-    fn of(&self, reg: u16) -> u16 {
+    pub(super) fn of(&self, reg: u16) -> u16 {
         match reg.checked_sub(RAW_INSTR) {
             Some(number) => RAW_INSTR + self.first + number,
             None => self.sources[usize::from(reg)],
@@ -184,7 +184,7 @@ impl FusedGroup {
 
     /// Adds the sources and instructions of another group; `load` adds a load and returns its register. Returns the new
     /// numbers of the registers.
-    fn take_over(
+    pub(super) fn take_over(
         &mut self,
         from: &FusedGroup,
         mut load: impl FnMut(&mut FusedGroup, &Load) -> u16,

@@ -75,7 +75,7 @@ impl Runtime {
     }
 
     fn flush_gathering(&mut self, at: usize, all: bool) -> Result<()> {
-        let stored = self.begin_pads(at, all);
+        let stored = self.begin_deferred(at, all);
         if self.queues[at].gathers.is_empty() {
             return stored.and(self.flush_groups(at, !all));
         }

@@ -11,9 +11,9 @@
 //! another reader moves fewer bytes than storing it. A result without readers is not stored, but its indices are read,
 //! each once, because one may be out of range.
 
+use super::deferred::DEFERRED;
 use super::flush::address_to_read;
 use super::kept::Kept;
-use super::pad::PADDED;
 use super::place::Place;
 use super::positions::{Operand, Positions};
 use super::queue::{FusedGroup, Load, Queue};
@@ -505,7 +505,7 @@ impl Runtime {
     pub(super) fn settle_storage(&mut self, storage: &Storage, at: usize) -> Result<()> {
         match storage.pending() {
             Some(pending) if pending.node == GATHERED => self.store_gathered(storage),
-            Some(pending) if pending.node == PADDED => self.store_padded(storage),
+            Some(pending) if pending.node == DEFERRED => self.store_deferred(storage),
             Some(pending) if usize::from(pending.queue) == at => {
                 self.flush_work(at)?;
                 // It may wait now; see Note [Kept values].
@@ -516,11 +516,11 @@ impl Runtime {
         }
     }
 
-    /// Stores a result or a padded tensor that waits.
+    /// Stores a result or a deferred value that waits.
     pub(super) fn store_waiting(&mut self, storage: &Storage) -> Result<()> {
         match is_gathered(storage) {
             true => self.store_gathered(storage),
-            false => self.store_padded(storage),
+            false => self.store_deferred(storage),
         }
     }
 

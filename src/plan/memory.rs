@@ -24,7 +24,6 @@
 
 use super::Runtime;
 use super::flush::{bind_all, is_wanted};
-use super::pad::Padded;
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use crate::array::Layout;
 use crate::base::{Result, Site, Span, reclaim};
@@ -87,7 +86,7 @@ impl Runtime {
         let (mut all, mut here) = (bytes, bytes);
         let mut queues: SmallVec<[usize; 4]> = SmallVec::new();
         for at in 0..self.queues.len() {
-            let waiting = self.waiting_pads(at).saturating_add(self.waiting_gathers(at));
+            let waiting = self.deferred_bytes(at).saturating_add(self.waiting_gathers(at));
             let queue = &mut self.queues[at];
             let mut groups: SmallVec<[&mut FusedGroup; 4]> = queue.chain.iter_mut().collect();
             groups.extend(queue.group.as_deref_mut());
@@ -121,7 +120,7 @@ impl Runtime {
                 if Some(at) == but {
                     continue;
                 }
-                rt.release_pads(at)?;
+                rt.release_deferred(at)?;
                 if !rt.queues[at].rows().is_empty() {
                     // Flush group by group, not as one launch.
                     rt.flush_work(at)?;
@@ -236,7 +235,7 @@ impl Runtime {
             if self.holds_last(at) {
                 self.flush_if_room(at)?;
                 self.release_gathers(at)?;
-                self.release_pads(at)?;
+                self.release_deferred(at)?;
             }
         }
         Ok(())
@@ -251,8 +250,8 @@ impl Runtime {
         }
         let queued = self.queues.iter().flat_map(|queue| queue.groups()).flat_map(FusedGroup::storages);
         let gathered = self.queues.iter().flat_map(|queue| &queue.gathers).flat_map(|one| one.storages());
-        let padded = self.queues.iter().flat_map(|queue| &queue.pads).flat_map(|one| one.storages());
-        let queued = queued.chain(gathered).chain(padded).filter(|held| held.is(storage)).count();
+        let deferred = self.queues.iter().flat_map(|queue| &queue.deferred).flat_map(|one| one.storages());
+        let queued = queued.chain(gathered).chain(deferred).filter(|held| held.is(storage)).count();
         let handles = if tensor.is_first() { 1 } else { tensor.handles() };
         handles == 1 && tensor.storage_holders() == queued + 1
     }
@@ -263,8 +262,8 @@ impl Runtime {
         for queue in &self.queues {
             let queued = queue.groups().flat_map(FusedGroup::storages);
             let gathered = queue.gathers.iter().flat_map(|gathered| gathered.storages());
-            let padded = queue.pads.iter().flat_map(Padded::storages);
-            for storage in queued.chain(gathered).chain(padded) {
+            let deferred = queue.deferred.iter().flat_map(|value| value.storages());
+            for storage in queued.chain(gathered).chain(deferred) {
                 *held.entry(address_of(storage)).or_default() += 1;
             }
         }
@@ -275,9 +274,9 @@ impl Runtime {
     fn holds_last(&self, at: usize) -> bool {
         let (queue, held) = (&self.queues[at], self.queued_references());
         let mut read = queue.groups().flat_map(|group| &group.loads).map(|load| &load.storage);
-        let mut padded = queue.pads.iter().map(Padded::source);
+        let mut deferred = queue.deferred.iter().flat_map(|value| value.sources());
         let is_last = |storage: &StorageRef| held.get(&address_of(storage)) == Some(&storage.holders());
-        read.any(is_last) || padded.any(is_last) || self.gathers_hold_last(at)
+        read.any(is_last) || deferred.any(is_last) || self.gathers_hold_last(at)
     }
 
     /// [`Runtime::holds_last`] of the results that wait to be gathered or computed.

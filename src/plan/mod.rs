@@ -30,6 +30,7 @@ pub mod chain_tests;
 mod collective;
 mod context;
 mod copies;
+mod deferred;
 pub mod error;
 mod fill;
 mod filled;
@@ -40,6 +41,7 @@ mod graph;
 mod held;
 mod hoist;
 mod infer;
+mod joined;
 mod kept;
 mod listing;
 mod memory;
@@ -78,6 +80,7 @@ pub use context::{Autocast, RaceMode, Selection, Settings, SyncDebug};
 pub use gather::Gathering;
 pub use graph::{Drawn, Graph, GraphPool};
 pub use infer::{Elementwise, MapArg};
+pub use joined::MOST_JOINED;
 pub use listing::{Listed, Listing};
 pub use pad::{Beyond, Padding};
 pub use quota::{Limits, Quota};
@@ -242,7 +245,7 @@ impl Runtime {
     pub fn has_pending(&self) -> bool {
         self.queues
             .iter()
-            .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.pads.is_empty())
+            .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.deferred.is_empty())
     }
 
     /// The source positions that allocated the live tensors.

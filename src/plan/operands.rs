@@ -2,8 +2,8 @@
 
 use super::MapArg;
 use super::chain::part_and_node;
+use super::deferred::Deferred;
 use super::gather::{Gathered, is_gathered};
-use super::pad::Padded;
 use super::queue::{FusedGroup, Load};
 use super::turn::Bend;
 use crate::array::{Class, Dtype, Layout, Scalar, copied, same};
@@ -12,13 +12,13 @@ use crate::tensor::{StorageRef, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What an operation reads: its operands, the groups that run before its own, and the padded tensors of its queue.
+/// What an operation reads: its operands, the groups that run before its own, and the deferred values of its queue.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'r> {
     pub before: &'r [FusedGroup],
     /// Results that wait in the queue.
     pub waiting: &'r [Arc<Gathered>],
-    pub pads: &'r [Padded],
+    pub deferred: &'r [Deferred],
     pub operands: &'r [MapArg<'r>],
     /// The tensor that the operation writes, unless it is a new one of the same shape.
     pub target: Option<&'r Tensor>,
@@ -29,7 +29,7 @@ pub(super) struct Reading<'r> {
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,
-/// or of a new load, for a padded tensor that of the original. A value computed by the group itself has exactly this
+/// or of a new load, for a deferred value those of its sources. A value computed by the group itself has exactly this
 /// layout ([`Runtime::settle_read`]).
 pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Tensor) -> u16 {
     let before = reading.before;
@@ -50,7 +50,7 @@ pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Te
         {
             return reg;
         }
-        if let Some(reg) = group.read_padded(reading.pads, tensor) {
+        if let Some(reg) = group.read_deferred(reading.deferred, tensor) {
             return reg;
         }
     }
@@ -58,6 +58,22 @@ pub(super) fn register(group: &mut FusedGroup, reading: Reading<'_>, tensor: &Te
     match group.load_of(tensor.storage(), layout, dtype, None) {
         Some(load) => load.reg,
         None => push_load(group, tensor.storage_ref(), layout, dtype, None),
+    }
+}
+
+impl FusedGroup {
+    /// The register of an existing or new load.
+    pub(super) fn load(
+        &mut self,
+        from: &StorageRef,
+        layout: &Layout,
+        dtype: Dtype,
+        bend: Option<Bend>,
+    ) -> u16 {
+        match self.load_of(from, layout, dtype, bend.as_ref()) {
+            Some(load) => load.reg,
+            None => push_load(self, from.clone(), layout, dtype, bend),
+        }
     }
 }
 

@@ -1,36 +1,25 @@
 //! Padded tensors that later work reads without a copy: `let p = u.pad([1, 1])`, then `p[..-2] + p[2..]`.
 //!
-//! Note [Padded values]. The result of [`Runtime::padded`] waits in its queue. An elementwise group that reads a view of it
-//! loads elements of the original, and numbers or copies of elements beside them ([`kernel::Padding`]), if each dimension of
-//! the view is a range of one of the result's. Then the result is not stored. A launch of its own stores it when something
-//! else reads or writes it, before the original is written, and when the stream's work must be complete while something
-//! still refers to it. Padding a padded value with the same number adds to its sizes.
-//!
-//! Like a turned load (Note [Turned loads]), a padded one reads other elements than the group writes, and only
-//! elementwise launches have it: a group that follows a reduction in a chain does not.
+//! Note [Padded values]. The result of [`Runtime::padded`] waits in its queue (Note [Deferred values] in `deferred`). A
+//! group that reads a view of it loads elements of the original, and numbers or copies of elements beside them
+//! ([`kernel::Padding`]), if each dimension of the view is a range of one of the result's. Padding a padded value with the
+//! same number adds to its sizes.
 
 use super::assemble::merge_dims;
+use super::deferred::{Deferred, Needs, is_deferred};
 use super::flush::{Noted, address, address_to_read};
 use super::gather::{GATHERED, is_prepared};
-use super::operands::push_load;
 use super::place::Place;
-use super::queue::{FusedGroup, Queue};
+use super::queue::FusedGroup;
 use super::trace::Traced;
-use super::turn::{Bend, Turn, fits};
+use super::turn::{Bend, Turn};
 use super::{Elementwise, MapArg, Runtime};
 use crate::array::{Class, Dims, Dtype, Layout, Scalar, Strides, copied};
-use crate::base::{Result, Site, Span};
-use crate::driver::error::is_shortage;
+use crate::base::{Result, Span};
 use crate::kernel::{self, Beside, CAST, Launch, Map, Source, Store, View};
 use crate::stream::races::Access;
-use crate::tensor::{Memory, Pending, Storage, StorageRef, Tensor};
+use crate::tensor::{StorageRef, Tensor};
 use smallvec::{SmallVec, smallvec};
-
-/// [`Pending::node`] of a padded tensor that waits.
-pub(super) const PADDED: u16 = GATHERED - 1;
-
-/// The largest number of padded tensors that wait.
-const MOST_WAITING: usize = 32;
 
 /// What lies beside the elements of a tensor.
 #[derive(Clone, Copy, Debug)]
@@ -80,15 +69,15 @@ pub struct Padding {
 
 /// A padded tensor that waits.
 pub(super) struct Padded {
-    out: StorageRef,
-    source: StorageRef,
+    pub(super) out: StorageRef,
+    pub(super) source: StorageRef,
     layout: Layout,
     dtype: Dtype,
     /// Elements before those of the source, for each dimension.
     before: Dims,
     beside: Beside,
     name: &'static str,
-    span: Span,
+    pub(super) span: Span,
 }
 
 /// How a view of a padded tensor reads the source.
@@ -99,25 +88,6 @@ struct Read {
 }
 
 impl Padded {
-    /// The storages that it refers to.
-    pub(super) fn storages(&self) -> impl Iterator<Item = &StorageRef> {
-        [&self.out, &self.source].into_iter()
-    }
-
-    /// The storage that it reads.
-    pub(super) fn source(&self) -> &StorageRef {
-        &self.source
-    }
-
-    /// True when it reads a storage.
-    pub(super) fn reads(&self, storage: &Storage) -> bool {
-        self.source.is(storage)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.out.holders() > 1
-    }
-
     /// True when both have the same number beside their elements.
     fn is_padded_as(&self, other: &Padded) -> bool {
         matches!(self.beside, Beside::Number(_)) && self.beside == other.beside && self.dtype == other.dtype
@@ -241,28 +211,19 @@ impl Bend {
     }
 }
 
-/// True for the storage of a padded tensor that waits.
-fn is_padded(storage: &Storage) -> bool {
-    storage.pending().is_some_and(|pending| pending.node == PADDED)
+impl Padded {
+    /// What a group needs to read a view of it; `None` if that must be read from memory.
+    pub(super) fn needs(&self, view: &Tensor) -> Option<Needs> {
+        let Read { bend, .. } = self.read_over(view, view.shape())?;
+        Some(Needs { bends: bend.into_iter().collect(), loads: 0, instrs: 0 })
+    }
 }
 
 impl FusedGroup {
     /// The register of an element of a padded tensor that waits.
-    pub(super) fn read_padded(&mut self, pads: &[Padded], tensor: &Tensor) -> Option<u16> {
-        let padded = pads.iter().find(|padded| padded.out.is(tensor.storage()))?;
+    pub(super) fn read_padded(&mut self, padded: &Padded, tensor: &Tensor) -> Option<u16> {
         let Read { layout, bend } = padded.read_over(tensor, &self.shape)?;
-        let (source, dtype) = (&padded.source, padded.dtype);
-        Some(match self.load_of(source, &layout, dtype, bend.as_ref()) {
-            Some(load) => load.reg,
-            None => push_load(self, source.clone(), &layout, dtype, bend),
-        })
-    }
-}
-
-impl Queue {
-    /// The padded tensor with this storage.
-    fn padded(&self, storage: &Storage) -> Option<&Padded> {
-        self.pads.iter().find(|padded| padded.out.is(storage))
+        Some(self.load(&padded.source, &layout, padded.dtype, bend))
     }
 }
 
@@ -289,9 +250,11 @@ impl Runtime {
         let pending = x.storage().pending();
         if pending.is_some_and(|pending| usize::from(pending.queue) != at || pending.node == GATHERED) {
             self.settle_value(x, at)?;
-        } else if is_padded(x.storage()) {
-            match self.queues[at].padded(x.storage()) {
-                Some(inner) if x.layout() == inner.out.first_layout() && inner.is_padded_as(&padded) => {
+        } else if is_deferred(x.storage()) {
+            match self.queues[at].deferred_with(x.storage()) {
+                Some(Deferred::Padded(inner))
+                    if x.layout() == inner.out.first_layout() && inner.is_padded_as(&padded) =>
+                {
                     padded.source = inner.source.clone();
                     padded.layout = inner.layout.clone();
                     padded.before.iter_mut().zip(&inner.before).for_each(|(own, inner)| *own += inner);
@@ -299,121 +262,20 @@ impl Runtime {
                 _ => self.settle_value(x, at)?,
             }
         }
-        let is_foreign = matches!(x.storage().memory(), Some(Memory::Foreign(_)));
-        if !self.settings.fuse || self.settings.launch_blocking || is_foreign {
-            self.run_pad(at, &padded)?;
-            return Ok(out);
+        let value = Deferred::Padded(padded);
+        match self.may_defer(std::iter::once(x)) {
+            true => self.defer(at, value)?,
+            false => self.run_deferred(at, &value)?,
         }
-        self.queues[at].pads.retain(Padded::is_wanted);
-        if self.queues[at].pads.len() >= MOST_WAITING {
-            self.begin_pads(at, true)?;
-        }
-        let queue = &mut self.queues[at];
-        let generation = queue.generation;
-        out.storage().set_pending(Some(Pending { queue: at as u16, generation, node: PADDED }));
-        queue.pads.push(padded);
         Ok(out)
     }
 
-    /// [`Runtime::settle_read`] for a padded tensor that waits in queue `at`.
-    #[cold]
-    pub(super) fn settle_padded(&mut self, at: usize, tensor: &Tensor) -> Result<bool> {
-        let Some(padded) = self.queues[at].padded(tensor.storage()) else { return Ok(false) };
-        let read = padded.read_over(tensor, tensor.shape());
-        let Some(Read { bend, .. }) =
-            read.filter(|read| read.bend.as_ref().is_none_or(|bend| fits(&[bend], tensor.shape())))
-        else {
-            return self.store_padded(tensor.storage()).map(|()| false);
-        };
-        let source = padded.source.clone();
-        self.settle_storage(&source, at)?;
-        let Some(bend) = bend else { return Ok(false) };
-        // A chain of rows has no padded loads.
-        if self.queues[at].begins_with_reduction() {
-            self.flush_work(at)?;
-        }
-        let has_place = |group: &FusedGroup| {
-            let bend = bend.clone().broadcast(tensor.shape(), &group.shape);
-            !group.uses_position() && !group.gathers() && group.takes(&bend)
-        };
-        Ok(!self.queues[at].group.as_deref().is_none_or(has_place))
-    }
-
-    /// Ensures that no padded tensor that waits depends on a tensor's old value, or is this tensor.
-    pub(super) fn settle_pads_of(&mut self, target: &Tensor) -> Result<()> {
-        let storage = target.storage();
-        self.store_padded(storage)?;
-        for at in 0..self.queues.len() {
-            while let Some(number) = self.queues[at].pads.iter().position(|one| one.source.is(storage)) {
-                let padded = self.queues[at].pads.remove(number);
-                if padded.is_wanted() {
-                    self.run_pad(at, &padded)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Called before a queue is flushed, completely if `all` is set: drops the padded tensors that nothing refers to, and
-    /// stores the others if they must not wait longer.
-    pub(super) fn begin_pads(&mut self, at: usize, all: bool) -> Result<()> {
-        if self.queues[at].pads.is_empty() {
-            return Ok(());
-        }
-        self.queues[at].pads.retain(Padded::is_wanted);
-        let mut done = Ok(());
-        while all && !self.queues[at].pads.is_empty() {
-            let padded = self.queues[at].pads.remove(0);
-            done = done.and(self.run_pad(at, &padded));
-        }
-        done
-    }
-
-    /// The bytes of the padded tensors that wait in a queue.
-    pub(super) fn waiting_pads(&self, at: usize) -> u64 {
-        let wanted = self.queues[at].pads.iter().filter(|padded| padded.is_wanted());
-        wanted.fold(0, |sum, padded| sum.saturating_add(padded.out.bytes()))
-    }
-
-    /// Stores the padded tensors of a queue as far as there is memory, so that their sources can be freed.
-    pub(super) fn release_pads(&mut self, at: usize) -> Result<()> {
-        for padded in std::mem::take(&mut self.queues[at].pads) {
-            if !padded.is_wanted() {
-                continue;
-            }
-            let (device, stream) = (self.device(padded.out.device())?, self.queues[at].stream.clone());
-            match self.bind(&padded.out, &device, &stream, padded.span) {
-                Ok(()) => self.run_pad(at, &padded)?,
-                Err(e) if !is_shortage(&e) => return Err(e),
-                Err(_) => self.queues[at].pads.push(padded),
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores a padded tensor if it waits.
-    pub(super) fn store_padded(&mut self, storage: &Storage) -> Result<()> {
-        let Some(pending) = storage.pending().filter(|_| is_padded(storage)) else { return Ok(()) };
-        let at = usize::from(pending.queue);
-        let Some(number) = self.queues[at].pads.iter().position(|padded| padded.out.is(storage)) else {
-            return Ok(());
-        };
-        let padded = self.queues[at].pads.remove(number);
-        self.run_pad(at, &padded)
-    }
-
-    /// Stores a padded tensor. It is lost if that fails.
-    fn run_pad(&mut self, at: usize, padded: &Padded) -> Result<()> {
-        padded.out.set_pending(None);
-        let done = match self.joins_source(at, padded) {
+    /// Stores a padded tensor.
+    pub(super) fn run_pad(&mut self, at: usize, padded: &Padded) -> Result<()> {
+        match self.joins_source(at, padded) {
             true => self.store_with_source(at, padded),
             false => self.launch_pad(at, padded),
-        };
-        let done = done.map_err(|e| e.locate(&Site::of(padded.span)));
-        if done.is_err() {
-            padded.out.lose();
         }
-        done
     }
 
     /// True when the open group computes what is padded with a number, and can store it to the padded tensor as well.
@@ -437,9 +299,7 @@ impl Runtime {
         let target = padded.out.view(padded.middle(), *dtype);
         let source = source.view(padded.layout.clone(), *dtype);
         let args = [MapArg::Tensor(&source)];
-        let outer = std::mem::replace(&mut self.span, padded.span);
         let done = self.write_near(&Elementwise::new(name, &CAST, &args, *dtype, *dtype), &target, at);
-        self.span = outer;
         drop((source, target));
         done.and(self.flush_work(at))
     }

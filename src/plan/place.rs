@@ -45,23 +45,26 @@ impl Place {
         (rest == 0 && is_within).then_some(Place { dims, first, shape: copied(&whole.shape) })
     }
 
+    /// The stride of an operand with these strides over the result, along a dimension of the view; `None` if it has not one
+    /// stride along dimensions that the view merges.
+    pub fn stride(&self, dims: &Option<(usize, usize, isize)>, strides: &[isize]) -> Option<isize> {
+        let Some((first, last, step)) = *dims else { return Some(0) };
+        let mut inner = last;
+        for d in (first..last).rev().filter(|&d| self.shape[d] != 1) {
+            if strides[d] != strides[inner] * self.shape[inner] as isize {
+                return None;
+            }
+            inner = d;
+        }
+        Some(step * strides[last])
+    }
+
     /// The strides of an operand over the view's shape, and the offset of its first element; `None` if it has not one
     /// stride along dimensions that the view merges.
     pub fn of_operand(&self, layout: &Layout) -> Option<(Strides, usize)> {
-        let stride = |dims: &Option<(usize, usize, isize)>| {
-            let Some((first, last, step)) = *dims else { return Some(0) };
-            let mut inner = last;
-            for d in (first..last).rev().filter(|&d| self.shape[d] != 1) {
-                if layout.strides[d] != layout.strides[inner] * self.shape[inner] as isize {
-                    return None;
-                }
-                inner = d;
-            }
-            Some(step * layout.strides[last])
-        };
-        let strides = self.dims.iter().map(stride).collect::<Option<Strides>>()?;
+        let strides = self.dims.iter().map(|dims| self.stride(dims, &layout.strides));
         let first = self.first.iter().zip(&layout.strides).map(|(&c, &stride)| c as isize * stride);
-        Some((strides, layout.offset.wrapping_add_signed(first.sum())))
+        Some((strides.collect::<Option<Strides>>()?, layout.offset.wrapping_add_signed(first.sum())))
     }
 }
 

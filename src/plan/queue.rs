@@ -13,10 +13,10 @@
 use super::aside::{Hole, are_apart};
 use super::batch::Waiting;
 use super::chain::{part_and_node, place_of};
+use super::deferred::{DEFERRED, Deferred};
 use super::gather::{GATHERED, Gathered, is_gathered};
 use super::infer::{check_operands, is_host_scalar};
 use super::operands::{Reading, apply_function, operand_register};
-use super::pad::{PADDED, Padded};
 use super::reduce::REDUCED;
 use super::rounds::{Called, FEW, Room, Rounds};
 use super::turn::Bend;
@@ -45,8 +45,8 @@ pub(super) struct Queue {
     pub gathers: Vec<Arc<Gathered>>,
     /// The number of such results so far.
     pub gathered: u64,
-    /// Padded tensors that wait for a reader; see `pad`.
-    pub pads: Vec<Padded>,
+    /// Values that wait for a reader; see `deferred`.
+    pub deferred: Vec<Deferred>,
     /// The open group.
     pub group: Option<Box<FusedGroup>>,
     /// The capture that records this stream's work.
@@ -210,7 +210,7 @@ impl Queue {
             waiting: Waiting::default(),
             gathers: Vec::new(),
             gathered: 0,
-            pads: Vec::new(),
+            deferred: Vec::new(),
             group: None,
             capture: None,
             full_from: None,
@@ -291,7 +291,7 @@ impl Queue {
             && group.nodes.iter().filter(|node| writes(node, storage)).all(is_apart)
             && !group.loads.iter().any(|load| load.storage.is(storage))
             // Values that wait see the storage as it was when they were submitted.
-            && !self.pads.iter().any(|padded| padded.reads(storage))
+            && !self.deferred.iter().any(|value| value.reads(storage))
             && !self.gathers.iter().any(|gathered| gathered.reads(storage))
     }
 
@@ -495,6 +495,9 @@ impl Runtime {
             return if target.storage().bytes() == 0 { self.bind_empty(target, at) } else { Ok(()) };
         }
         let device = target.device();
+        if std::ptr::eq(f, &CAST) && compute.is_half() {
+            self.settle_copied(operands)?;
+        }
         let part = self.make_room(at, operands, target, Room::of(operands.len() + 1))?;
         let (reading, group) = self.queues[at].split(part, device, target.shape(), operands);
         let reading = Reading { target: Some(target), ..reading };
@@ -636,8 +639,8 @@ impl Runtime {
         if pending.node == GATHERED {
             return self.settle_gathered(at, tensor);
         }
-        if pending.node == PADDED {
-            return self.settle_padded(at, tensor);
+        if pending.node == DEFERRED {
+            return self.settle_deferred(at, tensor);
         }
         let queue = &self.queues[at];
         let Some(node) = queue.open_node(pending) else { return Ok(false) };
@@ -660,7 +663,7 @@ impl Runtime {
             return Ok(false);
         }
         self.settle_gathers_of(target)?;
-        self.settle_pads_of(target)?;
+        self.settle_deferred_of(target)?;
         if target.layout().bytes(target.dtype()) != storage.bytes() {
             storage.note_written_in_parts();
         }

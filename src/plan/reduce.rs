@@ -111,8 +111,8 @@ impl Runtime {
             return Ok((value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
-        // Reductions have no padded loads.
-        self.store_padded(x.storage())?;
+        // Reductions have no bent loads.
+        self.store_deferred(x.storage())?;
         self.resume_aside(at, x)?;
         self.settle_shared(at, x.shape(), Room::of(3), Some((dims, f)))?;
         let mut close = self.settle_read(at, x)?;

@@ -118,7 +118,7 @@ impl Runtime {
                 let reading = Reading {
                     before: &[],
                     waiting: &queue.gathers,
-                    pads: &[],
+                    deferred: &[],
                     operands: &[],
                     target: None,
                     may_bend: false,

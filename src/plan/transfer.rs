@@ -232,7 +232,7 @@ impl Runtime {
     pub(super) fn settle(&mut self, tensor: &Tensor, at: usize) -> Result<()> {
         self.settle_value(tensor, at)?;
         let queue = &self.queues[at];
-        if queue.groups().next().is_some() || !queue.gathers.is_empty() || !queue.pads.is_empty() {
+        if queue.groups().next().is_some() || !queue.gathers.is_empty() || !queue.deferred.is_empty() {
             self.flush_queue(at)?;
         }
         Ok(())

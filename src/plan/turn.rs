@@ -9,7 +9,6 @@
 
 use super::Runtime;
 use super::assemble::Words;
-use super::operands::push_load;
 use super::queue::{FusedGroup, Load};
 use crate::array::{Layout, copied};
 use crate::base::Result;
@@ -216,10 +215,7 @@ impl Runtime {
             self.begin_group(at)?;
         }
         let group = self.queues[at].open(x.device(), target.shape());
-        let reg = match group.load_of(&storage, &layout, x.dtype(), bend.as_ref()) {
-            Some(load) => load.reg,
-            None => push_load(group, storage, &layout, x.dtype(), bend),
-        };
+        let reg = group.load(&storage, &layout, x.dtype(), bend);
         let part = self.queues[at].chain.len();
         self.add_node(at, part, reg, &target, name)?;
         Ok(target)

@@ -1,4 +1,4 @@
-//! Stencils over padded tensors, and steps that overwrite the interior of a copy, by scripts.
+//! Stencils over padded tensors, joined tensors, and steps that overwrite the interior of a copy, by scripts.
 
 #![cfg(test)]
 
@@ -33,8 +33,32 @@ fn script(dtype: &str, rows: usize, columns: usize) -> String {
     )
 }
 
+/// Joined tensors along each dimension, whole and in parts, with computed parts, numbers, and other dtypes.
+fn joining(dtype: &str, rows: usize, columns: usize) -> String {
+    format!(
+        "let u = ((arange({rows} * {columns}) * 37 % 11).reshape({rows}, {columns}) / 8).to({dtype})\n\
+         let w = u.clone()\n\
+         let all = []\n\
+         for k in 0..4 {{\n\
+             let half = {columns} // 2\n\
+             let (a, b) = (w[.., ..half], w[.., half..])\n\
+             w = u + cat([1 - b, a], 1)[.., ..{columns}]\n\
+             w = w - cat([w[1..], u[..1]])\n\
+             let c = stack([w, u * 2, u], -1)\n\
+             all.append((c + 1).tolist())\n\
+             let d = stack([u, w])\n\
+             w = d[1] + (d * 2)[0] - cat([zeros({rows}, 1, dtype=u.dtype), w[.., ..-1]], 1)\n\
+             let e = cat([w, u, w * 2], 1)\n\
+             w = e[.., 1..1 + 2 * {columns} by 2] * 3 - e[.., {columns}..2 * {columns}]\n\
+             all.append((cat([u, w.float()]) * 2).tolist())\n\
+             w = where(w > 1, u, where(w < 0, 0 * u, w)).to({dtype})\n\
+         }}\n\
+         str((w.tolist(), all))"
+    )
+}
+
 #[test]
-fn stencils_over_padded_tensors_have_the_bits_of_the_host() {
+fn stencils_and_joined_tensors_have_the_bits_of_the_host() {
     let Some(_gpu) = device() else { return };
     let run = |backend: Backend, fuse: bool, code: &str| {
         let engine = Engine::builder().backend(backend).devices(1).fuse(fuse).build();
@@ -45,10 +69,11 @@ fn stencils_over_padded_tensors_have_the_bits_of_the_host() {
     for _ in 0..3 {
         for dtype in ["f32", "bf16", "f16", "u8", "i64"] {
             for (rows, columns) in shapes {
-                let code = script(dtype, rows, columns);
-                let expected = run(Backend::Emu, false, &code);
-                assert_eq!(run(Backend::Cuda, true, &code), expected, "{code}");
-                assert_eq!(run(Backend::Cuda, false, &code), expected, "{code}");
+                for code in [script(dtype, rows, columns), joining(dtype, rows, columns)] {
+                    let expected = run(Backend::Emu, false, &code);
+                    assert_eq!(run(Backend::Cuda, true, &code), expected, "{code}");
+                    assert_eq!(run(Backend::Cuda, false, &code), expected, "{code}");
+                }
             }
         }
         std::thread::sleep(std::time::Duration::from_secs(2));

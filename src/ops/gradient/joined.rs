@@ -2,7 +2,7 @@
 
 use super::{Back, Var, rules};
 use crate::ops::subscript::Index;
-use crate::ops::{Arg, join};
+use crate::ops::{Arg, split};
 
 /// `cat` along a dimension, also if dimensions were added to operands first: the gradient of each operand is its range.
 pub fn cat(b: &Back<'_>, dim: i64) {
@@ -37,7 +37,7 @@ pub fn parts(b: &Back<'_>) {
         // `tensor_split` at positions that do not ascend: parts overlap.
         let mut cuts = Vec::new();
         b.given(|rt| {
-            cuts = join::cuts_of(rt, &b.arg(1), shape[dim as usize] as usize)?;
+            cuts = split::cuts_of(rt, &b.arg(1), shape[dim as usize] as usize)?;
             crate::ops::composed::call(rt, "zeros", &[Arg::Ints(Vec::new())])
         });
         let mut from = 0;
