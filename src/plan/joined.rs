@@ -34,6 +34,10 @@ pub const MOST_JOINED: usize = 4;
 /// Maximum number of instructions, and of operands, that compute a part.
 const MOST: usize = 8;
 
+/// Maximum bytes that compute a part, for each byte of it: up to three readers then move no more bytes than if the part
+/// were stored.
+const MOST_READ: usize = 2;
+
 /// A joined tensor that waits.
 pub(super) struct Joined {
     pub(super) out: StorageRef,
@@ -340,7 +344,7 @@ impl Runtime {
         if needed.instrs > MOST
             || needed.loads > MOST
             || needed.heavy > 0
-            || bytes > part.count() * part.dtype().size()
+            || bytes > MOST_READ * part.count() * part.dtype().size()
             || group.loads.iter().any(is_foreign)
         {
             return None;
