@@ -543,6 +543,49 @@ fn fields_of_self_that_are_lost_are_reported() {
 }
 
 #[test]
+fn fields_of_loop_variables_that_are_lost_are_reported() {
+    let data = "let ps = [(x = 1, w = [1]), (x = 2, w = [2])]";
+    for (head, name) in
+        [("for p in ps", "p"), ("for (i, p) in enumerate(ps)", "p"), ("for q in ps[1..]", "q")]
+    {
+        for (body, line) in [
+            ("P.x = 1", 2),
+            ("P.x += 1", 2),
+            ("print(P.x); P.x = 1", 2),
+            ("print(P)\nP.x = 1", 3),
+            ("if P.x > 1 { P.x = 1 }", 2),
+            ("P.x = 1\nprint(P.w)", 2),
+            ("map(|i| { P.x = i; 0 }, [1])", 2),
+            ("let other = P; P.x = 1; print(other)", 2),
+            ("for i in 0..3 { P.x = i }", 2),
+        ] {
+            let text = format!("{data}\n{head} {{ {} }}\nprint(ps)", body.replace('P', name));
+            let wanted = format!("W0208@{line} the new value of `{name}.x` is lost when the loop goes on");
+            assert_eq!(warnings(&text), wanted, "{text}");
+        }
+    }
+    // Writes that have an effect, or may have one: the value may be a tensor or an object.
+    for text in [
+        "for p in ps { p.x = 1; print(p) }",
+        "let out = []\nfor p in ps { p.x = 1; out.append(p) }\nprint(out)",
+        "for p in ps { p.x += 1; print(p.x) }",
+        "for i in 0..2 { ps[i].x = 1 }",
+        "for (i, p) in enumerate(ps) { p.x = 1; ps[i] = p }",
+        "for p in ps { p.w[0] = 1 }",
+        "for p in ps { for k in 0..2 { print(p.x); p.x = k } }",
+        "for p in ps { let show = || p.x; p.x = 1; show() }",
+        "for p in ps { p.speed = 1 }",
+        "for p in [zeros(2)] { p.grad = none }",
+        "let r = (grad = 1)\nfor p in [zeros(2)] { p.grad = none }\nprint(r)",
+        "for p in ps { let p = (x = 1); p.x = 2; print(p) }",
+        "fn f(p) { p.x = 1 }\nf(ps[0])",
+    ] {
+        let text = format!("{data}\n{text}\nprint(ps)");
+        assert!(!warnings(&text).contains("W0208"), "{text}: {}", warnings(&text));
+    }
+}
+
+#[test]
 fn lists_that_are_meant_to_be_joined_are_reported() {
     let repeated = "W0207@1 this is a product, not a repetition";
     let added = "W0207@2 this is a sum, not a joined list";

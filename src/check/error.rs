@@ -213,7 +213,8 @@ pub static LOST_FIELD: Code = code(
     "changed field that is lost",
     "A function gets the record `self` as a value: a write to a field changes the function's own copy, and nothing reads \
      the field afterwards. Keep what changes in a tensor and write into it (`self.steps.add_(1)`), in a list or a dict, or \
-     return the changed record: `(..self, steps = self.steps + 1)`.",
+     return the changed record: `(..self, steps = self.steps + 1)`. In the same way, `p.x = 1` in `for p in items` changes \
+     the copy in `p`: write `items[i].x = 1`.",
     "let net = (steps = 0, forward = |self, x| {\n    self.steps += 1\n    x\n})\nprint(net(1), net.steps)",
 );
 
@@ -517,18 +518,33 @@ pub(super) fn lost(span: Span, binding: &Binding, update: bool) -> Error {
 
 /// `update`: the operator of `self.field += ...`.
 pub(super) fn lost_field(span: Span, field: &str, update: Option<Binary>) -> Error {
-    let in_place = match update {
-        Some(Binary::Add) => "add_(...)",
-        Some(Binary::Sub) => "sub_(...)",
-        Some(Binary::Mul) => "mul_(...)",
-        Some(Binary::Div) => "div_(...)",
-        _ => "copy_(...)",
-    };
+    let in_place = in_place(update);
     Error::new(&LOST_FIELD, format!("the new value of `self.{field}` is lost when the function ends"))
         .at(span, "this changes the function's own copy of the record")
         .help(format!(
             "write into a tensor, `self.{field}.{in_place}`, or return the changed record, `(..self, {field} = ...)`"
         ))
+}
+
+/// The same in a loop.
+pub(super) fn lost_in_loop(span: Span, name: &str, field: &str, update: Option<Binary>) -> Error {
+    let in_place = in_place(update);
+    Error::new(&LOST_FIELD, format!("the new value of `{name}.{field}` is lost when the loop goes on"))
+        .at(span, format!("this changes the copy of the record in `{name}`, not the list"))
+        .help(format!(
+            "write to the list, `items[i].{field} = ...`, or into a tensor, `{name}.{field}.{in_place}`"
+        ))
+}
+
+/// The method that updates a tensor in place.
+fn in_place(update: Option<Binary>) -> &'static str {
+    match update {
+        Some(Binary::Add) => "add_(...)",
+        Some(Binary::Sub) => "sub_(...)",
+        Some(Binary::Mul) => "mul_(...)",
+        Some(Binary::Div) => "div_(...)",
+        _ => "copy_(...)",
+    }
 }
 
 pub(super) fn repeated(span: Span) -> Error {

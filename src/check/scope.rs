@@ -62,6 +62,7 @@ pub struct Store {
 }
 
 /// The bindings of a program, and the binding of each use.
+#[derive(Default)]
 pub struct Resolved {
     /// All bindings.
     pub bindings: Vec<Binding>,

@@ -1,10 +1,10 @@
-//! Functions whose first parameter is `self`, and writes to fields of `self` that nothing reads.
+//! Writes to fields that nothing reads: of `self`, in functions whose first parameter it is, and of a loop's variable.
 //!
-//! A record is a value, so `self.steps += 1` changes the function's own copy. The write has an effect only if the
-//! function then reads the field, or uses `self` as a whole: returns it, passes it on, or calls a function in it that
-//! takes `self` as well.
+//! A record is a value, so `self.steps += 1` changes the function's own copy, and `p.x = 1` in `for p in all` that of the
+//! loop. The write has an effect only if the function, or the rest of the loop's body, then reads the field, or uses the
+//! record as a whole: returns it, passes it on, or calls a function in it that takes `self` as well.
 
-use super::error;
+use super::{Catalog, error};
 use crate::base::{Error, Span};
 use crate::syntax::ast::*;
 use crate::syntax::{Part, parts};
@@ -13,13 +13,24 @@ use std::rc::Rc;
 
 const SELF: &str = "self";
 
-/// The functions of a program that take `self`.
+/// The functions of a program that take `self`, and its loops.
 #[derive(Default)]
 pub struct Selves {
-    /// Writes that nothing in their function reads, unless one of these calls does.
-    lost: Vec<(Error, Vec<Rc<str>>)>,
+    /// Writes that nothing in their function or loop reads, unless something that is only known later does.
+    lost: Vec<Lost>,
     /// The fields that are functions whose first parameter is `self`.
     methods: HashSet<Rc<str>>,
+    /// The fields of the program's records.
+    fields: HashSet<Rc<str>>,
+}
+
+/// A write that is lost.
+struct Lost {
+    error: Error,
+    /// Unless one of these is a function that takes `self`.
+    calls: Vec<Rc<str>>,
+    /// Unless no record of the program has this field: then the value may not be a record.
+    field: Option<Rc<str>>,
 }
 
 /// A write to a field.
@@ -34,7 +45,7 @@ struct Store<'e> {
     update: Option<Binary>,
 }
 
-/// A use of `self`.
+/// A use of a record.
 enum Use<'e> {
     Whole,
     Field(&'e Rc<str>),
@@ -57,6 +68,7 @@ struct Inside {
 impl Selves {
     /// Notes the value of a record's field.
     pub fn field(&mut self, name: &Name, value: &Expr) {
+        self.fields.insert(Rc::clone(&name.text));
         if let ExprKind::Lambda(function) = &value.kind
             && takes_self(function)
         {
@@ -69,8 +81,29 @@ impl Selves {
         if !takes_self(function) {
             return;
         }
+        self.find(SELF, &function.body, |store| {
+            let error = error::lost_field(store.span, &store.field.text, store.update);
+            Lost { error, calls: Vec::new(), field: None }
+        });
+    }
+
+    /// Notes a loop.
+    pub fn for_loop(&mut self, pattern: &Pattern, body: &Block) {
+        super::scope::bound_names(pattern, &mut |name, _| {
+            if **name != *SELF {
+                self.find(name, body, |store| {
+                    let field = &store.field.text;
+                    let error = error::lost_in_loop(store.span, name, field, store.update);
+                    Lost { error, calls: Vec::new(), field: Some(Rc::clone(field)) }
+                });
+            }
+        });
+    }
+
+    /// Finds the writes to fields of a name that nothing in its scope reads.
+    fn find(&mut self, of: &str, body: &Block, lost: impl Fn(&Store<'_>) -> Lost) {
         let (mut stores, mut uses) = (Vec::new(), Vec::new());
-        if !visit(function, &mut stores, &mut uses) {
+        if !visit(of, body, &mut stores, &mut uses) {
             return;
         }
         for store in &stores {
@@ -86,26 +119,27 @@ impl Selves {
                 }
             });
             if !is_read {
-                let error = error::lost_field(store.span, &store.field.text, store.update);
-                self.lost.push((error, calls));
+                self.lost.push(Lost { calls, ..lost(store) });
             }
         }
     }
 
     /// The warnings.
-    pub fn warnings(self) -> impl Iterator<Item = Error> {
-        let Selves { lost, methods } = self;
-        lost.into_iter().filter(move |(_, calls)| !calls.iter().any(|c| methods.contains(c))).map(|(e, _)| e)
+    pub fn warnings(self, catalog: &dyn Catalog) -> impl Iterator<Item = Error> {
+        let Selves { lost, methods, fields } = self;
+        lost.into_iter()
+            .filter(move |one| {
+                let is_of_record = |field: &Rc<str>| fields.contains(field) && !catalog.is_attribute(field);
+                !one.calls.iter().any(|call| methods.contains(call))
+                    && one.field.as_ref().is_none_or(is_of_record)
+            })
+            .map(|one| one.error)
     }
 }
 
-fn is_self(e: &Expr) -> bool {
-    matches!(&e.kind, ExprKind::Name(name) if **name == *SELF)
-}
-
-fn binds_self(pattern: &Pattern) -> bool {
+fn binds(pattern: &Pattern, wanted: &str) -> bool {
     let mut found = false;
-    super::scope::bound_names(pattern, &mut |name, _| found |= **name == *SELF);
+    super::scope::bound_names(pattern, &mut |name, _| found |= **name == *wanted);
     found
 }
 
@@ -114,9 +148,16 @@ fn takes_self(function: &Function) -> bool {
     matches!(first, Some(PatternKind::Bind(name)) if *name.text == *SELF)
 }
 
-/// Finds the writes and uses in a function. False if it gives the name another meaning.
-fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec<(Use<'e>, u32)>) -> bool {
-    let mut left = vec![(Left::Part(Part::Block(&function.body)), Inside::default())];
+/// Finds the writes to fields of a name, and its uses, in a block. False if that gives the name another meaning.
+fn visit<'e>(
+    of_name: &str,
+    body: &'e Block,
+    stores: &mut Vec<Store<'e>>,
+    uses: &mut Vec<(Use<'e>, u32)>,
+) -> bool {
+    let is_it = |e: &Expr| matches!(&e.kind, ExprKind::Name(name) if **name == *of_name);
+    let binds_it = |pattern: &Pattern| binds(pattern, of_name);
+    let mut left = vec![(Left::Part(Part::Block(body)), Inside::default())];
     while let Some((next, inside)) = left.pop() {
         // A nested function may run at any later time.
         let at = |span: Span| if inside.nested { u32::MAX } else { span.lo };
@@ -126,7 +167,7 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
                 let again = || Inside { loops: inside.loops.or(Some(stmt.span.lo)), ..inside };
                 match &stmt.kind {
                     StmtKind::Let(pattern, e) => {
-                        if binds_self(pattern) {
+                        if binds_it(pattern) {
                             return false;
                         }
                         left.push(of(e));
@@ -138,8 +179,8 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
                             _ => None,
                         };
                         match &target.kind {
-                            ExprKind::Name(_) if is_self(target) => return false,
-                            ExprKind::Member(base, field) if is_self(base) => stores.push(Store {
+                            ExprKind::Name(_) if is_it(target) => return false,
+                            ExprKind::Member(base, field) if is_it(base) => stores.push(Store {
                                 field,
                                 span: target.span,
                                 stmt: stmt.span,
@@ -150,7 +191,7 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
                         }
                     }
                     StmtKind::For(pattern, e, body) => {
-                        if binds_self(pattern) {
+                        if binds_it(pattern) {
                             return false;
                         }
                         left.push(of(e));
@@ -161,7 +202,7 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
                         left.push((Left::Part(Part::Block(body)), again()));
                     }
                     StmtKind::Fn(name, function) => {
-                        if *name.text == *SELF {
+                        if *name.text == *of_name {
                             return false;
                         }
                         left.push((Left::Part(Part::Function(function)), inside));
@@ -179,13 +220,13 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
                 left.extend(block.body.iter().map(|stmt| (Left::Stmt(stmt), inside)));
             }
             Left::Part(Part::Catch(name, block)) => {
-                if name.is_some_and(|name| *name.text == *SELF) {
+                if name.is_some_and(|name| *name.text == *of_name) {
                     return false;
                 }
                 left.push((Left::Part(Part::Block(block)), inside));
             }
             Left::Part(Part::Arm(arm)) => {
-                if binds_self(&arm.pattern) {
+                if binds_it(&arm.pattern) {
                     return false;
                 }
                 left.extend(arm.guard.as_ref().map(of));
@@ -194,19 +235,19 @@ fn visit<'e>(function: &'e Function, stores: &mut Vec<Store<'e>>, uses: &mut Vec
             Left::Part(Part::Function(function)) => {
                 let defaults = function.params.iter().filter_map(|param| param.default.as_ref());
                 left.extend(defaults.map(of));
-                if !function.params.iter().any(|param| binds_self(&param.pattern)) {
+                if !function.params.iter().any(|param| binds_it(&param.pattern)) {
                     let nested = Inside { nested: true, ..inside };
                     left.push((Left::Part(Part::Block(&function.body)), nested));
                 }
             }
             Left::Part(Part::Expr(e)) => match &e.kind {
-                ExprKind::Name(_) if is_self(e) => uses.push((Use::Whole, at(e.span))),
-                ExprKind::Member(base, name) if is_self(base) => {
+                ExprKind::Name(_) if is_it(e) => uses.push((Use::Whole, at(e.span))),
+                ExprKind::Member(base, name) if is_it(base) => {
                     uses.push((Use::Field(&name.text), at(e.span)));
                 }
                 ExprKind::Call(f, args) => {
                     match &f.kind {
-                        ExprKind::Member(base, name) if is_self(base) => {
+                        ExprKind::Member(base, name) if is_it(base) => {
                             uses.push((Use::Call(&name.text), at(e.span)));
                         }
                         _ => left.push(of(f)),

@@ -142,8 +142,7 @@ impl<'c> Walk<'c> {
     /// The results of the walk.
     pub fn finish(mut self) -> (Findings, Resolved) {
         if self.ended {
-            let (bindings, uses, defined) = Default::default();
-            return (Findings::default(), Resolved { bindings, uses, defined });
+            return Default::default();
         }
         for (id, given) in std::mem::take(&mut self.calls) {
             let binding = &self.names.bindings[id];
@@ -168,7 +167,7 @@ impl<'c> Walk<'c> {
         for (store, binding) in self.names.lost() {
             self.warnings.push(error::lost(store.span, binding, store.update));
         }
-        self.warnings.extend(std::mem::take(&mut self.selves).warnings());
+        self.warnings.extend(std::mem::take(&mut self.selves).warnings(self.catalog));
         let mut errors = self.errors.in_order();
         errors.truncate(MAX_ERRORS);
         let warnings = self.warnings.in_order();
@@ -340,6 +339,7 @@ impl<'c> Walk<'c> {
     }
 
     fn for_loop(&mut self, pattern: &Pattern, e: &Expr, body: &Block) {
+        self.selves.for_loop(pattern, body);
         self.expr(e);
         self.names.open(&[]);
         self.names.loops.push(body.span.lo);
