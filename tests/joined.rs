@@ -271,6 +271,55 @@ fn parts_are_freed_when_memory_is_short() {
     assert_eq!(ends(code, true), ends(code, false));
 }
 
+/// Groups that are launched in parts, or lose what nothing reads, because memory is short.
+#[test]
+fn programs_in_little_memory_give_the_same_or_run_out_of_it() {
+    let mut ended = 0;
+    for seed in 0..200 {
+        let mut numbers = Draw(seed);
+        let mut draw = |below: usize| numbers.below(below);
+        let n = 16384 << draw(3);
+        let h = [n / 2, n / 4, 100][draw(3)];
+        let mut text = String::new();
+        for (name, k, p) in [("y", 3, 7), ("z", 5, 31), ("a", 7, 13), ("b", 11, 17)] {
+            text += &format!("let {name} = (arange({n}) * {k} % {p}).to(f32)\n");
+        }
+        for i in 0..draw(15) {
+            text += &format!("let f{i} = ones({})\n", [n, n / 2, 2 * n][draw(3)]);
+        }
+        text += "let all = [y.sum().item()]\n";
+        for i in 0..1 + draw(2) {
+            text += &format!("let d{i} = {}\n", ["y * 2", "sin(y)", "y + z", "y + 1"][draw(4)]);
+        }
+        text += &match draw(4) {
+            0 => format!("let c = z + cat([a[..{h}], b[{h}..]]) * 2\n"),
+            1 => format!("let c = z * 2 + cat([sin(a[..{h}]), b[{h}..] + 1])\n"),
+            2 => format!("let c = cat([a[{h}..], b[..{h}]]) * 3 + z\n"),
+            _ => format!("let q = cat([-a[{h}..], b[..{h}], y])\nlet c = q[..{n}] - q[-{n}..] * z\n"),
+        };
+        for (line, chance) in
+            [("let e = sin(c) + 1", 2), ("d0 = none", 1), ("let g = b * 2 + z", 2), ("a = none", 3)]
+        {
+            if draw(chance + 1) == chance {
+                text += &format!("{line}\n");
+            }
+        }
+        text += &format!("all.append((c.sum().item(), (c * (arange({n}) % 7)).sum().item()))\nstr(all)");
+        let expected = ends(&text, false);
+        for bytes in [2 << 20, 3 << 20, 4 << 20] {
+            let engine = runnel::Engine::builder().backend(runnel::Backend::Emu).devices(1).device_memory(bytes);
+            match engine.build().unwrap().eval::<String>(&text) {
+                Ok(value) => {
+                    assert_eq!(value, expected, "{bytes}\n{text}");
+                    ended += 1;
+                }
+                Err(e) => assert_eq!(e.code().id, "E0701", "{e:?}\n{bytes}\n{text}"),
+            }
+        }
+    }
+    assert!(ended > 200, "{ended}");
+}
+
 /// Another stream may only write what has been read.
 #[test]
 fn races_see_the_parts() {

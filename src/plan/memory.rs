@@ -25,7 +25,7 @@
 use super::Runtime;
 use super::flush::{bind_all, is_wanted};
 use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
-use crate::array::Layout;
+use crate::array::{Dtype, Layout};
 use crate::base::{Result, Site, Span, reclaim};
 use crate::device::{Block, Device};
 use crate::driver::DeviceId;
@@ -525,6 +525,12 @@ impl FusedGroup {
                 instr.args.iter().for_each(|&arg| needed[index(arg)] = true);
             }
         }
+        // A condition needs the load of its view.
+        for (i, source) in self.map.sources.iter().enumerate() {
+            if let (Source::Inside { view }, true) = (source, needed[i]) {
+                needed[usize::from(self.loads[usize::from(*view)].reg)] = true;
+            }
+        }
         needed
     }
 
@@ -555,12 +561,17 @@ impl FusedGroup {
         let slot = self.numbers.len() as u16;
         self.numbers.push(0);
         for source in &mut self.map.sources {
-            if let Source::Load { view, dtype } = *source {
-                *source = match view_of[usize::from(view)] {
+            *source = match *source {
+                Source::Load { view, dtype } => match view_of[usize::from(view)] {
                     Some(view) => Source::Load { view, dtype },
                     None => Source::Number { slot, dtype },
-                };
-            }
+                },
+                Source::Inside { view } => match view_of[usize::from(view)] {
+                    Some(view) => Source::Inside { view },
+                    None => Source::Number { slot, dtype: Dtype::Bool },
+                },
+                other => other,
+            };
         }
         let mut at = 0;
         self.loads.retain(|_| {
