@@ -307,7 +307,8 @@ fn programs_in_little_memory_give_the_same_or_run_out_of_it() {
         text += &format!("all.append((c.sum().item(), (c * (arange({n}) % 7)).sum().item()))\nstr(all)");
         let expected = ends(&text, false);
         for bytes in [2 << 20, 3 << 20, 4 << 20] {
-            let engine = runnel::Engine::builder().backend(runnel::Backend::Emu).devices(1).device_memory(bytes);
+            let engine =
+                runnel::Engine::builder().backend(runnel::Backend::Emu).devices(1).device_memory(bytes);
             match engine.build().unwrap().eval::<String>(&text) {
                 Ok(value) => {
                     assert_eq!(value, expected, "{bytes}\n{text}");

@@ -1,4 +1,5 @@
-//! Many products of tiny matrices by our own kernel: the library uses a block for each (docs/performance.md).
+//! Products of tiny matrices by our own kernel. For many, the library uses a block for each; for one, its kernels take 9 to
+//! 16 us, ours 5 (docs/performance.md).
 
 use super::{ADD_PRODUCT, OwnProduct, Sizes};
 use crate::array::{Class, Dtype};
@@ -34,6 +35,9 @@ const LEAST_LONG_PRODUCTS: usize = 4096;
 const SMALL: usize = 16;
 /// Minimum total rows or columns of such products.
 const LEAST_ROWS: usize = 4096;
+/// Maximum lengths of the sums of a few products, and maximum elements of all their results: the work that one thread per
+/// element does before the library would have finished, with any strides.
+const FEW: [(usize, usize); 3] = [(DEPTH, 1 << 16), (32, 1 << 10), (LONG_DEPTH, 1 << 8)];
 /// Maximum batch dimensions after merging.
 const RANK: usize = 4;
 /// Minimum rows and columns of a result that is computed in tiles of 2 x 2 elements, if sums are `f32`.
@@ -50,10 +54,11 @@ fn fits(sizes: &Sizes) -> bool {
     let products = batch.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let many = products >= LEAST_PRODUCTS && m.saturating_mul(n) <= ELEMENTS;
     let long = products.saturating_mul(m.max(n)) >= LEAST_ROWS && m.min(n).saturating_mul(k) <= SMALL;
-    // The kernels count elements in 31 bits.
-    let counted = products.saturating_mul(m).saturating_mul(n) < 1 << 31;
     let deep = products >= LEAST_LONG_PRODUCTS && m.saturating_mul(n) <= LONG_ELEMENTS && k <= LONG_DEPTH;
-    k > 0 && (k <= DEPTH && (many || long) || deep) && counted
+    let elements = products.saturating_mul(m).saturating_mul(n);
+    let few = FEW.iter().any(|&(depth, most)| k <= depth && elements <= most);
+    // The kernels count elements in 31 bits.
+    k > 0 && (k <= DEPTH && (many || long) || deep || few) && elements < 1 << 31
 }
 
 /// The number of a dtype in the source: its position in [`Dtype::ALL`], which starts with the real ones.
@@ -165,12 +170,18 @@ mod tests {
         assert!(takes(&[65536, 4, 4, 4]) && takes(&[4096, 16, 16, 16]) && takes(&[64, 2, 2, 2]));
         assert!(takes(&[8, 512, 3, 1, 3]), "a batch of two dimensions");
         assert!(takes(&[1 << 20, 3, 3]) && takes(&[3, 1 << 20, 3]), "points times a rotation");
-        assert!(!takes(&[32, 4, 4, 4]), "few products");
+        assert!(takes(&[2, 2, 2]) && takes(&[256, 256, 16]) && takes(&[32, 32, 32]) && takes(&[1, 256, 64]));
+        assert!(
+            !takes(&[256, 257, 16])
+                && !takes(&[32, 33, 17])
+                && !takes(&[2, 16, 16, 33])
+                && !takes(&[4, 4, 65])
+        );
         assert!(takes(&[4096, 4, 4, 64]) && takes(&[65536, 4, 1, 17]), "longer sums");
         assert!(!takes(&[4096, 4, 4, 65]) && !takes(&[4095, 4, 4, 17]) && !takes(&[65536, 4, 5, 17]));
         assert!(!takes(&[65536, 16, 17, 4]), "larger matrices");
         assert!(!takes(&[1 << 20, 8, 8]), "a larger operand");
-        assert!(!takes(&[4, 4, 4]) && !takes(&[1 << 20, 3, 0]));
+        assert!(!takes(&[1 << 20, 3, 0]));
         assert!(!takes(&[1 << 27, 4, 4, 4]), "more elements than are counted");
     }
 
