@@ -272,8 +272,9 @@ static GRAPH_EMPTY: Code = Code {
     id: "E0824",
     kind: ErrorKind::Cuda,
     title: "nothing was captured",
-    page: "A capture ended without any work in it. Either nothing ran, or it ran on another stream or device \
-           than the one that was captured. This is a warning: replaying the graph does nothing.",
+    page: "A capture ended without any work in it. Either nothing ran, or nothing uses the results of what ran (they \
+           are then not computed), or it ran on another stream or device than the one that was captured. This is a \
+           warning: replaying the graph does nothing.",
     example: "",
 };
 
@@ -592,7 +593,10 @@ pub fn graph_empty(begun: Span) -> Error {
     let message = "the CUDA Graph is empty. This usually means that the graph was attempted to be captured on \
                    wrong device or stream";
     with_begin(Error::new(&GRAPH_EMPTY, message).label(Place::Here, "the capture ends here"), begun)
-        .help("do the work on the stream and device that are captured: `with graph(g) { ... }` selects both")
+        .help(
+            "do the work on the stream and device that are captured: `with graph(g) { ... }` selects both; and keep its \
+             results in a variable or an existing tensor: what nothing uses is not computed",
+        )
 }
 
 fn in_capture(code: &'static Code, message: impl Into<String>, begun: Span) -> Error {
