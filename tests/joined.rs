@@ -61,6 +61,16 @@ fn parts_that_others_need_are_shared() {
     assert_eq!(count("y = cat([u, v]) @ n.T"), 2);
     assert_eq!(count("y = cat([u, v], 1).sum(1)"), 2);
     assert_eq!(count("y = cat([u.sum(1, keepdim=true), v], 1) * 2"), 2);
+    // Lifting: shifted parts of a costly value, which is stored once, and of one that is read in another shape.
+    let lift = "let (e, o) = (u[.., .. by 2], u[.., 1.. by 2])\n\
+                let d = o - (e + cat([e[.., 1..], e[.., -1..]], 1)) / 2\n\
+                let s = e + (d + cat([d[.., ..1], d[.., ..-1]], 1)) / 4";
+    assert_eq!(count(&format!("{lift}\ny = (s, d)")), 2);
+    assert_eq!(
+        count(&format!("let z = (u.exp() + 1).log()\n{lift}\ny = (cat([z[1..], z[..1]]) * s[.., ..1], d)")),
+        4
+    );
+    assert_eq!(count("let z = stack([u, v], -1).flatten(1)\ny = cat([z[.., 1..], z[.., ..1]], 1) * z"), 2);
     // Before a part is written.
     assert_eq!(count("let c = cat([u, v])\nu.mul_(2)\ny = c * 2"), 3);
     // Nothing reads it.

@@ -98,7 +98,7 @@ impl Deferred {
     }
 
     /// What a group needs to read a view of it; `None` if that must be read from memory.
-    fn needs(&self, view: &Tensor) -> Option<Needs> {
+    pub(super) fn needs(&self, view: &Tensor) -> Option<Needs> {
         match self {
             Deferred::Padded(padded) => padded.needs(view),
             Deferred::Joined(joined) => joined.needs(view),

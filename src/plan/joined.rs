@@ -292,6 +292,16 @@ impl Runtime {
             return Ok(None);
         }
         let at = self.place(device)?.queue;
+        let mut unread: SmallVec<[&Tensor; 4]> = parts.clone();
+        unread.retain(|part| self.value_of(at, part).is_none());
+        let is_stored = |part: &&Tensor| {
+            let same = |other: &&&Tensor| std::ptr::eq(other.storage(), part.storage());
+            unread.iter().filter(same).any(|other| self.is_stored_anyway(at, other))
+        };
+        if !unread.iter().all(is_stored) {
+            return Ok(None);
+        }
+        unread.iter().try_for_each(|part| self.settle_value(part, at))?;
         let mut end = 0;
         let mut values: SmallVec<[Part; 2]> = SmallVec::new();
         for part in &parts {
@@ -317,6 +327,18 @@ impl Runtime {
         let joined = Joined { out: out_ref, dtype, dim, is_stacked, parts: values, name, span };
         self.defer(at, Deferred::Joined(joined))?;
         Ok(Some(out))
+    }
+
+    /// True for a part that must be in memory in any case: a view of what the open group computes that is not the whole
+    /// value, or one of a deferred value that cannot be read in place.
+    fn is_stored_anyway(&self, at: usize, part: &Tensor) -> bool {
+        let queue = &self.queues[at];
+        let pending = part.storage().pending().filter(|pending| usize::from(pending.queue) == at);
+        if let Some(deferred) = queue.deferred_with(part.storage()) {
+            return deferred.needs(part).is_none();
+        }
+        let node = pending.and_then(|pending| queue.open_node(pending)).zip(queue.group.as_ref());
+        node.and_then(|(node, group)| group.nodes.get(node)).is_some_and(|node| !node.is_value_of(part))
     }
 
     /// How a reader gets a part; `None` if the part must be stored first.

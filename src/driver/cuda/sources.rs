@@ -589,10 +589,10 @@ fn complex_products_are_left_to_the_library() {
 fn batches_of_tiny_products_are_one_launch() {
     for dtype in Dtype::REAL.into_iter().chain([Dtype::C64, Dtype::C128]) {
         let tiny = Program::new(&TinyProduct { dtype });
-        let check = |batch: usize, launches: usize, products: usize| {
+        let check = |batch: usize, k: usize, launches: usize, products: usize| {
             let strides = [[2, 600, 300, 3], [0, 7, 1, 4], [batch as isize * 16, 16, 4, 1]];
             let views = strides.map(|strides| view(dtype, &strides, 0));
-            let work = launch(Matmul { dtype, tf32: true }, &[2, batch, 4, 4, 4], &views, 0);
+            let work = launch(Matmul { dtype, tf32: true }, &[2, batch, 4, 4, k], &views, 0);
             let kind = &work.program.kind;
             let mut noted = Noted::default();
             kind.enqueue(&work, kind.signature(&work), &mut noted).unwrap();
@@ -601,9 +601,10 @@ fn batches_of_tiny_products_are_one_launch() {
             // The library is not waited for.
             assert_eq!(kind.multiplies(&work), products > 0);
         };
-        check(32, 1, 0);
+        check(32, 4, 1, 0);
+        check(3, 4, 1, 0);
         if dtype.is_float() {
-            check(3, 0, 1);
+            check(3, 65, 0, 1);
         }
     }
 }

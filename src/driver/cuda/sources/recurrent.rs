@@ -65,7 +65,7 @@ fn layers_with_few_weights_compile() {
 
 #[test]
 fn other_layers_are_products_and_programs() {
-    for (layer, batch, size) in [("lstm", 4, 200), ("gru", 4, 200), ("rnn", 4096, 8)] {
+    for (layer, batch, size) in [("lstm", 4, 200), ("gru", 4, 200), ("rnn", 4096, 32)] {
         let found = launches(&script(layer, batch, size, false));
         assert_eq!(found.len(), 2, "forward and backward of {layer}");
         for launch in found {
