@@ -42,6 +42,11 @@ fn joined_tensors_are_not_stored() {
     one("let c = cat([u, v])\ny = c[70..80] * 2");
     one("let c = stack([u, v])\ny = c[1] * c[0]");
     one("let c = stack([u, v])\ny = c.reshape(2, 64 * 96) * 2");
+    // Repeated along one dimension.
+    one("y = u.repeat(2, 1) * 2");
+    one("y = u.repeat(1, 3) + u.tile(3)");
+    one("y = u[.., none].repeat(1, 4, 2) * 2");
+    one("y = u.repeat(4, 1)");
     // Broadcast, other dtypes, computed parts, both operands.
     one("y = cat([u[.., ..1], v[.., ..1]]) * cat([u, v])");
     one("y = cat([u, v.to(f64)]) * 2");
@@ -215,6 +220,17 @@ fn all_slices_of_small_tensors_agree() {
         for d in 0..3 { for i in 0..2 {\nlet c = stack(parts, dim)\n\
         all.append(((c.select(d, i) * 2).tolist(), (c.transpose(0, d) + 1).tolist(), (c.flatten(0, 1) * 3).tolist(), \
         (c.flatten(1, 2) * 3).tolist(), (c.flatten() - 1).tolist()))\n} } } }\nstr(all)";
+    agrees(code);
+}
+
+/// All numbers of repeats, along each dimension, and slices of them.
+#[test]
+fn repeated_tensors_agree() {
+    let code = "let x = arange(6).reshape(2, 3)\nlet all = []\n\
+        for a in 0..6 { for b in 0..6 {\nlet r = x.repeat(a, b)\nlet q = x[1..].repeat(2, a, b)\n\
+        let t = x.T.tile(b, 1)\nall.append(((r + 1).tolist(), (q * 2).tolist(), (r[.., 1..] - 1).tolist(), (t.T + 1).tolist(), r.tolist()))\n} }\n\
+        let w = arange(6.0).reshape(2, 3).requires_grad_()\n(w.repeat(3, 1) * arange(18.0).reshape(6, 3)).sum().backward()\n\
+        all.append(w.grad.tolist())\nstr(all)";
     agrees(code);
 }
 

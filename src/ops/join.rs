@@ -370,8 +370,32 @@ fn repeated(rt: &mut Runtime, x: &Tensor, repeats: &[i64]) -> Result<Tensor> {
     if element_count(&shape).is_none_or(|n| n > isize::MAX as usize / 8) {
         return Err(error::bad_value(1, "the repeated tensor has too many elements", "repeat less often"));
     }
+    if let Some(joined) = repeated_in_place(rt, x, &wide, &shape)? {
+        return Ok(joined);
+    }
     let copy = rt.contiguous_copy(&x.with_layout(wide))?;
     Ok(copy.with_layout(Layout::contiguous(&shape)))
+}
+
+/// A few repeats along one dimension, joined: they may be read in place. `wide` has the repeats of each dimension, then the
+/// dimension itself; dimensions of extent 1 are broadcast.
+fn repeated_in_place(rt: &mut Runtime, x: &Tensor, wide: &Layout, shape: &[usize]) -> Result<Option<Tensor>> {
+    let mut part = Layout { shape: shape.into(), strides: Strides::new(), offset: wide.offset };
+    let mut repeats = None;
+    for (d, pair) in wide.shape.chunks(2).enumerate() {
+        let &[times, extent] = pair else { return Ok(None) };
+        part.strides.push(if extent == 1 { 0 } else { wide.strides[2 * d + 1] });
+        if times != 1 && extent != 1 {
+            part.shape[d] = extent;
+            if repeats.replace((d, times)).is_some() {
+                return Ok(None);
+            }
+        }
+    }
+    let Some((dim, times)) = repeats.filter(|&(_, times)| times <= MOST_JOINED) else { return Ok(None) };
+    let part = x.with_layout(part);
+    let parts: SmallVec<[&Tensor; 4]> = SmallVec::from_elem(&part, times);
+    rt.joined("repeat", (&parts, dim, false), (shape, x.dtype(), x.device()))
 }
 
 fn repeat_interleave(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

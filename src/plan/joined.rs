@@ -6,6 +6,9 @@
 //! in memory, by few instructions, is computed again by the reader; the open group then drops it if nothing else refers to
 //! it. The bits are the same, because a register is rounded after every instruction wherever it is computed.
 //!
+//! A part may also be a view of a value that costs too much for that: the value must be in memory in any case, so it is
+//! stored first. If a part is such a value as a whole, the result is written at once, and the value directly to its place.
+//!
 //! To store the result, each part is written to its place, as elementwise work that shares a launch where the shapes allow
 //! it. So a result that is never read by a bent load costs no more than one that was written at once.
 
