@@ -82,8 +82,7 @@ impl Selves {
             return;
         }
         self.find(SELF, &function.body, |store| {
-            let error = error::lost_field(store.span, &store.field.text, store.update);
-            Lost { error, calls: Vec::new(), field: None }
+            (error::lost_field(store.span, &store.field.text, store.update), None)
         });
     }
 
@@ -94,14 +93,14 @@ impl Selves {
                 self.find(name, body, |store| {
                     let field = &store.field.text;
                     let error = error::lost_in_loop(store.span, name, field, store.update);
-                    Lost { error, calls: Vec::new(), field: Some(Rc::clone(field)) }
+                    (error, Some(Rc::clone(field)))
                 });
             }
         });
     }
 
-    /// Finds the writes to fields of a name that nothing in its scope reads.
-    fn find(&mut self, of: &str, body: &Block, lost: impl Fn(&Store<'_>) -> Lost) {
+    /// Finds the writes to fields of a name that nothing in its scope reads; `lost` gives the error and [`Lost::field`].
+    fn find(&mut self, of: &str, body: &Block, lost: impl Fn(&Store<'_>) -> (Error, Option<Rc<str>>)) {
         let (mut stores, mut uses) = (Vec::new(), Vec::new());
         if !visit(of, body, &mut stores, &mut uses) {
             return;
@@ -119,7 +118,8 @@ impl Selves {
                 }
             });
             if !is_read {
-                self.lost.push(Lost { calls, ..lost(store) });
+                let (error, field) = lost(store);
+                self.lost.push(Lost { error, calls, field });
             }
         }
     }

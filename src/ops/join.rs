@@ -4,7 +4,7 @@ use super::composed::{apart, call, expand, narrow, reshape, t};
 use super::gradient::joined;
 use super::index::{as_positions, pick};
 use super::known;
-use super::params::X;
+use super::params::{FIRST_DIM, X};
 use super::shape::{MAX_RANK, expanded, narrowed, needs_dim, reshaped, selected, unsqueezed};
 use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, assertion, dims, error, make};
@@ -17,7 +17,6 @@ use crate::tensor::Tensor;
 use smallvec::SmallVec;
 
 const TENSORS: Param = Param::new("tensors", Kind::Tensors);
-const FIRST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[

@@ -14,6 +14,9 @@ pub const X: Param = Param::new("x", Kind::Tensor);
 /// The first operand, which may be a number.
 pub const X_OR_NUMBER: Param = Param::new("x", Kind::TensorOrNumber);
 
+/// The dimension, by default the first.
+pub const FIRST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
+
 /// `dtype=none`
 pub const DTYPE: Param = Param::named("dtype", Kind::Dtype, Default::None);
 

@@ -1,16 +1,14 @@
 //! Splitting into views: `split`, `chunk`, `tensor_split`, `unbind`.
 
 use super::gradient::joined;
-use super::params::X;
+use super::params::{FIRST_DIM, X};
 use super::shape::{narrowed, needs_dim, selected};
-use super::signature::{Default, Kind, Param};
+use super::signature::{Kind, Param};
 use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::plan::Runtime;
 use crate::tensor::Tensor;
-
-const FIRST_DIM: Param = Param::or("dim", Kind::Int, Default::Int(0));
 
 /// The operations of this file.
 pub static OPS: &[Op] = &[

@@ -295,20 +295,27 @@ impl Runtime {
             return Ok(None);
         }
         let at = self.place(device)?.queue;
-        let mut unread: SmallVec<[&Tensor; 4]> = parts.clone();
-        unread.retain(|part| self.value_of(at, part).is_none());
-        let is_stored = |part: &&Tensor| {
-            let same = |other: &&&Tensor| std::ptr::eq(other.storage(), part.storage());
-            unread.iter().filter(same).any(|other| self.is_stored_anyway(at, other))
+        let read = |rt: &Runtime| -> SmallVec<[Option<Value>; 4]> {
+            parts.iter().map(|part| rt.value_of(at, part)).collect()
         };
-        if !unread.iter().all(is_stored) {
-            return Ok(None);
+        let mut found = read(self);
+        let unread: SmallVec<[&Tensor; 4]> =
+            parts.iter().zip(&found).filter_map(|(&part, value)| value.is_none().then_some(part)).collect();
+        if !unread.is_empty() {
+            let is_stored = |part: &&Tensor| {
+                let same = |other: &&&Tensor| std::ptr::eq(other.storage(), part.storage());
+                unread.iter().filter(same).any(|other| self.is_stored_anyway(at, other))
+            };
+            if !unread.iter().all(is_stored) {
+                return Ok(None);
+            }
+            unread.iter().try_for_each(|part| self.settle_value(part, at))?;
+            found = read(self);
         }
-        unread.iter().try_for_each(|part| self.settle_value(part, at))?;
         let mut end = 0;
         let mut values: SmallVec<[Part; 2]> = SmallVec::new();
-        for part in &parts {
-            let Some(value) = self.value_of(at, part) else { return Ok(None) };
+        for (part, value) in parts.iter().zip(found) {
+            let Some(value) = value else { return Ok(None) };
             let start = end;
             end += part.shape()[dim];
             values.push(Part { range: [start, end], value });
@@ -336,10 +343,10 @@ impl Runtime {
     /// value, or one of a deferred value that cannot be read in place.
     fn is_stored_anyway(&self, at: usize, part: &Tensor) -> bool {
         let queue = &self.queues[at];
-        let pending = part.storage().pending().filter(|pending| usize::from(pending.queue) == at);
         if let Some(deferred) = queue.deferred_with(part.storage()) {
             return deferred.needs(part).is_none();
         }
+        let pending = part.storage().pending().filter(|pending| usize::from(pending.queue) == at);
         let node = pending.and_then(|pending| queue.open_node(pending)).zip(queue.group.as_ref());
         node.and_then(|(node, group)| group.nodes.get(node)).is_some_and(|node| !node.is_value_of(part))
     }
