@@ -246,3 +246,24 @@ fn the_bits_are_those_without_fusion() {
         agrees_on_devices(&random_program(seed));
     }
 }
+
+/// The positions of a copy whose source is overwritten before the copy is made: the launch stores what it reduces.
+#[test]
+fn positions_are_found_in_copies_that_the_launch_stores() {
+    let writes = ["x.add_(1)", "x.zero_()", "x.copy_(x * 2)", "x.mul_(-1)", "x.copy_(x)", "x[..] = x"];
+    let copies = ["let c = x.clone()", "let c = zeros(x.shape, dtype=x.dtype)\nc.copy_(x)", "let c = x"];
+    let reductions =
+        ["argmax()", "argmin()", "argmax(-1)", "argmin(0)", "max(0)", "min(-1)", "amax()", "sum(0)"];
+    for (number, reduction) in reductions.iter().enumerate() {
+        for copy in copies {
+            for (at, write) in writes.iter().enumerate() {
+                let shape = ["4", "2, 4", "300, 70", "3, 5, 2"][(number + at) % 4];
+                let dtype = ["f32", "i64", "bf16", "u8"][at % 4];
+                agrees_on_devices(&format!(
+                    "manual_seed({at})\nlet x = (rand({shape}) * 200).to({dtype})\ncuda.synchronize()\n{copy}\n{write}\n\
+                     let y = c.{reduction}\nlet z = c * 2\n\"{{c}} {{x}} {{y}} {{z}}\""
+                ));
+            }
+        }
+    }
+}

@@ -39,9 +39,12 @@ impl Reduce {
         let first = Also { value: self.value, f: self.f, dtype: self.dtype, out: self.out };
         let all: Vec<Also> = std::iter::once(first).chain(self.also.iter().cloned()).collect();
         let map = self.map.clone();
-        let alone = all.into_iter().map(move |Also { value, f, dtype, out }| {
+        // Only the first one may have positions.
+        let (index, stores) = (self.out_index, self.store_value);
+        let alone = all.into_iter().enumerate().map(move |(number, Also { value, f, dtype, out })| {
             let (map, value) = only(&map, value);
-            Reduce { map, value, f, dtype, out, out_index: None, store_value: true, also: Vec::new() }
+            let (out_index, store_value) = if number == 0 { (index, stores) } else { (None, true) };
+            Reduce { map, value, f, dtype, out, out_index, store_value, also: Vec::new() }
         });
         (alone, (!self.map.stores.is_empty()).then(|| self.map.clone()))
     }

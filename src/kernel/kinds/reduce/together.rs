@@ -104,9 +104,15 @@ unsafe fn run_piece(reduce: &Reduce, piece: &Launch, values: &[u16], memory: &mu
     for (one, (value, _)) in reduce.parts().0.zip(reduce.all()) {
         let Ok(number) = values.binary_search(&value) else { continue };
         let source = Source::Load { view: 0, dtype: held[number].dtype };
-        let out = piece.views[usize::from(one.out)].clone();
-        let one = Reduce { map: Map { sources: vec![source], ..Map::default() }, value: 0, out: 1, ..one };
-        let work = Launch { views: [held[number].clone(), out].into_iter().collect(), ..piece.clone() };
+        let mut work = Launch { views: [held[number].clone()].into_iter().collect(), ..piece.clone() };
+        let mut moved = |view: u16| {
+            work.views.push(piece.views[usize::from(view)].clone());
+            work.views.len() as u16 - 1
+        };
+        let out = if one.store_value { moved(one.out) } else { 0 };
+        let out_index = one.out_index.map(moved);
+        let map = Map { sources: vec![source], ..Map::default() };
+        let one = Reduce { map, value: 0, out, out_index, ..one };
         // SAFETY: guaranteed by the caller.
         unsafe { host::run(&one, &work, faults) };
     }
