@@ -50,9 +50,10 @@ macro_rules! numbers {
     )*};
 }
 
+// Numbers become halves through `f32`, as they do in casts and in PyTorch. `from_f64` ignores the lower half of a number.
 numbers! {
-    f16: |s: Scalar| f16::from_f64(s.as_f64()), |x: f16| Scalar::Float(x.to_f64());
-    bf16: |s: Scalar| bf16::from_f64(s.as_f64()), |x: bf16| Scalar::Float(x.to_f64());
+    f16: |s: Scalar| f16::from_f32(s.as_f64() as f32), |x: f16| Scalar::Float(x.to_f64());
+    bf16: |s: Scalar| bf16::from_f32(s.as_f64() as f32), |x: bf16| Scalar::Float(x.to_f64());
     f32: |s: Scalar| s.as_f64() as f32, |x| Scalar::Float(f64::from(x));
     f64: |s: Scalar| s.as_f64(), Scalar::Float;
 }

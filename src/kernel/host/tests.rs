@@ -114,8 +114,8 @@ impl Memory {
             };
             let bits = match self.dtype {
                 Dtype::Bool => x & 1,
-                Dtype::F16 => u64::from(half::f16::from_f64(value).to_bits()),
-                Dtype::BF16 => u64::from(half::bf16::from_f64(value).to_bits()),
+                Dtype::F16 => u64::from(half::f16::from_f32(value as f32).to_bits()),
+                Dtype::BF16 => u64::from(half::bf16::from_f32(value as f32).to_bits()),
                 Dtype::F32 => u64::from((value as f32).to_bits()),
                 Dtype::F64 => value.to_bits(),
                 _ => x >> 5,

@@ -156,8 +156,8 @@ fn stored(x: f64, dtype: Dtype) -> f64 {
         I16 => f64::from(x as i64 as i16),
         I32 => f64::from(x as i64 as i32),
         I64 => x as i64 as f64,
-        F16 => f16::from_f64(x).to_f64(),
-        BF16 => bf16::from_f64(x).to_f64(),
+        F16 => f16::from_f32(x as f32).to_f64(),
+        BF16 => bf16::from_f32(x as f32).to_f64(),
         F32 => f64::from(x as f32),
         _ => x,
     }

@@ -81,8 +81,8 @@ fn products_of_all_ranks_equal_the_naive_one() {
 
 fn round(v: f64, dtype: Dtype) -> f64 {
     match dtype {
-        BF16 => half::bf16::from_f64(v).to_f64(),
-        F16 => half::f16::from_f64(v).to_f64(),
+        BF16 => half::bf16::from_f32(v as f32).to_f64(),
+        F16 => half::f16::from_f32(v as f32).to_f64(),
         _ => v,
     }
 }

@@ -29,8 +29,8 @@ fn bits(dtype: Dtype, seed: u64) -> u64 {
     };
     match dtype {
         Dtype::Bool => seed & 1,
-        Dtype::F16 => u64::from(f16::from_f64(value).to_bits()),
-        Dtype::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+        Dtype::F16 => u64::from(f16::from_f32(value as f32).to_bits()),
+        Dtype::BF16 => u64::from(bf16::from_f32(value as f32).to_bits()),
         Dtype::F32 => u64::from((value as f32).to_bits()),
         Dtype::F64 => value.to_bits(),
         _ => seed >> 5,
