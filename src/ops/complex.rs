@@ -509,13 +509,14 @@ fn angle_back(b: &Back<'_>) {
     });
 }
 
-/// `x / |x|`: the sign of real numbers, and 0 at 0.
+/// `x / |x|`: the sign of real numbers, and 0 at 0, where its derivative is 0, too.
 pub(super) fn unit<'a>(b: &'a Back<'_>, x: &Var<'a>) -> Var<'a> {
     if !x.dtype().is_complex() {
         return x.unary("sign");
     }
     let length = x.unary("abs");
-    x / b.select(&length.eq(0.0), 1.0, length)
+    let zero = length.eq(0.0);
+    b.select(&zero, 0.0, x / b.select(&zero, 1.0, length))
 }
 
 /// Every function over complex numbers, for the tests of backends.
