@@ -4,6 +4,7 @@ use super::complex;
 use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
 use super::gradient::{Back, Var, rules};
+use super::halves::{GELU_HALF, GELU_TANH_HALF, SILU_HALF, for_dtype};
 use super::known;
 use super::map::check_bound;
 use super::params::{UNARY, X};
@@ -238,17 +239,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(silu([0.0]), [0.0]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Float,
-            f: &MapFn {
-                name: "silu",
-                arity: 1,
-                select: false,
-                cuda: CudaText { f32: "(a / (1.0f + expf(-a)))", f64: "(a / (1.0 + exp(-a)))", i64: "" },
-                host: host_unary!(float: |a| a / (1.0 + math::exp(-a))),
-                complex: Some(&complex::SILU),
-            },
-        }),
+        run: Run::Chosen(MapOp { rule: Rule::Float, f: &SILU }, |args| for_dtype(args, &SILU, &SILU_HALF)),
         gradient: Gradient::Derivative(|x| {
             let s = x.unary("sigmoid");
             &s * ((1.0 - &s) * x + 1.0)
@@ -447,7 +438,7 @@ pub static OPS: &[Op] = &[
 /// `(x, dim, dtype=none)`
 const SOFTMAX: &[Param] = &[X, Param::new("dim", Kind::Int), Param::or("dtype", Kind::Dtype, Default::None)];
 
-static GELU: MapFn = MapFn {
+pub(super) static GELU: MapFn = MapFn {
     name: "gelu",
     arity: 1,
     select: false,
@@ -456,7 +447,17 @@ static GELU: MapFn = MapFn {
     complex: None,
 };
 
-static GELU_TANH: MapFn = MapFn {
+/// `a / (1 + exp(-a))`
+pub(super) static SILU: MapFn = MapFn {
+    name: "silu",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "(a / (1.0f + expf(-a)))", f64: "(a / (1.0 + exp(-a)))", i64: "" },
+    host: host_unary!(float: |a| a / (1.0 + math::exp(-a))),
+    complex: Some(&complex::SILU),
+};
+
+pub(super) static GELU_TANH: MapFn = MapFn {
     name: "gelu_tanh",
     arity: 1,
     select: false,
@@ -552,12 +553,12 @@ fn clamped(rt: &mut Runtime, name: &'static str, x: &Tensor, (low, high): (Scala
 
 fn gelu(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let x = MapArg::Tensor(args.tensor(0)?);
-    let f = match args.text(1) {
-        None | Some("none") => &GELU,
-        Some("tanh") => &GELU_TANH,
+    let [full, half] = match args.text(1) {
+        None | Some("none") => [&GELU, &GELU_HALF],
+        Some("tanh") => [&GELU_TANH, &GELU_TANH_HALF],
         Some(other) => return Err(error::not_one_of(1, "approximate", other, &["none", "tanh"])),
     };
-    map(rt, "gelu", &MapOp { rule: Rule::Float, f }, &[x]).map(Out::Tensor)
+    map(rt, "gelu", &for_dtype(args, full, half)?, &[x]).map(Out::Tensor)
 }
 
 /// The common part of softmax and its logarithm. `last` takes the element, the row's maximum and the row's

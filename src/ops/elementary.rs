@@ -5,6 +5,7 @@
 
 use super::complex;
 use super::gradient::{Back, Var};
+use super::halves::{SIGMOID_HALF, TANH_HALF, for_dtype};
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
 use super::special::digamma;
@@ -343,7 +344,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(tanh([0.0, inf]), [0.0, 1.0]))",
-        run: Run::Map(MapOp { rule: Rule::Float, f: &TANH }),
+        run: Run::Chosen(MapOp { rule: Rule::Float, f: &TANH }, |args| for_dtype(args, &TANH, &TANH_HALF)),
         gradient: Gradient::OfResult(|y| 1.0 - y.square()),
         ..Op::BASE
     },
@@ -529,7 +530,9 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(equal(sigmoid([0.0]), [0.5]))",
-        run: Run::Map(MapOp { rule: Rule::Float, f: &SIGMOID }),
+        run: Run::Chosen(MapOp { rule: Rule::Float, f: &SIGMOID }, |args| {
+            for_dtype(args, &SIGMOID, &SIGMOID_HALF)
+        }),
         gradient: Gradient::OfResult(|y| (1.0 - y) * y),
         ..Op::BASE
     },

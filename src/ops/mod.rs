@@ -36,6 +36,7 @@ mod formula;
 pub mod frequent;
 pub mod gates;
 pub mod gradient;
+mod halves;
 pub mod histogram;
 pub mod index;
 pub mod inspect;
