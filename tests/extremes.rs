@@ -25,6 +25,7 @@ fn settings() -> Vec<(String, Change)> {
     ends!(priorities, 0, u64::MAX);
     ends!(poison, 0, u8::MAX);
     ends!(kept_from, 0, u64::MAX);
+    ends!(mapped_from, 0, usize::MAX);
     ends!(fuel, 0, 1, u64::MAX);
     ends!(call_depth, 0, 1, usize::MAX);
     ends!(host_memory, 0, 1, 1 << 16, usize::MAX);

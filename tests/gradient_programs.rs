@@ -50,7 +50,7 @@ fn run(seed: u64, way: Way) -> Result<String, String> {
         builder = builder.poison(byte);
     }
     if way.keep {
-        builder = builder.kept_from(0);
+        builder = builder.kept_from(0).mapped_from(1);
     }
     let mut engine = builder.build().unwrap();
     let text = program(seed, way.place);

@@ -179,7 +179,7 @@ fn programs_need_no_more_memory_than_if_each_operation_ran_at_once() {
     let mut failures = Vec::new();
     for seed in 0..few_or_many(40, 100) {
         // Some also keep values that are small.
-        let builder = if seed % 3 == 0 { builder().kept_from(0) } else { builder() };
+        let builder = if seed % 3 == 0 { builder().kept_from(0).mapped_from(1) } else { builder() };
         let mut engine = builder.fuse(seed % 10 != 9).build().unwrap();
         // Elements of 8 bytes.
         let script = format!("let UNIT = 1 << 14\n{}", random_program(seed, 40));

@@ -88,7 +88,7 @@ fn run(text: &str, way: Way) -> Result<String, (usize, String)> {
         builder = builder.poison(byte);
     }
     if way.keep {
-        builder = builder.kept_from(0);
+        builder = builder.kept_from(0).mapped_from(1);
     }
     let mut engine = builder.build().unwrap();
     // In the first line: reports name lines.

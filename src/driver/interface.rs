@@ -219,6 +219,11 @@ pub trait Driver: Send + Sync {
         let _ = rows;
         length <= 1 << 13
     }
+    /// True when a matrix product and a program that reads it may be one launch
+    /// ([`MappedMatmul`](crate::kernel::MappedMatmul)) with the bits of two.
+    fn maps_products(&self) -> bool {
+        false
+    }
     /// Queues a pause of approximately this many clock cycles. Source: `torch.cuda._sleep`.
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()>;
 

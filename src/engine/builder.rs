@@ -145,6 +145,13 @@ impl Builder {
         self
     }
 
+    /// Matrix products of halves with at least this many results may become one launch with the elementwise work that reads
+    /// them. The results are the same. For tests; default: 2^20.
+    pub fn mapped_from(mut self, results: usize) -> Builder {
+        self.settings.mapped_from = results;
+        self
+    }
+
     /// Sets whether to wait for each launch. Default: false.
     pub fn launch_blocking(mut self, blocking: bool) -> Builder {
         self.settings.launch_blocking = blocking;

@@ -108,7 +108,7 @@ pub static OPS: &[Op] = &[
         example: "let x = zeros(4)\nassert(x.view(2, 2).data_ptr() == x.data_ptr())",
         run: Run::Primitive(|rt, args| {
             let x = args.tensor(0)?;
-            if x.storage().memory().is_none() || x.storage().pending().is_some() {
+            if x.storage().memory().is_none() || x.storage().pending().is_some() || rt.holds(x.storage()) {
                 rt.flush_for(x.storage())?;
             }
             let first = x.storage().memory().map_or(0, |memory| memory.ptr());

@@ -105,6 +105,8 @@ pub struct Settings {
     pub unshared: u64,
     /// Values of at least this many bytes may be computed again instead of stored. Tests set it low.
     pub kept_from: u64,
+    /// Products of at least this many results may become one launch with the program that reads them. Tests set it low.
+    pub mapped_from: usize,
 }
 
 impl Default for Settings {
@@ -118,6 +120,7 @@ impl Default for Settings {
             sync_debug: SyncDebug::Default,
             unshared: super::collective::shares::FEW_BYTES,
             kept_from: super::kept::LEAST_BYTES,
+            mapped_from: crate::kernel::LEAST_RESULTS,
         }
     }
 }

@@ -76,12 +76,14 @@ impl Runtime {
 
     fn flush_gathering(&mut self, at: usize, all: bool) -> Result<()> {
         let stored = self.begin_deferred(at, all);
-        if self.queues[at].gathers.is_empty() {
-            return stored.and(self.flush_groups(at, !all));
-        }
-        let begun = self.begin_gathers(at, all);
-        let done = self.flush_groups(at, !all);
-        stored.and(begun).and(done).and(self.end_gathers(at, all))
+        let done = if self.queues[at].gathers.is_empty() {
+            stored.and(self.flush_groups(at, !all))
+        } else {
+            let begun = self.begin_gathers(at, all);
+            let done = self.flush_groups(at, !all);
+            stored.and(begun).and(done).and(self.end_gathers(at, all))
+        };
+        done.and(self.launch_product())
     }
 
     fn flush_groups(&mut self, at: usize, keep: bool) -> Result<()> {
@@ -275,6 +277,9 @@ impl Runtime {
     ) -> Result<()> {
         let Some(last) = groups.last() else { return Ok(()) };
         let &Ready { name, span, .. } = *last;
+        let joined =
+            self.product.is_some().then(|| self.with_product(groups, launch, device, stream)).flatten();
+        let launch = joined.as_ref().map_or(launch, |(joined, _)| joined);
         let ticket = self.note_launch(device, stream, name, span);
         for storage in groups.iter().flat_map(|group| &group.storages[group.loads..]) {
             storage.set_ticket(ticket);
@@ -284,6 +289,9 @@ impl Runtime {
             Traced::of(places, if groups.len() == 1 { last.shape } else { &launch.shape })
         });
         let done = self.launch(device, stream, launch, Noted { name, ticket, traced });
+        if let (Err(_), Some((_, ticket))) = (&done, &joined) {
+            device.lose(*ticket);
+        }
         done.map_err(|e| e.locate(&crate::base::Site::of(span)))
     }
 
@@ -296,6 +304,10 @@ impl Runtime {
         launch: &Launch,
         work: Noted,
     ) -> Result<()> {
+        if let Err(e) = self.launch_product() {
+            device.lose(work.ticket);
+            return Err(e);
+        }
         let is_captured = self.capture_launch(stream, launch);
         if let Some(listing) = &mut self.records.listing {
             listing.push(stream, launch, work.name, is_captured);

@@ -186,6 +186,7 @@ impl Runtime {
     /// Steps 1 and 2. Fails when flushed work fails, unless it only lacks memory: then it stays queued.
     pub(super) fn release_memory(&mut self) -> Result<()> {
         self.quietly(|rt| {
+            rt.launch_product()?;
             rt.flush_last_readers()?;
             let collected = reclaim::before_failure();
             if rt.release_records() || collected { rt.flush_last_readers() } else { Ok(()) }

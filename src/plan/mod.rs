@@ -50,6 +50,7 @@ mod ordered;
 mod pad;
 mod place;
 mod positions;
+mod product;
 mod queue;
 mod quota;
 mod reduce;
@@ -138,6 +139,8 @@ pub struct Runtime {
     requests: memory::Requests,
     /// Whether operations record how to compute gradients.
     pub recording: Recording,
+    /// The product that waits for the program that reads it; see Note [Held products].
+    product: Option<Box<product::HeldProduct>>,
     /// Counts uses of tensor shapes: operations that are not elementwise, and reads of extents.
     pub shapes_read: u64,
 }
@@ -203,6 +206,7 @@ impl Runtime {
             records: Default::default(),
             requests: Default::default(),
             recording: Recording::default(),
+            product: None,
             shapes_read: 0,
         }
     }
@@ -243,9 +247,11 @@ impl Runtime {
     /// Whether a queue holds work that later work may join.
     #[inline]
     pub fn has_pending(&self) -> bool {
-        self.queues
-            .iter()
-            .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.deferred.is_empty())
+        self.product.is_some()
+            || self
+                .queues
+                .iter()
+                .any(|queue| queue.group.is_some() || !queue.chain.is_empty() || !queue.deferred.is_empty())
     }
 
     /// The source positions that allocated the live tensors.

@@ -155,7 +155,10 @@ impl Runtime {
         let ticket = self.note_launch(&device, &stream, work.name, self.span);
         work.views.iter().filter(|v| v.write).for_each(|v| v.tensor.storage().set_ticket(ticket));
         let traced = self.is_traced().then(|| Traced::of(std::iter::once(self.span), &launch.shape));
-        self.launch(&device, &stream, &launch, Noted { name: work.name, ticket, traced })?;
+        let noted = Noted { name: work.name, ticket, traced };
+        if let Some((launch, noted)) = self.hold_product(work, (&device, &stream), launch, noted) {
+            self.launch(&device, &stream, &launch, noted)?;
+        }
         if self.settings.launch_blocking {
             self.wait_queue(at)?;
         }
@@ -174,8 +177,9 @@ impl Runtime {
     ) -> Result<Ticket> {
         let ticket = device.note_launch(stream, call.name, self.span);
         written.into_iter().for_each(|storage| storage.set_ticket(ticket));
+        let ready = self.launch_product();
         let started = self.trace_before(device, stream, None);
-        let done = queue();
+        let done = ready.and_then(|()| queue());
         if let Some(started) = started {
             self.trace_other(started, device, stream, call);
         }

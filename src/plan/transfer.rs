@@ -235,7 +235,7 @@ impl Runtime {
         if queue.groups().next().is_some() || !queue.gathers.is_empty() || !queue.deferred.is_empty() {
             self.flush_queue(at)?;
         }
-        Ok(())
+        self.launch_product()
     }
 
     /// Queues a copy; `target` is the storage that it writes, if any.

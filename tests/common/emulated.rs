@@ -20,9 +20,9 @@ pub fn machine_with(settings: Settings) -> Vm {
     library::machine(Runtime::new(Machine::open(&config).unwrap(), settings))
 }
 
-/// Settings in which also small values are computed again instead of stored.
+/// Settings in which also small values are computed again instead of stored, and small products joined with their readers.
 pub fn keeping() -> Settings {
-    Settings { kept_from: 0, ..Settings::default() }
+    Settings { kept_from: 0, mapped_from: 1, ..Settings::default() }
 }
 
 /// What `of` returns for each launch of `code`, after `before` has run.

@@ -25,6 +25,7 @@ mod ready;
 mod recurrent;
 mod rows;
 mod scatters;
+mod tiles;
 mod timing;
 
 use super::driver::{CudaDriver, open_device};

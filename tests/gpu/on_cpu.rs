@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::driver::cuda::ready;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::{Encoded, MOST_SHARED, table};
-use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, own_text, prelude};
+use crate::kernel::cuda::{CudaSource, Planned, Product, Queue, Tiles, own_text, prelude};
 use crate::kernel::fft::OwnPlan;
 use crate::kernel::{ThinProduct, TiledProduct};
 use foldhash::fast::FixedState;
@@ -281,6 +281,9 @@ impl Queue for OnCpuQueue<'_> {
             let thin = ThinProduct::launch(&batch);
             self.launch(&thin.unwrap_or_else(|| TiledProduct::launch(&batch)))
         })
+    }
+    fn run_tiles(&mut self, _: &Tiles, _: &[u64]) -> Result<()> {
+        unreachable!("kernels with instructions of one architecture do not run on the CPU")
     }
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
         match transform.plan.as_any().downcast_ref::<OwnPlan>() {

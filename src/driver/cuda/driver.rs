@@ -422,6 +422,9 @@ impl Driver for CudaDriver {
     fn takes_rows(&self, rows: usize, length: usize) -> bool {
         kernel::takes_rows(rows, length)
     }
+    fn maps_products(&self) -> bool {
+        (self.properties.major, self.properties.minor) == (9, 0)
+    }
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.queue_sleep(cycles, stream)
     }

@@ -9,7 +9,7 @@ use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
 use super::ready;
-use super::{link, shipped};
+use super::{link, shipped, tiles};
 use crate::base::{Error, Result};
 use crate::driver::error::driver_failed;
 use crate::driver::{Compiled, KernelStats};
@@ -306,11 +306,8 @@ impl Library {
 
     fn load_interpreter(&self, image: &[u8], entries: &[&str], at: usize) -> Option<Arc<Loaded>> {
         let loaded = self.load(image, entries).ok()?;
-        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the kernel is loaded; every device that Runnel supports has this much shared memory.
-        let result =
-            unsafe { sys::cuFuncSetAttribute(*loaded.functions.get(at)?, attribute, MOST_SHARED as i32) };
-        check(result, "cuFuncSetAttribute").ok().map(|()| loaded)
+        // Every device that Runnel supports has this much shared memory.
+        tiles::allow_shared(*loaded.functions.get(at)?, MOST_SHARED as u32).ok().map(|()| loaded)
     }
 
     /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the

@@ -36,6 +36,7 @@ mod shipped;
 mod shipped_tests;
 mod sources;
 mod stream;
+mod tiles;
 mod translated_tests;
 
 /// Ends the background work of all devices: the process is about to exit.

@@ -163,11 +163,12 @@ pub(super) fn warm_up() {
     }
 }
 
-/// `sm_90` for machine code, `compute_90` for PTX.
+/// `sm_80` for machine code, `compute_80` for PTX. Devices of compute capability 9.0 get `sm_90a`, which allows the
+/// instructions that only they have (`kernels/wgmma.cu`).
 fn target(compiler: &Compiler, arch: Arch) -> String {
     let number = arch.number();
     if compiler.archs.contains(&number) {
-        return format!("sm_{number}");
+        return format!("sm_{number}{}", if number == 90 { "a" } else { "" });
     }
     let older = compiler.archs.iter().rev().find(|&&a| a < number).or(compiler.archs.first());
     format!("compute_{}", older.copied().unwrap_or(number))

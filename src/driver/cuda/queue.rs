@@ -12,10 +12,11 @@ use crate::base::{Error, Result};
 use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
 use crate::kernel::cuda::interpret::Encoded;
-use crate::kernel::cuda::{MAX_WORDS, Planned, Product, Queue as _};
+use crate::kernel::cuda::{MAX_WORDS, Planned, Product, Queue as _, Tiles};
 use crate::kernel::fft::OwnPlan;
 use crate::kernel::{Addresses, Launch, Ptr, ThinProduct, TiledProduct, cuda};
 use cudarc::driver::sys::{self, CUstream};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -195,6 +196,20 @@ impl cuda::Queue for Queue<'_> {
             return self.driver.with_blas(self.stream, |blas| blas.multiply_at(product, place));
         }
         product.batches().try_for_each(|batch| self.multiply_batch(&batch))
+    }
+
+    fn run_tiles(&mut self, tiles: &Tiles, words: &[u64]) -> Result<()> {
+        let mut all: SmallVec<[u64; 128]> = SmallVec::new();
+        for (operand, extents, lines) in &tiles.operands {
+            all.extend_from_slice(&super::tiles::tensor_map(operand, *extents, *lines)?);
+        }
+        all.extend_from_slice(words);
+        if let Some(&function) = self.loaded.as_ref().and_then(|loaded| loaded.functions.first()) {
+            super::tiles::allow_shared(function, tiles.shared)?;
+        }
+        let most = self.driver.properties.multi_processor_count / tiles.cluster;
+        let clusters = tiles.clusters.min(most).max(1);
+        self.start(0, (clusters * tiles.cluster, 1, 1), tiles.block, tiles.shared, &all)
     }
 
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::array::{Class, Dims, Dtype, Strides, contiguous_strides};
 use crate::base::Result;
 use crate::base::long::few_or_many;
 use crate::kernel::cuda::interpret::Encoded;
-use crate::kernel::cuda::{Planned, Product, Queue, Signature, copy_program, fill, prelude};
+use crate::kernel::cuda::{Planned, Product, Queue, Signature, Tiles, copy_program, fill, prelude};
 use crate::kernel::fft::OwnFft;
 use crate::kernel::host::define::{host_better, host_combine};
 use crate::kernel::{
@@ -150,6 +150,10 @@ impl Queue for Noted {
         self.products += 1;
         Ok(())
     }
+    fn run_tiles(&mut self, _: &Tiles, words: &[u64]) -> Result<()> {
+        self.kernels.push((0, 32 + words.len()));
+        Ok(())
+    }
     fn transform(&mut self, _: &Planned<'_>) -> Result<()> {
         Ok(())
     }
@@ -172,7 +176,8 @@ impl Queue for Noted {
 fn declared(text: &str, name: &str) -> Option<usize> {
     let (before, kernel) = text.split_once(&format!(" {name}(const __grid_constant__ "))?;
     let parameter = kernel.split(' ').next()?;
-    let words = before.rsplit(&format!("struct {parameter} {{ u64 w[")).next()?.split(']').next()?;
+    let members = before.rsplit(&format!("struct {parameter} {{ ")).next()?;
+    let words = members.trim_start_matches("alignas(64) ").strip_prefix("u64 w[")?.split(']').next()?;
     let number = |word: &str| -> Option<usize> {
         match word.parse() {
             Ok(number) => Some(number),
@@ -651,6 +656,7 @@ mod bent;
 /// Long programs, and programs with repeated instructions.
 mod gathered;
 mod long;
+pub(super) mod mapped;
 pub(super) mod recurrent;
 
 #[cfg(test)]

@@ -447,6 +447,10 @@ impl Driver for EmuDriver {
         true
     }
 
+    fn maps_products(&self) -> bool {
+        true
+    }
+
     fn keeps_memory(&self) -> bool {
         true
     }

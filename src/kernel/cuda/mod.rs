@@ -78,6 +78,9 @@ pub trait Queue {
     fn launch(&mut self, launch: &Launch) -> Result<()>;
     /// Queues a matrix product by the device's library.
     fn multiply(&mut self, product: &Product) -> Result<()>;
+    /// Queues the source's only kernel over the tiles of a product. Its parameter begins with the tensor maps of the
+    /// operands, of 16 words each.
+    fn run_tiles(&mut self, tiles: &Tiles, words: &[u64]) -> Result<()>;
     /// Queues a Fourier transform by the device's library.
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()>;
     /// Sets bytes to zero.
@@ -201,6 +204,20 @@ pub struct Operand {
     pub leading: i64,
     /// Distance between matrices of a batch, in elements.
     pub step: i64,
+}
+
+/// A launch of a kernel that copies boxes of two matrices of halves to shared memory (`kernels/wgmma.cu`).
+pub struct Tiles {
+    /// The left and the right operand with their rows and columns, and the extents of a box: lines, then elements of a line.
+    pub operands: [(Operand, [usize; 2], [usize; 2]); 2],
+    /// Blocks of a cluster.
+    pub cluster: u32,
+    /// The number of clusters with work of their own; fewer are launched if the device runs fewer at once.
+    pub clusters: u32,
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory.
+    pub shared: u32,
 }
 
 /// A Fourier transform as the library computes it. All operands are contiguous.

@@ -21,7 +21,7 @@ pub use count::Count;
 pub use gather::Gather;
 pub use map::{Instr, Map, Regs, Source, Store};
 pub use maps::Maps;
-pub use matmul::{Addresses, Matmul, ThinProduct, TiledProduct, TinyProduct};
+pub use matmul::{Addresses, LEAST_RESULTS, MappedMatmul, Matmul, ThinProduct, TiledProduct, TinyProduct};
 pub use nonzero::NonZero;
 pub use pack::{PART_ALIGN, Pack};
 pub use recurrent::{Place, Recurrent};

@@ -9,7 +9,7 @@ use crate::base::Result;
 use crate::base::long::few_or_many;
 use crate::kernel::cuda::interpret::table;
 use crate::kernel::cuda::interpret::{Encoded, Form, Function, part_class};
-use crate::kernel::cuda::{Planned, Product, Queue};
+use crate::kernel::cuda::{Planned, Product, Queue, Tiles};
 use crate::kernel::host::{self, FaultSlot};
 use crate::kernel::{
     CAST, COMPLEX, Instr, Kind, Launch, Map, MapFn, Program, Ptr, Reduce, ReduceFn, Reg, RegMut, Source,
@@ -292,6 +292,9 @@ impl Queue for Model {
         unreachable!()
     }
     fn multiply(&mut self, _: &Product) -> Result<()> {
+        unreachable!()
+    }
+    fn run_tiles(&mut self, _: &Tiles, _: &[u64]) -> Result<()> {
         unreachable!()
     }
     fn transform(&mut self, _: &Planned<'_>) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::array::{Dtype, Scalar};
 use crate::base::Result;
 use crate::driver::cuda::ships;
 use crate::kernel::cuda::interpret::Encoded;
-use crate::kernel::cuda::{Planned, Product, Queue};
+use crate::kernel::cuda::{Planned, Product, Queue, Tiles};
 use crate::kernel::fft::{Fft, FftSpec, OwnPlan};
 use crate::kernel::{Addresses, Launch, Ptr, Rows, ThinProduct, TiledProduct};
 use crate::ops::signature::{Default, Kind, Param};
@@ -86,6 +86,9 @@ impl Queue for Spy {
             self.look(&addresses);
         }
         Ok(())
+    }
+    fn run_tiles(&mut self, _: &Tiles, _: &[u64]) -> Result<()> {
+        unreachable!()
     }
     fn transform(&mut self, transform: &Planned<'_>) -> Result<()> {
         let spec = self.transform.take().unwrap();

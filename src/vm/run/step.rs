@@ -96,8 +96,8 @@ impl Vm {
         for &reg in last_uses.at(at) {
             let value = &mut self.calls.stack[base + usize::from(reg)];
             if let Value::Tensor(tensor) = value
-                && tensor.storage().pending().is_some()
-                && tensor.storage().memory().is_none()
+                && (tensor.storage().pending().is_some() && tensor.storage().memory().is_none()
+                    || self.rt.holds(tensor.storage()))
             {
                 *value = Value::None;
             }

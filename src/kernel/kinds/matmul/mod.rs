@@ -6,6 +6,7 @@
 
 mod addresses;
 mod host;
+mod mapped;
 mod thin;
 mod tiled;
 mod tiny;
@@ -23,6 +24,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use addresses::Addresses;
+pub use mapped::{LEAST_RESULTS, MappedMatmul};
 pub use thin::ThinProduct;
 pub use tiled::TiledProduct;
 pub use tiny::TinyProduct;

@@ -59,6 +59,9 @@ impl Queue for Noted {
     fn multiply(&mut self, _: &crate::kernel::cuda::Product) -> Result<()> {
         Ok(())
     }
+    fn run_tiles(&mut self, _: &crate::kernel::cuda::Tiles, _: &[u64]) -> Result<()> {
+        Ok(())
+    }
     fn transform(&mut self, _: &crate::kernel::cuda::Planned<'_>) -> Result<()> {
         Ok(())
     }
