@@ -38,7 +38,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["xrange"], "write `0..n`, or `0..n by 2`"),
     (&["length", "size"], "write `len(x)`"),
     (
-        &["nn", "F", "optim", "functional", "Adam", "AdamW", "SGD"],
+        &["F", "functional"],
+        "functions such as `relu`, `softmax` and `pad` need no prefix; losses are in `nn`: `import nn`, `nn.cross_entropy(x, y)`",
+    ),
+    (
+        &["nn", "optim", "Adam", "AdamW", "SGD"],
         "write `import nn`: `nn.linear(3, 4)`, `nn.cross_entropy(x, y)`, `nn.adam(net)`",
     ),
     (

@@ -230,8 +230,10 @@ static NOT_IN_CAPTURE: Code = Code {
     title: "not possible while a graph is captured",
     page: "Captured work runs later, when the graph is replayed. So nothing inside a capture can wait for it \
            or read what it computes: no `synchronize`, no `query`, no `item`, `print` or truth test of a \
-           tensor, no copy to or from pageable host memory; and generators keep their seed.\n\nMove the line \
-           after the capture and read after a `replay()`. Copy through page-locked memory (`x.pin_memory()`) \
+           tensor, no copy to or from pageable host memory; and generators keep their seed. Operations \
+           whose values decide the size of the result read that size on the host: `nonzero`, `masked_select`, \
+           `x[mask]`, `unique`, `bincount`. Inside a capture, write `where(mask, x, 0)`, or add to a tensor of a \
+           fixed size with `index_add_`.\n\nMove the line after the capture and read after a `replay()`. Copy through page-locked memory (`x.pin_memory()`) \
            with `non_blocking=true`.",
     example: "let x = ones(3)\nwith graph(Graph()) {\n    let y = x + 1\n    print(y)\n}",
 };
