@@ -126,7 +126,7 @@ INLINE float gelu_half_of(float a) {
     float tail = sum * t * exp2_near(y * y * -0.72134752044448170f);
     // nan, and minus infinity as the product with 0.
     float above = fmaf(0.5f, fabsf(a), 0.5f * a);
-    return fmaf(-y, tail, above);
+    return copysignf(fmaf(-y, tail, above), a);  // -0 stays.
 }
 
 // The sigmoid of 2 * u is (1 + tanh(u)) / 2.
