@@ -2,8 +2,9 @@
 //!
 //! Results are bit-identical in every run, on every device: `kernel/kinds/scatter` explains how values are combined.
 
+use super::arith::ADD;
 use super::folds::{AMAX, SUM};
-use super::index::{Along, as_positions, same_rank, value_for};
+use super::index::{Along, as_positions, gather_from, same_rank, value_for};
 use super::reduce::{AMIN, PROD};
 use super::{Arg, Args, complex, error};
 use crate::array::{Dtype, Layout, Scalar, Strides};
@@ -40,6 +41,12 @@ pub(super) fn scatter_into(
     if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_complex() {
         return add_complex(rt, name, into, &ids, (value, strides));
     }
+    if f.is_some_and(|f| std::ptr::eq(f, &SUM))
+        && target.dtype().is_float()
+        && shape.get(into.axis) == Some(&1)
+    {
+        return add_one(rt, name, into, &ids, (value, strides));
+    }
     let Along { strides: own, axis, limit, meaning, .. } = into;
     rt.scatter_at(Scattering {
         name,
@@ -69,6 +76,24 @@ fn add_complex(
     let strides = into.strides.iter().map(|s| s * 2).chain([1]).collect();
     let parts = Along { tensor: &complex::as_real(into.tensor, name)?, strides, ..into };
     scatter_into(rt, name, parts, &ids.with_layout(wide), &value, Some(&SUM))
+}
+
+/// As [`scatter_into`], for sums of floats where a target has at most one source, since the index has one element along
+/// its axis: each value is added to the old one and written.
+fn add_one(
+    rt: &mut Runtime,
+    name: &'static str,
+    into: Along<'_>,
+    ids: &Tensor,
+    (value, strides): (&Tensor, Strides),
+) -> Result<()> {
+    let dtype = into.tensor.dtype();
+    let old = gather_from(rt, name, into.clone(), ids)?;
+    let seen = Layout { shape: ids.shape().clone(), strides, offset: value.layout().offset };
+    let new = value.with_layout(seen);
+    let sum = rt.map(name, &ADD, &[MapArg::Tensor(&old), MapArg::Tensor(&new)], dtype, dtype)?;
+    drop(old);
+    scatter_into(rt, name, into, ids, &sum, None)
 }
 
 pub(super) fn scatter(rt: &mut Runtime, name: &'static str, args: &Args<'_>, out: &Tensor) -> Result<()> {

@@ -551,9 +551,10 @@ impl Scatter {
         let grid = blocks(count, 256);
         match mode {
             Mode::Last => {
-                // If all sources are one element, no target needs a claim.
+                // If all sources are one element, or a target has at most one, no target needs a claim.
                 let varies = |d: usize| launch.shape[d] > 1 && launch.views[0].strides[d] != 0;
-                if (0..launch.shape.len()).any(varies) {
+                let is_one = launch.shape.get(launch.axis) == Some(&1);
+                if !is_one && (0..launch.shape.len()).any(varies) {
                     words[8] = queue.scratch(targets * count_size)?;
                     if targets > 16 * count {
                         words[9] = 2;
