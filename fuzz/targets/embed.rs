@@ -190,7 +190,7 @@ pub(super) fn engine(flags: u8) -> Engine {
         builder = builder.races(runnel::RaceMode::Fix);
     }
     if flags & 32 != 0 {
-        builder = builder.kept_from(0);
+        builder = builder.kept_from(0).mapped_from(1);
     }
     builder.module("memory", "fn area(w, h) { w * h }").build().expect("emulated devices")
 }

@@ -72,7 +72,7 @@ fn repl(data: &[u8]) {
 /// A session with all limits on.
 fn limited(fuel: u64, time: Duration) -> Engine {
     // Small values wait for their readers as well.
-    settings().fuel(fuel).time(time).kept_from(0).build().expect("emulated devices")
+    settings().fuel(fuel).time(time).kept_from(0).mapped_from(1).build().expect("emulated devices")
 }
 
 /// Two small emulated devices, isolated from the machine.

@@ -2,7 +2,6 @@
 
 #![cfg(test)]
 
-use super::super::blas;
 use super::super::sources::mapped::mapped;
 use super::*;
 use crate::device::Backend;
@@ -14,7 +13,7 @@ const FILLED: usize = (1 << 18) - 8;
 /// A device whose products are joined with programs.
 fn joining() -> Option<Arc<CudaDriver>> {
     let gpu = device()?;
-    if !gpu.maps_products() || blas::is_missing() {
+    if !gpu.maps_products() {
         skip("products by tiles", "there is no device of compute capability 9.0, or no cuBLAS");
         return None;
     }

@@ -423,7 +423,8 @@ impl Driver for CudaDriver {
         kernel::takes_rows(rows, length)
     }
     fn maps_products(&self) -> bool {
-        (self.properties.major, self.properties.minor) == (9, 0)
+        // Our own products without cuBLAS add in another order.
+        (self.properties.major, self.properties.minor) == (9, 0) && !blas::is_missing()
     }
     fn sleep(&self, cycles: u64, stream: StreamHandle) -> Result<()> {
         self.queue_sleep(cycles, stream)

@@ -3,7 +3,7 @@
 //! Note [Mapped products]. The result of `gelu(x @ w + b)` would be written by the product, and read and written again by
 //! the program. Here the program runs on the tiles of the product while they are in shared memory. The kernel
 //! (`kernels/wgmma.cu`) needs the instructions of compute capability 9.0. Fused and separate launches give the same bits,
-//! because the kernel adds the terms of a sum in the order in which cuBLAS adds them for these sizes; `tests/gpu/mapped.rs`
+//! because the kernel adds the terms of a sum in the order in which cuBLAS adds them for these sizes; `tests/gpu/tiles.rs`
 //! compares random sizes and layouts. The product is rounded before the program reads it, as if it had been stored.
 
 use super::{Matmul, as_operand};
