@@ -3,6 +3,7 @@
 use super::Program;
 use crate::array::{Dims, Dtype, Strides};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An address on a device: a CUDA device pointer, or host memory for the host and emulated devices. 0 is the
@@ -129,6 +130,24 @@ impl View {
     #[inline]
     pub fn new(ptr: Ptr, dtype: Dtype, strides: Strides) -> View {
         View { ptr, dtype, strides, wraps: None, padding: None, indexed: None }
+    }
+
+    /// The addresses from its first to its last byte, over this shape.
+    pub fn bytes(&self, shape: &[usize]) -> Range<u64> {
+        let (mut first, mut last) = (0, 0);
+        for (d, (&extent, &step)) in shape.iter().zip(&self.strides).enumerate() {
+            let wrap = self.wraps.as_ref().map_or(extent, |wraps| wraps[d]);
+            let (before, after) = match &self.padding {
+                // Elements beside those inside are copies of these.
+                Some(padding) => (0, (padding.inside[d][1] - padding.inside[d][0]) as isize - 1),
+                None => (wrap as isize - extent as isize, wrap as isize - 1),
+            };
+            let (before, after) = (before * step, after * step);
+            first += before.min(after).min(0);
+            last += before.max(after).max(0);
+        }
+        let at = |offset: isize| self.ptr.wrapping_add_signed((offset * self.dtype.size() as isize) as i64);
+        at(first)..at(last + 1)
     }
 
     /// False for a view that wraps or has padding.

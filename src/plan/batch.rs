@@ -156,7 +156,7 @@ impl Accesses {
         let first = self.all.len();
         let mut stage = 0;
         for (number, (view, storage)) in ready.launch.views.iter().zip(&ready.storages).enumerate() {
-            let (bytes, is_write) = (bytes_of(&ready.launch.shape, view), number >= ready.loads);
+            let (bytes, is_write) = (view.bytes(&ready.launch.shape), number >= ready.loads);
             let before = self.last.insert(std::ptr::from_ref::<Storage>(storage).addr(), self.all.len());
             let mut at = before;
             while let Some(old) = at.map(|at| &self.all[at]) {
@@ -175,24 +175,6 @@ impl Accesses {
         self.all[first..].iter_mut().for_each(|access| access.stage = stage);
         stage
     }
-}
-
-/// The addresses from a view's first to its last byte.
-fn bytes_of(shape: &[usize], view: &View) -> Range<u64> {
-    let (mut first, mut last) = (0, 0);
-    for (d, (&extent, &step)) in shape.iter().zip(&view.strides).enumerate() {
-        let wrap = view.wraps.as_ref().map_or(extent, |wraps| wraps[d]);
-        let (before, after) = match &view.padding {
-            // Elements beside those inside are copies of these.
-            Some(padding) => (0, (padding.inside[d][1] - padding.inside[d][0]) as isize - 1),
-            None => (wrap as isize - extent as isize, wrap as isize - 1),
-        };
-        let (before, after) = (before * step, after * step);
-        first += before.min(after).min(0);
-        last += before.max(after).max(0);
-    }
-    let at = |offset: isize| view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
-    at(first)..at(last + 1)
 }
 
 /// Groups that become one launch.

@@ -170,18 +170,6 @@ impl Plan {
     }
 }
 
-/// The addresses of a view with these extents, from its first to its last byte.
-fn bytes_of(view: &View, extents: &[usize]) -> Range<u64> {
-    let (mut first, mut last) = (0, 0);
-    for (&extent, &stride) in extents.iter().zip(&view.strides) {
-        let reach = (extent as isize - 1) * stride;
-        first += reach.min(0);
-        last += reach.max(0);
-    }
-    let at = |offset: isize| view.ptr.wrapping_add_signed((offset * view.dtype.size() as isize) as i64);
-    at(first)..at(last + 1)
-}
-
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
@@ -267,8 +255,8 @@ impl MappedMatmul {
             return None;
         }
         let is_stored = |v: usize| map.stores.iter().any(|store| usize::from(store.view) == v);
-        let product_bytes = bytes_of(out, &[m, n]);
-        let operands = [bytes_of(left, &[m, k]), bytes_of(right, &[k, n])];
+        let product_bytes = out.bytes(&[m, n]);
+        let operands = [left.bytes(&[m, k]), right.bytes(&[k, n])];
         let (mut found, mut is_replaced) = (None, false);
         let mut all: SmallVec<[View; 4]> = smallvec![left.clone(), right.clone()];
         for (v, view) in views.iter().enumerate() {
@@ -276,7 +264,7 @@ impl MappedMatmul {
                 return None;
             }
             let strides = by_rows(&program.shape, &view.strides, n)?;
-            let bytes = bytes_of(view, &program.shape);
+            let bytes = view.bytes(&program.shape);
             let is_product =
                 view.ptr == out.ptr && view.dtype == dtype && strides == [n as isize, 1] && found.is_none();
             if is_product && loaded(map, v).is_some() {
