@@ -24,11 +24,11 @@ struct Params { alignas(64) u64 w[@WORDS@]; };
 // Columns of an instruction.
 #define COLUMNS @COLUMNS@
 // Whether columns of the left operand, and rows of the right one, are contiguous.
-#define LEFT_TURNED @LEFT_TURNED@
-#define RIGHT_TURNED @RIGHT_TURNED@
+#define LEFT_TRANSPOSED @LEFT_TRANSPOSED@
+#define RIGHT_TRANSPOSED @RIGHT_TRANSPOSED@
 // Rows of a tile whose operands a warp loads together.
 #define UNROLL @UNROLL@
-// Cluster tiles that follow one another in a column, so that the operands stay in the second cache.
+// Cluster tiles that follow one another in a column, so that the operands stay in the L2 cache.
 #define GROUP 8
 // Elements of a unit.
 #define WIDTH 8
@@ -84,7 +84,7 @@ INLINE void send_box(u32 to, const u64* map, u32 x, u32 y, u32 barrier) {
 #endif
 }
 // A matrix in shared memory, in lines of 128 bytes that are permuted as the tensor maps write them. Groups of eight lines
-// lie next to each other; boxes of turned matrices are BOX_BYTES apart.
+// lie next to each other; boxes of transposed matrices are BOX_BYTES apart.
 INLINE u64 matrix_at(u32 address) {
     return (u64)((address & 0x3ffff) >> 4) | (u64)(BOX_BYTES >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
@@ -105,7 +105,7 @@ INLINE void load_unit(u32 (&w)[4], u32 address) {
 
 // The tiles of a block, in order.
 struct Tiles {
-    u32 at, end, step, group, columns, rows;
+    u32 at, end, step, columns, rows;
     // The tile's row and column, in tiles of one block.
     u32 row, column;
     INLINE Tiles(const Params& p, u32 rank) {
@@ -122,7 +122,7 @@ struct Tiles {
         column = rest / height;
         row = (first + rest - column * height) * CLUSTER + rank;
     }
-    INLINE bool is_left() const { return at < end; }
+    INLINE bool has_tile() const { return at < end; }
     INLINE void next(u32 rank) {
         at += step;
         place(rank);
@@ -161,19 +161,19 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
             const u64* left = p.w;
             const u64* right = p.w + 16;
             u32 s = 0, parity = 1;
-            for (Tiles t(p, rank); t.is_left(); t.next(rank)) {
+            for (Tiles t(p, rank); t.has_tile(); t.next(rank)) {
                 const u32 row = t.row * TILE_M, column = t.column * TILE_N;
                 for (u32 step = 0; step < steps; step++) {
                     wait_for(empty + 8 * s, parity);
                     const u32 barrier = full + 8 * s, term = step * PART;
                     const u32 a = parts + s * (LEFT_BYTES + RIGHT_BYTES), b = a + LEFT_BYTES;
                     expect(barrier, LEFT_BYTES + RIGHT_BYTES);
-#if LEFT_TURNED
+#if LEFT_TRANSPOSED
                     for (u32 i = 0; i < TILE_M / 64; i++) load_box(a + i * BOX_BYTES, left, row + i * 64, term, barrier);
 #else
                     load_box(a, left, term, row, barrier);
 #endif
-#if !RIGHT_TURNED
+#if !RIGHT_TRANSPOSED
                     // Each block sends some of the lines of each box.
                     for (u32 i = 0; i < TILE_N / 64; i++)
                         send_box(b + i * BOX_BYTES + rank * (BOX_BYTES / CLUSTER), right, column + i * 64,
@@ -190,7 +190,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         const u32 half = role - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         float sums[TILE_N / 2];
         u32 s = 0, parity = 0, free = 1;
-        for (Tiles t(p, rank); t.is_left(); t.next(rank)) {
+        for (Tiles t(p, rank); t.has_tile(); t.next(rank)) {
             u32 last = 0;
             for (u32 step = 0; step < steps; step++) {
                 wait_for(full + 8 * s, parity);
@@ -201,8 +201,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
                 for (int i = 0; i < PART / 16; i++) {
 #pragma unroll
                     for (int c = 0; c < TILE_N / COLUMNS; c++)
-                        multiply(sums + c * (COLUMNS / 2), matrix_at(a + i * (LEFT_TURNED ? 2048 : 32)),
-                                 matrix_at(b + c * COLUMNS * 128 + i * (RIGHT_TURNED ? 32 : 2048)), step + i > 0);
+                        multiply(sums + c * (COLUMNS / 2), matrix_at(a + i * (LEFT_TRANSPOSED ? 2048 : 32)),
+                                 matrix_at(b + c * COLUMNS * 128 + i * (RIGHT_TRANSPOSED ? 32 : 2048)), step + i > 0);
                 }
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 // With few parts, each is released at once; with more, while the next one is multiplied.
@@ -238,7 +238,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = (u32)p.w[32], n = (u32)p.w[33];
         u32 parity = 0;
 @UNIFORM@
-        for (Tiles t(p, rank); t.is_left(); t.next(rank), parity ^= 1) {
+        for (Tiles t(p, rank); t.has_tile(); t.next(rank), parity ^= 1) {
             const u32 column = t.column * TILE_N + lane * WIDTH, first = t.row * TILE_M;
             const bool is_inside = lane * WIDTH < TILE_N && column < n;
 @COLUMN_REGISTERS@

@@ -50,7 +50,7 @@ macro_rules! numbers {
     )*};
 }
 
-// Numbers become halves through `f32`, as they do in casts and in PyTorch. `from_f64` ignores the lower half of a number.
+// Numbers become halves through `f32`, as they do in casts and in PyTorch. `half`'s `from_f64` ignores the low 32 bits.
 numbers! {
     f16: |s: Scalar| f16::from_f32(s.as_f64() as f32), |x: f16| Scalar::Float(x.to_f64());
     bf16: |s: Scalar| bf16::from_f32(s.as_f64() as f32), |x: bf16| Scalar::Float(x.to_f64());

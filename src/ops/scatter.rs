@@ -60,6 +60,11 @@ pub(super) fn scatter_into(
     })
 }
 
+/// A value with these strides over the shape of an index.
+fn over(ids: &Tensor, value: &Tensor, strides: Strides) -> Tensor {
+    value.with_layout(Layout { shape: ids.shape().clone(), strides, offset: value.layout().offset })
+}
+
 /// As [`scatter_into`], for sums of complex numbers, which are sums of their parts.
 fn add_complex(
     rt: &mut Runtime,
@@ -71,8 +76,7 @@ fn add_complex(
     let mut wide = ids.layout().clone();
     wide.shape.push(2);
     wide.strides.push(0);
-    let seen = Layout { shape: ids.shape().clone(), strides, offset: value.layout().offset };
-    let value = complex::as_real(&value.with_layout(seen), name)?;
+    let value = complex::as_real(&over(ids, value, strides), name)?;
     let strides = into.strides.iter().map(|s| s * 2).chain([1]).collect();
     let parts = Along { tensor: &complex::as_real(into.tensor, name)?, strides, ..into };
     scatter_into(rt, name, parts, &ids.with_layout(wide), &value, Some(&SUM))
@@ -89,9 +93,9 @@ fn add_one(
 ) -> Result<()> {
     let dtype = into.tensor.dtype();
     let old = gather_from(rt, name, into.clone(), ids)?;
-    let seen = Layout { shape: ids.shape().clone(), strides, offset: value.layout().offset };
-    let new = value.with_layout(seen);
+    let new = over(ids, value, strides);
     let sum = rt.map(name, &ADD, &[MapArg::Tensor(&old), MapArg::Tensor(&new)], dtype, dtype)?;
+    // Otherwise the launch that reads it would store it.
     drop(old);
     scatter_into(rt, name, into, ids, &sum, None)
 }

@@ -36,19 +36,12 @@ impl HeldProduct {
         self.storages.last()
     }
 
-    /// The launch of the product and the program of these groups; `None` if the program does not read it.
-    fn joined(&self, groups: &[&Ready<'_>], launch: &Launch) -> Option<(MappedMatmul, Launch)> {
-        let result = self.result()?;
-        let own = groups.iter().flat_map(|group| &group.storages).filter(|storage| storage.is(result));
-        let is_needed = result.holders() > 1 + own.count();
-        let (kind, views) = MappedMatmul::join(&self.launch, launch, is_needed)?;
-        let program = launch.program.clone();
-        let joined = Launch {
-            numbers: launch.numbers.clone(),
-            tag: launch.tag,
-            ..Launch::new(program, self.launch.shape.clone(), views)
-        };
-        Some((kind, joined))
+    /// True if more than these groups will read the product.
+    fn is_needed(&self, groups: &[&Ready<'_>]) -> bool {
+        self.result().is_some_and(|result| {
+            let own = groups.iter().flat_map(|group| &group.storages).filter(|storage| storage.is(result));
+            result.holders() > 1 + own.count()
+        })
     }
 }
 
@@ -107,8 +100,12 @@ impl Runtime {
         stream: &Arc<Stream>,
     ) -> Option<(Launch, Ticket)> {
         let held = self.product.as_ref().filter(|held| Arc::ptr_eq(&held.stream, stream))?;
-        let (kind, mut joined) = held.joined(groups, launch)?;
-        joined.program = self.programs.get(&kind);
+        let (kind, views) = MappedMatmul::join(&held.launch, launch, held.is_needed(groups))?;
+        let program = self.programs.get(&kind);
+        let joined = Launch {
+            numbers: launch.numbers.clone(),
+            ..Launch::new(program, held.launch.shape.clone(), views)
+        };
         // While the kernel is compiled, they are launched one after the other.
         if self.capture_of(stream).is_none() && !device.driver().prepared(&joined) {
             return None;

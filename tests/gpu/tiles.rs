@@ -66,7 +66,7 @@ fn products_with_programs_have_the_bits_of_two_launches() {
         let most = [8, 64, 384][below(3)];
         let k = 8 * (1 + below(most));
         let dtype = [Dtype::BF16, Dtype::F16][below(2)];
-        let turned = [below(2) == 1, below(2) == 1];
+        let transposed = [below(2) == 1, below(2) == 1];
         let others: Vec<(Dtype, [isize; 2])> = (0..below(4))
             .map(|_| (below(4), below(4)))
             .map(|(dtype, strides)| {
@@ -74,7 +74,7 @@ fn products_with_programs_have_the_bits_of_two_launches() {
                 (dtype, [[0, 1], [n as isize, 1], [1, 0], [0, 0]][strides])
             })
             .collect();
-        let mut launch = mapped(dtype, [m, n, k], turned, &others, case % 3 == 0);
+        let mut launch = mapped(dtype, [m, n, k], transposed, &others, case % 3 == 0);
         // Rows that the product does not have keep their values.
         let extents = |number: usize| match number {
             0 => m * k,
@@ -104,7 +104,7 @@ fn products_with_programs_have_the_bits_of_two_launches() {
             let differing = got.iter().zip(want).filter(|(a, b)| a != b).count();
             assert!(
                 differing == 0,
-                "case {case}, {m} x {n} x {k}, {dtype}, {turned:?}, {others:?}: {differing} bytes of result {number}"
+                "case {case}, {m} x {n} x {k}, {dtype}, {transposed:?}, {others:?}: {differing} bytes of result {number}"
             );
         }
         launch.views.iter().for_each(|view| gpu.give(view.ptr));

@@ -9,7 +9,7 @@ use super::context::{Context, check};
 use super::error::kernel_rejected;
 use super::nvrtc::{self, Arch};
 use super::ready;
-use super::{link, shipped, tiles};
+use super::{link, shipped};
 use crate::base::{Error, Result};
 use crate::driver::error::driver_failed;
 use crate::driver::{Compiled, KernelStats};
@@ -41,6 +41,13 @@ impl Loaded {
     fn nothing() -> Arc<Loaded> {
         Arc::new(Loaded { module: std::ptr::null_mut(), functions: SmallVec::new() })
     }
+}
+
+/// Allows a kernel to use this much shared memory.
+pub(super) fn allow_shared(function: CUfunction, bytes: u32) -> Result<()> {
+    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the kernel is loaded.
+    check(unsafe { sys::cuFuncSetAttribute(function, attribute, bytes as i32) }, "cuFuncSetAttribute")
 }
 
 enum State {
@@ -307,7 +314,7 @@ impl Library {
     fn load_interpreter(&self, image: &[u8], entries: &[&str], at: usize) -> Option<Arc<Loaded>> {
         let loaded = self.load(image, entries).ok()?;
         // Every device that Runnel supports has this much shared memory.
-        tiles::allow_shared(*loaded.functions.get(at)?, MOST_SHARED as u32).ok().map(|()| loaded)
+        allow_shared(*loaded.functions.get(at)?, MOST_SHARED as u32).ok().map(|()| loaded)
     }
 
     /// The kernel for an encoded program, if it has been translated. The first call of a structure translates it in the

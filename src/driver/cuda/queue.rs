@@ -5,9 +5,10 @@ use super::context::check;
 use super::driver::CudaDriver;
 use super::error;
 use super::fault::FaultSlot;
-use super::library::Loaded;
+use super::library::{self, Loaded};
 use super::ready::{self, InterpretMode};
 use super::scratch::Lease;
+use super::tiles;
 use crate::base::{Error, Result};
 use crate::driver::StreamHandle;
 use crate::driver::error::driver_failed;
@@ -201,11 +202,11 @@ impl cuda::Queue for Queue<'_> {
     fn run_tiles(&mut self, tiles: &Tiles, words: &[u64]) -> Result<()> {
         let mut all: SmallVec<[u64; 128]> = SmallVec::new();
         for (operand, extents, lines) in &tiles.operands {
-            all.extend_from_slice(&super::tiles::tensor_map(operand, *extents, *lines)?);
+            all.extend_from_slice(&tiles::tensor_map(operand, *extents, *lines)?);
         }
         all.extend_from_slice(words);
         if let Some(&function) = self.loaded.as_ref().and_then(|loaded| loaded.functions.first()) {
-            super::tiles::allow_shared(function, tiles.shared)?;
+            library::allow_shared(function, tiles.shared)?;
         }
         let most = self.driver.properties.multi_processor_count / tiles.cluster;
         let clusters = tiles.clusters.min(most).max(1);

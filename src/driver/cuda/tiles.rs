@@ -3,7 +3,7 @@
 use super::context::check;
 use crate::base::Result;
 use crate::kernel::cuda::Operand;
-use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUtensorMapDataType};
+use cudarc::driver::sys::{self, CUtensorMapDataType};
 
 /// Bytes of an element.
 const HALF: u64 = 2;
@@ -38,11 +38,4 @@ pub(super) fn tensor_map(
         )
     };
     check(result, "cuTensorMapEncodeTiled").map(|()| map.opaque)
-}
-
-/// Allows a kernel to use this much shared memory.
-pub(super) fn allow_shared(function: CUfunction, bytes: u32) -> Result<()> {
-    let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    // SAFETY: the kernel is loaded.
-    check(unsafe { sys::cuFuncSetAttribute(function, attribute, bytes as i32) }, "cuFuncSetAttribute")
 }

@@ -6,23 +6,23 @@ use super::*;
 use crate::kernel::MappedMatmul;
 use smallvec::SmallVec;
 
-/// The launch of a product of these sizes, with operands that are turned or not, and of a program over it: the product `p`,
-/// then a view of each dtype with these strides.
+/// The launch of a product of these sizes, with operands that are transposed or not, and of a program that adds a number and a view of
+/// each of these dtypes and strides to it.
 pub(in crate::driver::cuda) fn mapped(
     dtype: Dtype,
     [m, n, k]: [usize; 3],
-    turned: [bool; 2],
+    transposed: [bool; 2],
     others: &[(Dtype, [isize; 2])],
     is_needed: bool,
 ) -> Launch {
-    let operand = |rows: usize, columns: usize, turned: bool| match turned {
+    let operand = |rows: usize, columns: usize, transposed: bool| match transposed {
         true => [1, rows as isize],
         false => [columns as isize, 1],
     };
     let out = view(dtype, &[n as isize, 1], 1 << 30);
     let views = [
-        view(dtype, &operand(m, k, turned[0]), 1 << 20),
-        view(dtype, &operand(k, n, turned[1]), 1 << 25),
+        view(dtype, &operand(m, k, transposed[0]), 1 << 20),
+        view(dtype, &operand(k, n, transposed[1]), 1 << 25),
         out.clone(),
     ];
     let product = launch(Matmul { dtype, tf32: false }, &[m, n, k], &views, 0);
@@ -76,11 +76,11 @@ fn products_with_programs_compile() {
     ];
     let mut number = 0;
     for (columns, sizes) in [(256, [8192, 3072, 768]), (192, [8192, 768, 3072]), (128, [2048, 1024, 1024])] {
-        for turned in [[false, false], [false, true], [true, false], [true, true]] {
+        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
             let count = [1, 2, 3, 5][number % 4];
             let others: Vec<_> = (0..count).map(|i| others[(number + i) % others.len()]).collect();
             let dtype = [Dtype::BF16, Dtype::F16][number / 2 % 2];
-            let launch = mapped(dtype, sizes, turned, &others, number % 3 == 0);
+            let launch = mapped(dtype, sizes, transposed, &others, number % 3 == 0);
             let signature = launch.program.kind.signature(&launch);
             words_are_declared(&launch, signature);
             let text = launch.program.kind.source(signature).text;

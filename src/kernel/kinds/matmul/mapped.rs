@@ -157,7 +157,7 @@ impl Access {
 /// The dependencies of a source.
 struct Plan {
     tile: &'static Tile,
-    turned: [bool; 2],
+    transposed: [bool; 2],
     access: SmallVec<[Access; MOST_VIEWS]>,
 }
 
@@ -166,8 +166,13 @@ impl Plan {
         let views = counts(map).0;
         let bits = signature.0 as usize;
         let access = (0..views).map(|v| Access::EACH[bits >> (4 + 2 * v) & 3]).collect();
-        Plan { tile: &TILES[(bits & 3).min(2)], turned: [bits & 4 != 0, bits & 8 != 0], access }
+        Plan { tile: &TILES[(bits & 3).min(2)], transposed: [bits & 4 != 0, bits & 8 != 0], access }
     }
+}
+
+/// Whether an operand is transposed, and its leading dimension; see [`as_operand`].
+fn layout(view: &View, rows: usize, columns: usize) -> Option<(bool, i64)> {
+    as_operand(rows, columns, [view.strides[0], view.strides[1]])
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -225,8 +230,8 @@ impl MappedMatmul {
             && out.strides[..] == [n as isize, 1]
             && out.ptr.is_multiple_of(16)
             && [(left, [m, k]), (right, [k, n])].iter().all(|(view, [rows, columns])| {
-                let layout = as_operand(*rows, *columns, [view.strides[0], view.strides[1]]);
-                view.ptr.is_multiple_of(16) && layout.is_some_and(|(_, leading)| leading % 8 == 0)
+                view.ptr.is_multiple_of(16)
+                    && layout(view, *rows, *columns).is_some_and(|(_, leading)| leading % 8 == 0)
             })
     }
 
@@ -265,19 +270,15 @@ impl MappedMatmul {
             }
             let strides = by_rows(&program.shape, &view.strides, n)?;
             let bytes = view.bytes(&program.shape);
-            let is_product =
-                view.ptr == out.ptr && view.dtype == dtype && strides == [n as isize, 1] && found.is_none();
-            if is_product && loaded(map, v).is_some() {
+            let is_product = view.ptr == out.ptr && view.dtype == dtype && strides == [n as isize, 1];
+            let is_loaded = loaded(map, v).is_some();
+            if is_product && is_loaded && found.is_none() {
                 found = Some(v);
-                is_replaced |= is_stored(v);
-            } else if overlap(&bytes, &product_bytes) {
-                // The program may overwrite the product, element by element.
-                let same = view.ptr == out.ptr && view.dtype == dtype && strides == [n as isize, 1];
-                if !same || loaded(map, v).is_some() {
-                    return None;
-                }
-                is_replaced = true;
+            } else if overlap(&bytes, &product_bytes) && (is_loaded || !is_product) {
+                return None;
             }
+            // The program may overwrite the product, element by element.
+            is_replaced |= is_product && is_stored(v);
             // Other tiles still read the operands.
             if is_stored(v) && operands.iter().any(|operand| overlap(operand, &bytes)) {
                 return None;
@@ -386,11 +387,10 @@ impl Kind for MappedMatmul {
     fn signature(&self, launch: &Launch) -> Signature {
         let [m, n, k] = [0, 1, 2].map(|d| launch.shape[d]);
         let tile = (0..TILES.len()).min_by_key(|&at| TILES[at].time(m, n)).unwrap_or_default();
-        let turned = |view: &View, rows, columns| {
-            as_operand(rows, columns, [view.strides[0], view.strides[1]]).is_some_and(|(turned, _)| turned)
-        };
-        let mut bits = tile | usize::from(turned(&launch.views[0], m, k)) << 2;
-        bits |= usize::from(turned(&launch.views[1], k, n)) << 3;
+        let transposed =
+            |view, rows, columns| layout(view, rows, columns).is_some_and(|(transposed, _)| transposed);
+        let mut bits = tile | usize::from(transposed(&launch.views[0], m, k)) << 2;
+        bits |= usize::from(transposed(&launch.views[1], k, n)) << 3;
         for (v, view) in launch.views[2..].iter().enumerate() {
             bits |= (Access::of(&view.strides) as usize) << (4 + 2 * v);
         }
@@ -398,7 +398,7 @@ impl Kind for MappedMatmul {
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let Plan { tile, turned, access } = Plan::read(&self.map, signature);
+        let Plan { tile, transposed, access } = Plan::read(&self.map, signature);
         let (views, numbers) = counts(&self.map);
         let first = 37;
         let (pointer, line) = (|v: usize| first + v, |v: usize| first + views + v);
@@ -496,13 +496,13 @@ impl Kind for MappedMatmul {
             ("CLUSTER", tile.cluster.to_string()),
             ("READERS", tile.readers.to_string()),
             ("COLUMNS", tile.instruction.to_string()),
-            ("LEFT_TURNED", flag(turned[0])),
-            ("RIGHT_TURNED", flag(turned[1])),
+            ("LEFT_TRANSPOSED", flag(transposed[0])),
+            ("RIGHT_TRANSPOSED", flag(transposed[1])),
             ("UNROLL", unroll.to_string()),
             ("MULTIPLIER_REGISTERS", tile.registers[0].to_string()),
             ("READER_REGISTERS", tile.registers[1].to_string()),
             ("HALF", half.to_string()),
-            ("MULTIPLY", instruction(tile.instruction, half, turned)),
+            ("MULTIPLY", instruction(tile.instruction, half, transposed)),
             ("FUNCTIONS", functions.text()),
             ("UNIFORM", uniform),
             ("COLUMN_REGISTERS", column_registers),
@@ -531,8 +531,7 @@ impl Kind for MappedMatmul {
         words.extend_from_slice(&launch.numbers[..numbers]);
         words.resize(words.len().next_multiple_of(ALIGNED_WORDS), 0);
         let operand = |view: &View, rows: usize, columns: usize| {
-            let layout = as_operand(rows, columns, [view.strides[0], view.strides[1]]);
-            let (transposed, leading) = layout.unwrap_or_default();
+            let (transposed, leading) = layout(view, rows, columns).unwrap_or_default();
             Operand { ptr: view.ptr, transposed, leading, step: 0 }
         };
         let (left, right) = (operand(&launch.views[0], m, k), operand(&launch.views[1], k, n));
@@ -566,11 +565,11 @@ impl Kind for MappedMatmul {
 }
 
 /// The instruction that multiplies 64 rows and `columns` columns over 16 terms, as inline assembly.
-fn instruction(columns: usize, half: &str, turned: [bool; 2]) -> String {
+fn instruction(columns: usize, half: &str, transposed: [bool; 2]) -> String {
     let count = columns / 2;
     let list = |one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(", ");
     let (registers, sums) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
-    let (left, right) = (u8::from(turned[0]), u8::from(!turned[1]));
+    let (left, right) = (u8::from(transposed[0]), u8::from(!transposed[1]));
     format!(
         "    asm volatile(\"{{ .reg .pred adds; setp.ne.b32 adds, %{}, 0;\\n\"\n\
          \"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {{{registers}}}, %{count}, %{}, adds, \
