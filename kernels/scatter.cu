@@ -8,8 +8,9 @@
 // many sources and 2 to clear winners, or the logarithm of a block's sums per target, 10 the target for dropped elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12
 // the numbers of extremes; 12 partial results, 13 those of this pass and 14 the logarithm of how many sorted positions one is made of
 // where a combination has an order), 15 size and 16 number of the dtype
-// and 17 whether extremes are the least, if these are known at launch, then the layout from kernel/kinds. A target is an
-// offset in `out`, in elements, of the first inner element.
+// and 17 whether extremes are the least, if these are known at launch (where elements are sorted, 17 is the step from one key
+// to the next, and 18 is 1 if an index that was sorted before may have dropped elements), then the layout from
+// kernel/kinds. A target is an offset in `out`, in elements, of the first inner element; it is its key times the step.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -335,13 +336,34 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     const u64 out = p.w[7] + target * SIZE;
     if (number != 0 && number > number_of(p, bits_at(p, out))) store(p, out, element_of(p, number));
 }
+#elif @MODE@ == 7
+// Rows of few targets: row_scatter.cu.
 #else
 extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant__ ScatterParams p) {
     const Index i = (Index)blockIdx.x * 256 + threadIdx.x;
     if (i >= (Index)p.w[0]) return;
     u64 target;
-    if (!target_of(p, i, true, target)) target = p.w[10];
+    if (!target_of(p, i, true, target)) {
+        target = p.w[10];
+    } else if (p.w[17] > 1) {
+        target /= p.w[17];
+    }
     memory<Key>(p.w[8])[i] = (Key)target;
+}
+// The bytes from the first target to that of a key.
+INLINE u64 bytes_to(const ScatterParams& p, Key key) { return (u64)key * p.w[17] * SIZE; }
+// Reports the first element that an index sorted before drops.
+INLINE void report_dropped(const ScatterParams& p) {
+    if (p.w[18] == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
+    const Key* keys = memory<const Key>(p.w[8]);
+    u64 low = 0, high = p.w[0] - 1;
+    if ((u64)keys[high] != p.w[10]) return;
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if ((u64)keys[middle] < p.w[10]) low = middle + 1; else high = middle;
+    }
+    u64 target;
+    target_of(p, (Index)memory<const Count>(p.w[9])[low], true, target);
 }
 #if @MODE@ == 4 && @FEW@
 // After the sort: a warp for each chunk of sorted positions and 32 inner elements; each lane reads a key and a position. A
@@ -452,7 +474,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
             if (end < CHUNK) end = 31 - __clz(own);
             continue;
         }
-        const u64 place = out + (u64)target * SIZE;
+        const u64 place = out + bytes_to(p, target);
         const float held = begins ? load(p, place) : 0.0f;
         const u32 last = is_part && end > CHUNK ? CHUNK : end;
         u64 at = 0;
@@ -477,6 +499,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     }
 }
 extern "C" __global__ void __launch_bounds__(256) sum_runs(const __grid_constant__ ScatterParams p) {
+    report_dropped(p);
     sum_chunk<false>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) add_long(const __grid_constant__ ScatterParams p) {
@@ -493,8 +516,10 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
 @INNER@
     const u64 at = c.number * p.w[11] + j;
     const float sum = sum_of(memory<const i64>(p.w[13])[at], memory<const u32>(p.w[12])[at], (u32)p.w[14]);
-    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + (u64)target * SIZE, sum);
+    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + bytes_to(p, target), sum);
 }
+#elif @MODE@ == 4 && @SINGLE@
+// After the sort, single elements: sorted.cu.
 #elif @MODE@ == 4
 // After the sort: a thread for each inner element of each chunk of sorted positions. It sums the runs that lie in the
 // chunk; those that lie in several chunks are summed by all of them, at the place of the first.
@@ -537,7 +562,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         const bool begins = k == 0 || keys[k - 1] != target;
         const bool is_whole = begins && (last == p.w[0] || keys[last] != target);
         if (LONG && is_whole) continue;
-        const float held = begins ? load(p, out + (u64)target * SIZE) : 0.0f;
+        const float held = begins ? load(p, out + bytes_to(p, target)) : 0.0f;
         u64 at = 0;
         if (!is_whole) at = (begins ? place.chunk : first_chunk(keys, target, place.begin)) * p.w[11] + place.at;
         u32* tops = memory<u32>(p.w[12]) + at;
@@ -563,11 +588,12 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         if (LONG) {
             atomicAdd(memory<unsigned long long>(p.w[13]) + at, (unsigned long long)sum);
         } else {
-            store(p, out + (u64)target * SIZE, sum_of(sum, top, room));
+            store(p, out + bytes_to(p, target), sum_of(sum, top, room));
         }
     }
 }
 extern "C" __global__ void __launch_bounds__(256) sum_runs(const __grid_constant__ ScatterParams p) {
+    report_dropped(p);
     sum_chunk<false>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) add_long(const __grid_constant__ ScatterParams p) {
@@ -585,7 +611,7 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
 @INNER@
     const u64 at = place.chunk * p.w[11] + place.at;
     const float sum = sum_of(memory<const i64>(p.w[13])[at], memory<const u32>(p.w[12])[at], (u32)p.w[14]);
-    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + (u64)target * SIZE, sum);
+    store(p, p.w[7] + (u64)(@INNER_OUT@) * SIZE + bytes_to(p, target), sum);
 }
 #else
 // After the sort: the note in kernel/kinds/scatter/ordered.rs. A run is the sources of a target. It is cut into chunks of parts
@@ -617,6 +643,7 @@ INLINE u64 place_of(const ScatterParams& p, u64 number, bool begins, Index j) {
 }
 extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_constant__ ScatterParams p) {
     const Index thread = (Index)blockIdx.x * 256 + threadIdx.x;
+    if (p.w[14] == 0) report_dropped(p);
     const Index inner = (Index)p.w[11];
     const u64 window = thread / inner;
     const Index j = thread - (Index)window * inner;
@@ -675,7 +702,7 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
             }
         }
         if (begins == 1 && (k >= count || keys[k] != target)) {
-            store(p, out + (u64)target * SIZE, @KEPT@(sum));
+            store(p, out + bytes_to(p, target), @KEPT@(sum));
         } else {
             memory<Partial>(p.w[13])[place_of(p, number, begins, j)] = sum;
         }

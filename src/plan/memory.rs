@@ -3,7 +3,7 @@
 //! Queues hold what their work reads and writes, so memory that no script can reach may still be in use. A
 //! request that finds no memory is retried after these steps, in order:
 //!
-//! 1. drop dead work from its queue, and flush work that holds the last references to its operands;
+//! 1. release sorted indices, drop dead work from its queue, and flush work that holds the last references to its operands;
 //! 2. collect reference cycles, of values and of records, and repeat 1 if there were any;
 //! 3. let the allocator wait for frees that other streams delay, return caches, and search again
 //!    ([`Effort::Last`]).
@@ -62,6 +62,11 @@ impl Runtime {
         }
         self.release_memory()?;
         ask(Effort::Last)
+    }
+
+    /// An upper bound on the bytes that the results of pending work will take.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.requests.unbound
     }
 
     /// Called before a new result of `bytes` is created: on a nearly full device, the pending work of other
@@ -187,6 +192,7 @@ impl Runtime {
     pub(super) fn release_memory(&mut self) -> Result<()> {
         self.quietly(|rt| {
             rt.launch_product()?;
+            rt.release_sorted();
             rt.flush_last_readers()?;
             let collected = reclaim::before_failure();
             if rt.release_records() || collected { rt.flush_last_readers() } else { Ok(()) }

@@ -62,6 +62,7 @@ mod several;
 #[cfg(test)]
 pub mod several_tests;
 mod shared_tests;
+mod sorted;
 mod steps;
 mod streams;
 mod submit;
@@ -141,6 +142,8 @@ pub struct Runtime {
     pub recording: Recording,
     /// The product that waits for the program that reads it; see Note [Held products].
     product: Option<Box<product::HeldProduct>>,
+    /// Storages with sorted indices; see Note [Sorted indices].
+    sorted: Vec<crate::tensor::WeakStorage>,
     /// Counts uses of tensor shapes: operations that are not elementwise, and reads of extents.
     pub shapes_read: u64,
 }
@@ -207,6 +210,7 @@ impl Runtime {
             requests: Default::default(),
             recording: Recording::default(),
             product: None,
+            sorted: Vec::new(),
             shapes_read: 0,
         }
     }

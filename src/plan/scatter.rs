@@ -19,6 +19,7 @@ use super::flush::{Noted, address, address_to_read, is_wanted};
 use super::gather::{GATHERED, is_gathered, is_prepared};
 use super::operands::{Reading, push_load};
 use super::queue::{FusedGroup, Queue};
+use super::sorted::Sorted;
 use super::trace::Traced;
 use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};
@@ -72,29 +73,38 @@ impl Runtime {
     pub fn scatter_at(&mut self, work: Scattering<'_>) -> Result<()> {
         let Scattering { name, f, axis, limit, .. } = work;
         let kind = &Scatter { dtype: work.target.0.dtype(), f };
+        let place = self.place(work.index.device())?.queue;
+        let sorted = self.sorted_index(&work, place);
         let [(value, strides), (target, own)] = [&work.value, &work.target];
-        let views = smallvec![
+        let mut views: SmallVec<[SubmittedView<'_>; 4]> = smallvec![
             SubmittedView { tensor: value, strides: copied(strides), write: false },
             SubmittedView::read(work.index),
             SubmittedView { tensor: target, strides: copied(own), write: true },
         ];
+        if let Some(sorted) = &sorted {
+            let view =
+                |tensor| SubmittedView { tensor, strides: copied(&sorted.strides), write: !sorted.is_ready };
+            views.extend(sorted.order.iter().map(view));
+        }
         let submission = Submission { name, kind, shape: copied(work.index.shape()), views, axis, limit };
         let at = self.admit(&submission)?;
-        let mut computing = self.computing(&work, at);
+        let sorted = sorted.as_ref();
+        let mut computing = self.computing(&work, at, sorted);
         if computing.is_some() && self.settle_others(&work, at)? {
             // A result that waited to be gathered may have been stored.
             if computing.as_ref().is_some_and(|computing| !computing.is_current()) {
-                computing = self.computing(&work, at);
+                computing = self.computing(&work, at, sorted);
             }
             if let Some(computing) = computing {
-                return self.launch_computing(work, at, computing);
+                return self.launch_computing(work, at, computing, sorted);
             }
         }
-        self.submit_admitted(at, &submission, work.meaning)
+        let numbers = sorted.map(Sorted::number).into_iter().collect();
+        self.submit_admitted(at, &submission, work.meaning, numbers)
     }
 
     /// The scatter that computes its values, if that is possible and pays.
-    fn computing(&mut self, work: &Scattering<'_>, at: usize) -> Option<Computing> {
+    fn computing(&mut self, work: &Scattering<'_>, at: usize, sorted: Option<&Sorted>) -> Option<Computing> {
         let ((value, strides), (target, own)) = (&work.value, &work.target);
         let pending = self.pending_value(value, at)?;
         let queue = &mut self.queues[at];
@@ -156,8 +166,14 @@ impl Runtime {
         let mut views = assembled.views_read(&group, &places);
         views.push(View::new(0, work.index.dtype(), copied(&work.index.layout().strides)));
         views.push(View::new(0, target.dtype(), copied(own)));
+        let mut numbers = SmallVec::from_slice(&group.numbers);
+        if let Some(sorted) = sorted {
+            let view = |one: &Tensor| View::new(0, one.dtype(), copied(&sorted.strides));
+            views.extend(sorted.order.iter().map(view));
+            numbers.push(sorted.number());
+        }
         let launch = Launch {
-            numbers: SmallVec::from_slice(&group.numbers),
+            numbers,
             axis: work.axis,
             limit: work.limit,
             ..Launch::new(assembled.program().clone(), shape, views)
@@ -258,17 +274,28 @@ impl Runtime {
         done.map(|()| true)
     }
 
-    fn launch_computing(&mut self, work: Scattering<'_>, at: usize, computing: Computing) -> Result<()> {
+    fn launch_computing(
+        &mut self,
+        work: Scattering<'_>,
+        at: usize,
+        computing: Computing,
+        sorted: Option<&Sorted>,
+    ) -> Result<()> {
         let Scattering { name, index, target: (target, _), limit, meaning, .. } = work;
         let Computing { group, assembled, mut launch } = computing;
         let stream = self.queues[at].stream.clone();
         let device = self.device(stream.device())?;
         let (_, places) = assembled.places(&group, &stream)?;
         let mut views = assembled.views_read(&group, &places);
-        views.extend(launch.views.drain(views.len()..));
-        if let [.., positions, out] = &mut views[..] {
-            positions.ptr = address_to_read(index.storage(), index.layout(), index.dtype().size(), &stream)?;
-            out.ptr = address(target.storage(), target.layout(), target.dtype().size(), &stream)?;
+        let loads = views.len();
+        views.extend(launch.views.drain(loads..));
+        let to_read =
+            |one: &Tensor| address_to_read(one.storage(), one.layout(), one.dtype().size(), &stream);
+        let to_write = |one: &Tensor| address(one.storage(), one.layout(), one.dtype().size(), &stream);
+        views[loads].ptr = to_read(index)?;
+        views[loads + 1].ptr = to_write(target)?;
+        for (view, one) in views[loads + 2..].iter_mut().zip(sorted.iter().flat_map(|sorted| &sorted.order)) {
+            view.ptr = to_write(one)?;
         }
         launch.views = views;
         let gathered = assembled.gathered().map(|(load, views)| (&group, load, views));
@@ -281,6 +308,9 @@ impl Runtime {
         );
         let ticket = self.note_launch(&device, &stream, name, self.span);
         target.storage().set_ticket(ticket);
+        for one in sorted.iter().filter(|sorted| !sorted.is_ready).flat_map(|sorted| &sorted.order) {
+            one.storage().set_ticket(ticket);
+        }
         let traced = self.is_traced().then(|| {
             let gathered = assembled.gathered().filter_map(|(load, _)| group.loads[load].gathered_at());
             Traced::of(gathered.chain([self.span]), &launch.shape)

@@ -83,6 +83,7 @@ impl Runtime {
                 _ => self.synchronize_stream(&stream)?,
             }
         }
+        storage.note_lent();
         if let Some(borrower) = borrower {
             memory.lent_to(borrower);
         }

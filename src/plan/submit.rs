@@ -75,7 +75,7 @@ impl Runtime {
     /// [`Runtime::submit`] with what an invalid index means.
     pub fn submit_meaning(&mut self, work: Submission<'_>, meaning: Meaning) -> Result<()> {
         let at = self.admit(&work)?;
-        self.submit_admitted(at, &work, meaning)
+        self.submit_admitted(at, &work, meaning, SmallVec::new())
     }
 
     /// Checks a submission and records its accesses. Returns the queue that it belongs to.
@@ -94,12 +94,13 @@ impl Runtime {
         Ok(at)
     }
 
-    /// Launches a submission for which [`Runtime::admit`] returned this queue.
+    /// Launches a submission for which [`Runtime::admit`] returned this queue, with the program's numbers.
     pub(super) fn submit_admitted(
         &mut self,
         at: usize,
         work: &Submission<'_>,
         meaning: Meaning,
+        numbers: SmallVec<[u64; 4]>,
     ) -> Result<()> {
         for view in &work.views {
             self.settle_value(view.tensor, at)?;
@@ -146,7 +147,7 @@ impl Runtime {
             },
             shape: copied(&work.shape),
             views,
-            numbers: SmallVec::new(),
+            numbers,
             reduced: 0,
             axis: work.axis,
             limit: work.limit,

@@ -6,11 +6,13 @@
 mod generator;
 mod print;
 mod relaid;
+mod sorted;
 mod storage;
 mod track;
 
 pub use generator::{Generator, GeneratorState};
 pub use print::{PrintOptions, corner_shape, format_corner, format_tensor, tensor_source};
+pub use sorted::{IndexPart, SortedIndex, SortedIndices};
 pub use storage::{Memory, Pending, Storage};
 pub use track::Edge;
 pub(crate) use track::{Mark, Origin};

@@ -7,6 +7,7 @@ use crate::kernel::Ptr;
 use crate::memory::PinnedBlock;
 use crate::stream::races::Watched;
 use crate::stream::{Foreign, Stream, Ticket};
+use crate::tensor::SortedIndices;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +24,8 @@ pub struct Storage {
     pending: AtomicU64,
     ticket: AtomicU64,
     in_parts: AtomicBool,
+    is_lent: AtomicBool,
+    sorted: OnceLock<Box<SortedIndices>>,
     _counted: Option<Arc<()>>,
     /// The race checker's record of accesses.
     pub history: Watched,
@@ -106,6 +109,8 @@ impl Storage {
             pending: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             in_parts: AtomicBool::new(false),
+            is_lent: AtomicBool::new(false),
+            sorted: OnceLock::new(),
             _counted: ticket,
             history,
         }
@@ -187,6 +192,31 @@ impl Storage {
     /// True if a part was written in place before.
     pub fn is_written_in_parts(&self) -> bool {
         self.in_parts.load(Ordering::Relaxed)
+    }
+
+    /// The launch that last wrote the storage.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::from_bits(self.ticket.load(Ordering::Relaxed))
+    }
+
+    /// Records that another library may write the memory at any time.
+    pub fn note_lent(&self) {
+        self.is_lent.store(true, Ordering::Relaxed);
+        self.forget_sorted();
+    }
+
+    /// Where its sorted indices are kept; `None` if the memory may be written without a ticket.
+    pub fn sorted(&self) -> Option<&SortedIndices> {
+        let is_own = matches!(self.memory(), Some(Memory::Block(_)));
+        (is_own && !self.is_lent.load(Ordering::Relaxed))
+            .then(|| &**self.sorted.get_or_init(Default::default))
+    }
+
+    /// Releases its sorted indices.
+    pub fn forget_sorted(&self) {
+        if let Some(sorted) = self.sorted.get() {
+            sorted.lock().clear();
+        }
     }
 
     /// The pending operation that will write it.

@@ -3,7 +3,8 @@
 #![cfg(test)]
 
 use super::*;
-use crate::kernel::{ReduceFn, Scatter};
+use crate::kernel::host::{self, FaultSlot};
+use crate::kernel::{ReduceFn, Scatter, sorted_strides};
 use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::PROD;
 
@@ -168,4 +169,67 @@ fn sums_of_wide_rows_and_in_buckets_equal_those_of_the_host() {
         agree_over(&*gpu, dtype, Some(&SUM), CASES);
     }
     agree_over(&*gpu, Dtype::F32, Some(&SUM), large);
+}
+
+/// Rows along the last dimension have a block each, which has their targets in shared memory.
+#[test]
+fn rows_of_few_targets_equal_those_of_the_host() {
+    const CASES: &[Case] = &[
+        (&[300, 70], 1, 90, &[70, 1], &[90, 1], &[70, 1]),
+        (&[260, 400], 1, 30, &[400, 1], &[33, 1], &[0, 1]),
+        (&[20, 16, 130], 2, 400, &[2080, 130, 1], &[400, 8000, 1], &[2080, 130, 1]),
+        (&[256, 700, 1], 1, 1100, &[1, 256, 1], &[1100, 1, 1], &[700, 1, 1]),
+    ];
+    for gpu in sides() {
+        for dtype in [Dtype::F32, Dtype::BF16] {
+            agree_over(&*gpu, dtype, Some(&SUM), CASES);
+            agree_over(&*gpu, dtype, None, CASES);
+        }
+    }
+}
+
+/// Sums by an index that the first launch sorts and later ones find sorted; see Note [Sorted indices].
+#[test]
+fn sums_by_sorted_indices_equal_those_of_the_host() {
+    const CASES: &[Case] = &[
+        (&[20_000], 0, 6000, &[1], &[1], &[1]),
+        (&[20_000], 0, 30_000, &[1], &[2], &[1]),
+        (&[20_000], 0, 4_097, &[1], &[1], &[1]),
+        (&[17_000, 3], 0, 500, &[3, 1], &[3, 1], &[1, 0]),
+        (&[17_000, 40], 0, 4000, &[40, 1], &[64, 1], &[1, 0]),
+        (&[12, 17_000], 1, 90, &[17_000, 1], &[90, 1], &[0, 1]),
+    ];
+    for gpu in sides() {
+        let _turn = FAULTS.lock();
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64] {
+            for &(shape, axis, limit, source, target, index) in CASES {
+                let mut extents = shape.to_vec();
+                extents[axis] = limit;
+                let mut pairs = [
+                    near_one(&*gpu, dtype, shape, source, 1),
+                    uneven(&*gpu, shape, index, limit),
+                    near_one(&*gpu, dtype, &extents, target, 3),
+                ];
+                let along = [shape[axis]];
+                let order = [Dtype::I32, Dtype::I64].map(|dtype| Pair::random(&*gpu, dtype, &along, &[1], 5));
+                let scatter = program(Scatter { dtype, f: Some(&SUM) });
+                let work = Launch { axis, limit, ..launch(&scatter, shape, vec![], &[]) };
+                for is_ready in [0, 1, 1] {
+                    let mut views: Vec<View> = pairs.iter().map(Pair::on_device).collect();
+                    let strides = sorted_strides(shape.len(), axis);
+                    views
+                        .extend(order.iter().map(|one| View { strides: strides.clone(), ..one.on_device() }));
+                    let numbers = [is_ready].as_slice().into();
+                    run(&*gpu, &Launch { views: views.into(), numbers, ..work.clone() });
+                    assert!(gpu.has_fault(), "{shape:?}");
+                    let views = pairs.iter_mut().map(Pair::on_host).collect();
+                    // SAFETY: the views lie in `pairs`, which nothing else uses.
+                    unsafe { host::run(&Launch { views, ..work.clone() }, &FaultSlot::default()) };
+                    let difference = pairs[2].download(&*gpu).difference(&pairs[2]);
+                    assert!(difference.is_none(), "{dtype} {shape:?} {is_ready}: {difference:x?}");
+                }
+                pairs.into_iter().chain(order).for_each(|pair| pair.free(&*gpu));
+            }
+        }
+    }
 }

@@ -468,6 +468,11 @@ fn other_kinds_compile() {
             let large = [4000, 64];
             let rows = [dense(&large), index(&[1, 0]), dense(&large)];
             check(&Launch { limit: 4000, ..launch(scatter.clone(), &large, &rows, 0) });
+            let order = [(Dtype::I32, 1), (Dtype::I64, 1)].map(|(dtype, step)| view(dtype, &[step, 0], 0));
+            let sorted = rows.into_iter().chain(order).collect::<Vec<_>>();
+            if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && dtype.is_float() {
+                check(&Launch { limit: 4000, ..launch(scatter.clone(), &large, &sorted, 0) });
+            }
             let one = [dense(&[4000]), index(&[1]), dense(&[4000])];
             for limit in [50, 4000, 5000] {
                 check(&Launch { limit, ..launch(scatter.clone(), &[4000], &one, 0) });

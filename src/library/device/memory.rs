@@ -234,6 +234,7 @@ pub(super) static NATIVES: &[NativeDef] = &[
         run: |vm, _| {
             vm.collect_cycles();
             vm.rt.flush()?;
+            vm.rt.release_sorted();
             let opened: Vec<Arc<Device>> = vm.rt.machine().opened().cloned().collect();
             opened.iter().try_for_each(|device| device.empty_cache()).map(|()| Value::None)
         },

@@ -5,6 +5,9 @@ use crate::kernel::Launch;
 use crate::kernel::cuda::blocks;
 use crate::kernel::cuda::index::with_rank;
 
+/// Minimum number of rows for a block each.
+const LEAST_ROWS: usize = 256;
+
 /// The dimensions of a launch, each list in row-major order.
 pub(super) struct Split {
     /// Dimensions along which the index varies, and those that cannot be split off.
@@ -90,6 +93,24 @@ pub(super) fn few_blocks(count: u64) -> u32 {
 /// The logarithm of the number of copies of each target's sum per block: one per lane, if they fit.
 pub(super) fn copies(targets: u64) -> u32 {
     (FEW / targets.max(1)).clamp(1, 32).ilog2()
+}
+
+/// True if each row along the last dimension has its own few targets, many elements for them, and there are enough rows to
+/// fill a device.
+pub(super) fn rows_fit(launch: &Launch) -> bool {
+    let (axis, shape) = (launch.axis, &launch.shape);
+    let Some(&each) = shape.get(axis) else { return false };
+    let count: usize = shape.iter().product();
+    let varies = (0..shape.len()).any(|d| shape[d] > 1 && launch.views[0].strides[d] != 0);
+    shape[axis + 1..].iter().all(|&n| n == 1)
+        && launch.views[2].strides[axis] == 1
+        && launch.limit as u64 <= FEW
+        && each >= 64
+        && each >= launch.limit / 4
+        && count / each >= LEAST_ROWS
+        && count < 1 << 31
+        && varies
+        && targets_differ(launch)
 }
 
 /// One more than the largest offset, in elements, of a target over these dimensions.

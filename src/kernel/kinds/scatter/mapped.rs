@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// `out[.., index[i], ..] = f(out[.., index[i], ..], map(i))`.
 ///
-/// Views: the loads of the map, then the index (`i64`, launch shape) and out, as those of [`Scatter`].
+/// Views: the loads of the map, then those of [`Scatter`] without the source. The numbers of the map come first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MappedScatter {
     /// Its only store is the element; the store's view is the number of loads. Indices of gathered loads are used by
@@ -63,10 +63,11 @@ impl MappedScatter {
     /// The scatter of elements in memory, without its program.
     fn in_memory(&self, launch: &Launch, source: Ptr) -> Launch {
         let Launch { axis, limit, tag, .. } = *launch;
+        let numbers = launch.numbers.iter().skip(counts(&self.map).1).copied().collect();
         let source = View::new(source, self.scatter.dtype, contiguous_strides(&launch.shape));
         let views = std::iter::once(source).chain(launch.views[self.loads()..].iter().cloned());
         let own = Launch::new(launch.program.clone(), launch.shape.clone(), views.collect());
-        Launch { axis, limit, tag, ..own }
+        Launch { numbers, axis, limit, tag, ..own }
     }
 
     /// The launch that stores the elements.
@@ -74,7 +75,8 @@ impl MappedScatter {
         let to = View::new(to, self.scatter.dtype, contiguous_strides(&launch.shape));
         let views = launch.views[..self.loads()].iter().cloned().chain([to]);
         let program = Arc::new(Program::new(&self.map));
-        Launch { program, views: views.collect(), axis: 0, limit: 0, tag: 0, ..launch.clone() }
+        let numbers = launch.numbers.iter().take(counts(&self.map).1).copied().collect();
+        Launch { program, views: views.collect(), numbers, axis: 0, limit: 0, tag: 0, ..launch.clone() }
     }
 
     /// The elements' bytes.
@@ -100,7 +102,7 @@ impl MappedScatter {
         let plain = self.in_memory(launch, 0);
         let mode = scatter.mode(&plain);
         let inner = Split::of(mode, &plain, false).inner;
-        let is_twice = matches!(mode, Mode::Sum | Mode::SumRuns);
+        let is_twice = matches!(mode, Mode::Sum | Mode::SumRuns | Mode::RowSums);
         let heavy: usize = map.instrs.iter().map(|instr| weight_of(instr)[1]).sum();
         if heavy > if is_twice { 0 } else { MOST_HEAVY } {
             return false;
@@ -130,6 +132,7 @@ impl MappedScatter {
         // are read once may have any size.
         (!is_twice || read <= elements.saturating_mul(3))
             && gathers.iter().all(fits)
+            && (mode != Mode::RowSums || gathers.is_empty())
             && (!mode.sorts() || has_rows || gathers.is_empty() && spread.count() <= 1)
     }
 
@@ -244,7 +247,7 @@ impl MappedScatter {
             ("LOADED", "), source))".into()),
             (
                 "HELD_OR_LOAD",
-                "begins == 1 ? load(p, out + (u64)target * SIZE) \
+                "begins == 1 ? load(p, out + bytes_to(p, target)) \
                  : value_of(p, element_at(p, row_of(p, (Index)positions[k]), source))"
                     .into(),
             ),
@@ -344,7 +347,7 @@ impl Kind for MappedScatter {
     fn signature(&self, launch: &Launch) -> Signature {
         let plain = self.in_memory(launch, 0);
         let own = self.scatter.signature(&plain);
-        let [wide, far, few, mode, any, rank, inner_rank, unit] = own.fields(FIELDS);
+        let [wide, far, few, mode, any, rank, inner_rank, unit, sorted] = own.fields(FIELDS);
         let loads = &launch.views[..self.loads()];
         // With the dimension that an index selects from.
         let whole = |view: &View| {
@@ -353,7 +356,7 @@ impl Kind for MappedScatter {
             reach(&launch.shape, view) + ahead
         };
         let wide = wide == 1 || loads.iter().any(|view| whole(view) >= 1 << 31);
-        let fields = [usize::from(wide), far, few, mode, any, rank, inner_rank, unit];
+        let fields = [usize::from(wide), far, few, mode, any, rank, inner_rank, unit, sorted];
         let mut signature = Signature::default();
         fields.into_iter().zip(FIELDS).for_each(|(value, width)| signature.push(value, width));
         let inner = Split::of(Mode::ALL[mode], &plain, false).inner;
@@ -372,7 +375,8 @@ impl Kind for MappedScatter {
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let plain = self.in_memory(launch, 0);
         let (loads, numbers) = (self.loads(), counts(&self.map).1);
-        self.scatter.enqueue_with(&plain, signature, queue, |words: &mut Words, split: &Split, queue| {
+        let gathers = gathered::gathers(&self.map).next().is_some();
+        let push = |words: &mut Words, split: &Split, queue: &dyn Queue| {
             let views = &launch.views[..loads];
             words.extend(views.iter().map(|view| view.ptr));
             words.extend(launch.numbers[..numbers].iter().copied());
@@ -382,7 +386,8 @@ impl Kind for MappedScatter {
                 }
             }
             gathered::push(words, &self.map, launch, queue);
-        })
+        };
+        self.scatter.enqueue_with(&plain, signature, queue, gathers, push)
     }
 
     fn interpret(&self, launch: &Launch, queue: &mut dyn Queue) -> Result<bool> {

@@ -13,6 +13,8 @@ mod host;
 mod layout;
 mod mapped;
 mod ordered;
+mod runs;
+mod sorted;
 mod sums;
 mod tests;
 
@@ -25,15 +27,20 @@ use crate::kernel::cuda::{
     prelude,
 };
 use crate::kernel::host::FaultSlot;
-use crate::kernel::{Kind, Launch, Program, Ptr, ReduceFn, Sort, View};
-use layout::{Split, copies, extent, few_blocks, in_units, innermost, joined, targets, targets_differ};
+use crate::kernel::{Kind, Launch, Ptr, ReduceFn};
+use layout::{
+    Split, copies, extent, few_blocks, in_units, innermost, joined, rows_fit, targets, targets_differ,
+};
 pub use mapped::MappedScatter;
-use smallvec::smallvec;
-use std::sync::Arc;
+use runs::{Runs, is_single};
+use sorted::SortedIndex;
+pub use sorted::sorted_strides;
 
 /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
 ///
-/// Views: 0 source (launch shape), 1 index (`i64`, launch shape), 2 out (as `Gather`'s source).
+/// Views: 0 source (launch shape), 1 index (`i64`, launch shape), 2 out (as `Gather`'s source). With a sorted index (Note
+/// [Sorted indices] in `plan/sorted.rs`) also 3 its keys (`i32`) and 4 its positions (`i64`), one per element along the
+/// axis; the number is 1 if they are in memory, otherwise 0, and the launch writes them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Scatter {
     /// The dtype of source and out.
@@ -44,14 +51,14 @@ pub struct Scatter {
 }
 
 /// The first words of the parameter; see the template.
-const HEAD: usize = 18;
+const HEAD: usize = 19;
 
 /// Outer dimensions of general kernels with 32-bit positions.
 const NEAR: usize = 3;
 
 /// The signature's fields: 64-bit positions, 64-bit targets, few targets or wide rows, the mode, a general kernel (for
-/// any dtype of the class and any rank up to its own), the two ranks, the logarithm of a unit.
-const FIELDS: [u32; 8] = [1, 1, 1, 3, 1, 8, 8, 3];
+/// any dtype of the class and any rank up to its own), the two ranks, the logarithm of a unit, a sorted index.
+const FIELDS: [u32; 9] = [1, 1, 1, 4, 1, 8, 8, 3, 1];
 
 fn signature(
     [wide, far, few]: [bool; 3],
@@ -59,9 +66,20 @@ fn signature(
     any: bool,
     ranks: [usize; 2],
     unit: usize,
+    sorted: bool,
 ) -> Signature {
     let unit = unit.ilog2() as usize;
-    let values = [wide.into(), far.into(), few.into(), mode as usize, any.into(), ranks[0], ranks[1], unit];
+    let values = [
+        wide.into(),
+        far.into(),
+        few.into(),
+        mode as usize,
+        any.into(),
+        ranks[0],
+        ranks[1],
+        unit,
+        sorted.into(),
+    ];
     let mut signature = Signature::default();
     values.into_iter().zip(FIELDS).for_each(|(value, width)| signature.push(value, width));
     signature
@@ -76,12 +94,6 @@ const ROW: u64 = 8;
 /// Bytes of a unit.
 const BYTES: usize = 16;
 
-/// Sorted positions per thread of sums, or per warp for wide rows, also in the template.
-const CHUNK: u64 = 32;
-
-/// Threads of a warp.
-const WARP: u64 = 32;
-
 /// Minimum elements per thread for more blocks than fill a device, when blocks sum in shared memory.
 const ADDED: u64 = 32;
 
@@ -91,6 +103,9 @@ const BUCKETED: u64 = 1 << 22;
 const BUCKETS: u64 = 2048;
 const BUCKET: u64 = 4096;
 const SEGMENT: u64 = 1 << 15;
+
+/// Maximum targets of a small row, whose block leaves room for others; rows have up to [`FEW`].
+const SMALL_ROW: u64 = 1024;
 
 /// The combination of sources into targets.
 #[derive(Clone, Copy, PartialEq)]
@@ -109,11 +124,24 @@ enum Mode {
     Combine,
     /// As `Sum`, of many elements into many targets: in buckets of targets that fit shared memory.
     Buckets,
+    /// As `Sum`, along the last dimension: a block for each row.
+    RowSums,
+    /// As `Last`, along the last dimension: a block for each row.
+    RowLast,
 }
 
 impl Mode {
-    const ALL: [Mode; 7] =
-        [Mode::Last, Mode::Add, Mode::Sum, Mode::Extreme, Mode::SumRuns, Mode::Combine, Mode::Buckets];
+    const ALL: [Mode; 9] = [
+        Mode::Last,
+        Mode::Add,
+        Mode::Sum,
+        Mode::Extreme,
+        Mode::SumRuns,
+        Mode::Combine,
+        Mode::Buckets,
+        Mode::RowSums,
+        Mode::RowLast,
+    ];
 
     /// True if the elements of the index are sorted by target.
     fn sorts(self) -> bool {
@@ -172,7 +200,7 @@ impl Scatter {
     /// Returns whether general kernels with 32-bit positions ship for a mode.
     fn is_frequent(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Last | Mode::Buckets => false,
+            Mode::Last | Mode::Buckets | Mode::RowSums | Mode::RowLast => false,
             Mode::Add | Mode::Sum | Mode::SumRuns => true,
             Mode::Extreme => matches!(self.dtype, Dtype::F32 | Dtype::I64) || self.dtype.is_half(),
             Mode::Combine => self.dtype == Dtype::F64 && self.f.is_some_and(|f| f.name == "sum"),
@@ -183,8 +211,14 @@ impl Scatter {
         let all: Vec<usize> = (0..launch.shape.len()).collect();
         let few = targets(launch, &all) <= Split::count(launch, &all);
         match self.f {
+            None if rows_fit(launch) => Mode::RowLast,
             None => Mode::Last,
             Some(f) if f.name == "sum" && self.dtype.is_int() && self.dtype.size() >= 4 => Mode::Add,
+            Some(_) if SortedIndex::of(launch).is_some() => match self.is_scaled() {
+                true => Mode::SumRuns,
+                false => Mode::Combine,
+            },
+            Some(_) if self.is_scaled() && rows_fit(launch) => Mode::RowSums,
             Some(_) if self.is_scaled() => {
                 let split = Split::of(Mode::SumRuns, launch, false);
                 let (count, targets) = (Split::count(launch, &all), targets(launch, &all));
@@ -220,7 +254,12 @@ impl Kind for Scatter {
 
     unsafe fn run(&self, launch: &Launch, faults: &FaultSlot) {
         // SAFETY: guaranteed by the caller.
-        unsafe { host::run(self, launch, faults) }
+        unsafe {
+            match SortedIndex::of(launch) {
+                Some(sorted) => host::run(self, &sorted::on_host(launch, sorted), faults),
+                None => host::run(self, launch, faults),
+            }
+        }
     }
 
     fn scratch(&self, launch: &Launch) -> u64 {
@@ -238,18 +277,21 @@ impl Kind for Scatter {
         let few = match mode {
             Mode::Add | Mode::Sum | Mode::Extreme => targets <= FEW,
             Mode::SumRuns => Split::count(launch, &split.inner) >= ROW,
+            Mode::RowSums | Mode::RowLast => launch.limit as u64 <= SMALL_ROW,
             Mode::Last | Mode::Combine | Mode::Buckets => false,
         };
         let ranks = [split.outer.len(), split.inner.len()].map(|rank| rank.min(255));
-        signature([far || count >= 1 << 31, targets >= 1 << 31, few], mode, false, ranks, unit)
+        let sorted = SortedIndex::of(launch).is_some();
+        signature([far || count >= 1 << 31, targets >= 1 << 31, few], mode, false, ranks, unit, sorted)
     }
 
     fn general(&self, launch: &Launch) -> Option<Signature> {
         let launch = &joined(launch);
         let [wide, far, few, mode, ..] = self.signature(launch).fields(FIELDS);
-        let mode = match Mode::ALL[mode] {
-            Mode::Buckets => Mode::Sum,
-            mode => mode,
+        let (mode, few) = match Mode::ALL[mode] {
+            Mode::Buckets | Mode::RowSums => (Mode::Sum, 0),
+            Mode::RowLast => (Mode::Last, 0),
+            mode => (mode, few),
         };
         let wide = wide == 1 || far == 1;
         if !wide && self.is_frequent(mode) && launch.shape.len() <= NEAR {
@@ -259,6 +301,7 @@ impl Kind for Scatter {
                 true,
                 [NEAR, usize::from(mode.sorts())],
                 1,
+                false,
             ));
         }
         let mode = match self.f {
@@ -267,7 +310,8 @@ impl Kind for Scatter {
             Some(_) => Mode::Combine,
         };
         let (rank, wide) = general_rank(launch, wide || mode.sorts())?;
-        Some(signature([wide, wide, false], mode, true, [rank, usize::from(mode.sorts())], self.unit(launch)))
+        let ranks = [rank, usize::from(mode.sorts())];
+        Some(signature([wide, wide, false], mode, true, ranks, self.unit(launch), false))
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
@@ -275,7 +319,7 @@ impl Kind for Scatter {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        self.enqueue_with(launch, signature, queue, |_, _, _| {})
+        self.enqueue_with(launch, signature, queue, false, |_, _, _| {})
     }
 }
 
@@ -322,7 +366,7 @@ impl Elements {
             ("LOADED", ") * SIZE)"),
             (
                 "HELD_OR_LOAD",
-                "load(p, begins == 1 ? out + (u64)target * SIZE : source + (u64)source_offset(p, (Index)positions[k]) * SIZE)",
+                "load(p, begins == 1 ? out + bytes_to(p, target) : source + (u64)source_offset(p, (Index)positions[k]) * SIZE)",
             ),
         ];
         let mut values: Vec<_> = values.map(|(name, text)| (name, text.to_string())).into();
@@ -334,7 +378,7 @@ impl Elements {
 impl Scatter {
     /// The source of a signature, with these loads.
     fn source_of(&self, signature: Signature, elements: impl Fn(&Frame) -> Elements) -> CudaSource {
-        let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
+        let [wide, far, few, mode, any, rank, inner_rank, unit, sorted] = signature.fields(FIELDS);
         let mode = Mode::ALL[mode];
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
@@ -367,7 +411,7 @@ impl Scatter {
         let own = ["sizeof(Bits)", "*memory<const Bits>(address)"].map(String::from);
         // Fields that a mode does not use are equal for all dtypes.
         let (dtypes, [size, bits_from], [value, store]) = match mode {
-            Mode::Last | Mode::Add => (types(), own, ["0".into(), String::new()]),
+            Mode::Last | Mode::RowLast | Mode::Add => (types(), own, ["0".into(), String::new()]),
             _ if any_dtype => (
                 any_bits(class, if class == Class::F32 { 4 } else { most }),
                 ["p.w[15]".into(), "bits_any(address)".into()],
@@ -390,13 +434,20 @@ impl Scatter {
             false => &own_rounding,
         };
         // Buckets use functions and kernels of sums.
-        let mode_number = (if mode == Mode::Buckets { Mode::Sum } else { mode } as usize).to_string();
+        let base = match mode {
+            Mode::Buckets => Mode::Sum,
+            Mode::RowLast => Mode::Last,
+            mode => mode,
+        };
+        let mode_number = (base as usize).to_string();
+        let row_targets = (if few == 1 { SMALL_ROW } else { FEW }).to_string();
         let least = match self.extreme() {
             _ if !extreme => "false",
             _ if any => "p.w[17]",
             Some(true) => "true",
             _ => "false",
         };
+        let single = is_single(mode, any, inner_rank);
         let few_sums = if few == 1 { FEW.to_string() } else { "0".into() };
         let values = [
             ("WORDS", words.as_str()),
@@ -406,7 +457,10 @@ impl Scatter {
             ("BITS_AT", bits_from.as_str()),
             ("VALUE", value.as_str()),
             ("STORE", store.as_str()),
-            ("ACC", if matches!(mode, Mode::Last | Mode::Add) { "" } else { class_type(class) }),
+            (
+                "ACC",
+                if matches!(mode, Mode::Last | Mode::RowLast | Mode::Add) { "" } else { class_type(class) },
+            ),
             ("CLASS", if extreme { class_name(class) } else { "" }),
             ("FLOAT", if extreme && dtype.is_float() { "true" } else { "false" }),
             ("LEAST", least),
@@ -433,6 +487,8 @@ impl Scatter {
             ("STRIDES", strides_at.as_str()),
             ("MODE", mode_number.as_str()),
             ("FEW", few_sums.as_str()),
+            ("TARGETS", row_targets.as_str()),
+            ("SINGLE", if single { "1" } else { "0" }),
             (
                 "UNSIGNED",
                 if dtype.size() == 8 && (mode == Mode::Add || extreme) {
@@ -458,6 +514,12 @@ impl Scatter {
             Mode::Last => return unsorted(&[prelude(), &body], &["claim", "settle"]),
             Mode::Add => return unsorted(&[prelude(), &body], &["add"]),
             Mode::Sum => return unsorted(&[prelude(), sums, &body], &["tops", "begin", "add", "finish"]),
+            Mode::RowSums | Mode::RowLast => {
+                let rows = fill(include_str!("../../../../kernels/row_scatter.cu"), &values);
+                let entries: &[&str] =
+                    if mode == Mode::RowSums { &["row_sums"] } else { &["claim", "settle", "row_last"] };
+                return CudaSource { text: [prelude(), sums, &body, &rows].join("\n"), entries };
+            }
             Mode::Extreme => return unsorted(&[prelude(), &body], &["extremes", "finish"]),
             Mode::Buckets => {
                 let buckets = fill(include_str!("../../../../kernels/buckets.cu"), &values);
@@ -487,7 +549,7 @@ impl Scatter {
             (true, Mode::SumRuns) => (any_keys, &["targets", "sum_runs", "add_long", "finish"]),
             (true, _) => (any_keys, &["targets", "combine_runs"]),
             (false, _) => (
-                radix::text(key, wide == 1, "    return k;"),
+                radix::text(key, wide == 1 || sorted == 1, "    return k;"),
                 match mode {
                     Mode::SumRuns => {
                         &[SORT[0], SORT[1], SORT[2], "targets", "sum_runs", "add_long", "finish"]
@@ -496,26 +558,33 @@ impl Scatter {
                 },
             ),
         };
-        CudaSource { text: [prelude(), sums, &sort, &body].join("\n"), entries }
+        let after = match single {
+            true => fill(include_str!("../../../../kernels/sorted.cu"), &values),
+            false => String::new(),
+        };
+        CudaSource { text: [prelude(), sums, &sort, &body, &after].join("\n"), entries }
     }
 
-    /// Queues a launch of a source whose loads have the words that `more` appends, given the dimensions.
+    /// Queues a launch of a source whose loads have the words that `more` appends, given the dimensions. `checks` is true if
+    /// loads may report bad indices of their own.
     fn enqueue_with(
         &self,
         launch: &Launch,
         signature: Signature,
         queue: &mut dyn Queue,
+        checks: bool,
         more: impl Fn(&mut Words, &Split, &dyn Queue),
     ) -> Result<()> {
-        let [wide, far, few, mode, any, rank, inner_rank, unit] = signature.fields(FIELDS);
+        let [wide, far, few, mode, any, rank, inner_rank, unit, _] = signature.fields(FIELDS);
         let (mode, unit) = (Mode::ALL[mode], 1 << unit);
         let padded = (any == 1).then(|| with_rank(&joined(launch), rank + inner_rank));
         let launch = &in_units(padded.as_ref().unwrap_or(launch), unit);
         let split = Split::of(mode, launch, any == 1);
         let Split { outer, inner } = &split;
         let (count, rows) = (Split::count(launch, outer), Split::count(launch, inner));
-        let targets = targets(launch, outer);
+        let sorted = SortedIndex::of(launch);
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0) as u64;
+        let targets = if sorted.is_some() { launch.limit as u64 } else { targets(launch, outer) };
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step, queue.fault_record(), queue.fault_stamp(launch.tag)]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
@@ -529,7 +598,8 @@ impl Scatter {
             u64::from(sums::room(launch.shape.iter().map(|&n| n as u64).product())),
             self.dtype.size() as u64,
             dtype_number(self.dtype),
-            u64::from(self.extreme() == Some(true)),
+            if sorted.is_some() { step } else { u64::from(mode.sorts() || self.extreme() == Some(true)) },
+            0,
         ]);
         Space::push(&mut words, outer.iter().map(|&d| launch.shape[d]));
         let strides = |view: usize| {
@@ -567,6 +637,12 @@ impl Scatter {
                 }
                 return queue.run(1, grid, 256, &words);
             }
+            Mode::RowSums | Mode::RowLast => {
+                let each = launch.shape[launch.axis] as u64;
+                words[8] = each;
+                let entry = if mode == Mode::RowSums { 0 } else { 2 };
+                return queue.run(entry, (count / each) as u32, 256, &words);
+            }
             Mode::Add => {
                 words[9] = copies(targets).into();
                 return queue.run(0, if few == 1 { few_blocks(count) } else { grid }, 256, &words);
@@ -600,9 +676,27 @@ impl Scatter {
         }
         if any == 1 {
             let key = if far == 1 { Dtype::I64 } else { Dtype::I32 };
-            return self.sort_targets(queue, mode, key, words);
+            return self.sort_targets(queue, mode, key, words, sorted);
         }
         let key_size = if far == 1 { 8 } else { 4 };
+        let runs = match is_single(mode, any == 1, inner_rank) {
+            true => Runs::Single,
+            false if few == 1 => Runs::Wide,
+            false => Runs::Narrow,
+        };
+        if let Some(sorted) = sorted.filter(|sorted| sorted.is_ready) {
+            words[18] = u64::from(!checks);
+            if checks {
+                // The keys are known, but loads check their indices.
+                words[8] = queue.scratch(count * key_size)?;
+                queue.run(3, grid, 256, &words)?;
+            }
+            (words[8], words[9]) = (sorted.keys, sorted.positions);
+            return self.combine_sorted(queue, mode, 4, runs, &mut words);
+        }
+        // The positions of a sorted index have 64 bits.
+        let wide = wide == 1 || sorted.is_some();
+        let count_size = if wide { 8 } else { 4 };
         let mut pairs = || -> Result<Pairs> {
             Ok(Pairs {
                 keys: queue.scratch(count * key_size)?,
@@ -611,27 +705,22 @@ impl Scatter {
                 position_stride: count,
             })
         };
-        let (from, to) = (pairs()?, pairs()?);
+        let from = pairs()?;
+        let to = match sorted {
+            Some(sorted) => Pairs { keys: sorted.keys, positions: sorted.positions, ..from },
+            None => pairs()?,
+        };
         words[8] = from.keys;
         queue.run(3, grid, 256, &words)?;
         // Bytes of a target's number, or of the number that means no target.
         let passes = u64::from(u64::BITS - targets.leading_zeros()).div_ceil(8).max(1);
         let from = Pairs { positions: 0, ..from };
-        let job = Job {
-            rows: 1,
-            length: count,
-            key_size,
-            passes,
-            order: 0,
-            wide: wide == 1,
-            from,
-            to,
-            long_positions: false,
-        };
+        let job =
+            Job { rows: 1, length: count, key_size, passes, order: 0, wide, from, to, long_positions: false };
         radix::sort(queue, &job)?;
         words[8] = to.keys;
         words[9] = to.positions;
-        self.combine_sorted(queue, mode, 4, few == 1, &mut words)
+        self.combine_sorted(queue, mode, 4, runs, &mut words)
     }
 }
 
@@ -648,66 +737,4 @@ fn sum_buckets(queue: &mut dyn Queue, moved: Ptr, count: u64, targets: u64, word
     queue.run(1, blocks(targets, 256), 256, words)?;
     queue.run(8, blocks(count, SEGMENT), 512, words)?;
     queue.run(3, blocks(targets, 256), 256, words)
-}
-
-impl Scatter {
-    /// The work after the sort. `first` is its first entry, `in_warps` is true for the kernel for wide rows.
-    fn combine_sorted(
-        &self,
-        queue: &mut dyn Queue,
-        mode: Mode,
-        first: usize,
-        in_warps: bool,
-        words: &mut Words,
-    ) -> Result<()> {
-        let (count, rows) = (words[0], words[11]);
-        if mode == Mode::SumRuns {
-            // Each chunk starts at most one run that later chunks continue.
-            let chunks = count.div_ceil(CHUNK);
-            let sums = chunks * rows;
-            words[12] = queue.scratch(4 * sums)?;
-            words[13] = queue.scratch(8 * sums)?;
-            queue.clear(words[12], 4 * sums)?;
-            queue.clear(words[13], 8 * sums)?;
-            let threads = chunks * if in_warps { rows.next_multiple_of(WARP) } else { rows };
-            return (first..first + 3)
-                .try_for_each(|entry| queue.run(entry, blocks(threads, 256), 256, words));
-        }
-        let size = self.dtype.class().dtype().size() as u64;
-        let most = u64::BITS - count.saturating_sub(1).leading_zeros();
-        // A run of more than a chunk leaves partial results.
-        let mut room = |shift: u32| match shift < most {
-            true => queue.scratch(ordered::partial(count, shift) * rows * size),
-            false => Ok(0),
-        };
-        let step = ordered::CHUNK_LOG;
-        let parts = [room(step)?, room(2 * step)?];
-        for (pass, shift) in (0..most.max(1)).step_by(step as usize).enumerate() {
-            (words[12], words[13], words[14]) = (parts[(pass + 1) % 2], parts[pass % 2], shift.into());
-            queue.run(first, blocks(count.div_ceil(1 << shift) * rows, 256), 256, words)?;
-        }
-        Ok(())
-    }
-
-    /// The sort of a general kernel, by the program that sorts tensors; keys are as wide as this dtype.
-    fn sort_targets(&self, queue: &mut dyn Queue, mode: Mode, key: Dtype, mut words: Words) -> Result<()> {
-        let count = words[0];
-        let mut view = |dtype: Dtype| -> Result<View> {
-            Ok(View::new(queue.scratch(dtype.size() as u64 * count)?, dtype, smallvec![1]))
-        };
-        let (from, keys, positions) = (view(key)?, view(key)?, view(Dtype::I64)?);
-        words[8] = from.ptr;
-        queue.run(0, blocks(count, 256), 256, &words)?;
-        (words[8], words[9]) = (keys.ptr, positions.ptr);
-        queue.launch(&Launch {
-            // The maximum key.
-            limit: words[10] as usize,
-            ..Launch::new(
-                Arc::new(Program::new(&Sort { dtype: key, descending: false })),
-                smallvec![count as usize],
-                smallvec![from, keys, positions],
-            )
-        })?;
-        self.combine_sorted(queue, mode, 1, false, &mut words)
-    }
 }

@@ -3,8 +3,11 @@
 #![cfg(test)]
 
 use super::*;
+use crate::kernel::{Program, View};
 use crate::ops::folds::{AMAX, SUM};
 use crate::ops::reduce::PROD;
+use smallvec::smallvec;
+use std::sync::Arc;
 
 /// The unit of a scatter of rows of 512 elements, from an address, with these steps.
 fn unit(dtype: Dtype, f: Option<&'static ReduceFn>, ptr: u64, index: [isize; 2], out: [isize; 2]) -> usize {
@@ -15,8 +18,8 @@ fn unit(dtype: Dtype, f: Option<&'static ReduceFn>, ptr: u64, index: [isize; 2],
         limit: 900,
         ..Launch::new(Arc::new(Program::new(&kind)), smallvec![300, 512], views.into_iter().collect())
     };
-    let [.., own] = kind.signature(&launch).fields(FIELDS);
-    let [.., general] = kind.general(&launch).unwrap().fields(FIELDS);
+    let [.., own, _] = kind.signature(&launch).fields(FIELDS);
+    let [.., general, _] = kind.general(&launch).unwrap().fields(FIELDS);
     assert_eq!(own, general);
     let units = in_units(&launch, 1 << own);
     assert_eq!(targets(&units, &[0, 1]) << own, targets(&launch, &[0, 1]).next_multiple_of(1 << own));
