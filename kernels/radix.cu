@@ -19,29 +19,6 @@ INLINE Key sortable(Key k, u64 order) {
 }
 INLINE u32 digit_of(const RadixParams& p, Key k, u32 shift) { return (u32)(sortable(k, p.w[13]) >> shift) & 255u; }
 
-// Exclusive prefix sum over a block of 256 threads; `total` gets the sum.
-template <class T> INLINE T before_in_block(T mine, T& total) {
-    __shared__ T warps[8];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    T sum = mine;
-#pragma unroll
-    for (int delta = 1; delta < 32; delta *= 2) {
-        const T below = __shfl_up_sync(FULL_WARP, sum, delta);
-        if (lane >= delta) sum += below;
-    }
-    __syncthreads();
-    if (lane == 31) warps[warp] = sum;
-    __syncthreads();
-    T front = 0;
-    total = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if (i == warp) front = total;
-        total += warps[i];
-    }
-    return front + sum - mine;
-}
-
 extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_constant__ RadixParams p) {
     __shared__ u32 counts[256];
     const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
@@ -151,20 +128,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
         const u32 digit = at < valid ? digit_of(p, key[i], shift) : 255u;
-        u32 peers = FULL_WARP;
-#pragma unroll
-        for (int bit = 0; bit < 8; bit++) {
-            const bool set = digit >> bit & 1;
-            const u32 votes = __ballot_sync(FULL_WARP, set);
-            peers &= set ? votes : ~votes;
-        }
-        const int leader = __ffs(peers) - 1;
-        u32 before = 0;
-        if ((int)lane == leader) {
-            before = in_warp[warp][digit];
-            in_warp[warp][digit] = before + __popc(peers);
-        }
-        place[i] = __shfl_sync(FULL_WARP, before, leader) + __popc(peers & lanes_below);
+        place[i] = rank_in_warp(digit, in_warp[warp], lane, lanes_below);
         __syncwarp();
     }
     __syncthreads();

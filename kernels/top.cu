@@ -62,11 +62,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
     const u32 length = (u32)(p.w[4] * (part + 1) / p.w[5] - first);
     const Key* in = memory<const Key>(p.w[0]) + row * p.w[7] + first;
     if (t == 0) found.count = 0;
-    // The key of the last element to keep so far.
+    // Elements with a key from the bound on are not kept.
     bool is_full = false;
     Key bound = 0;
-    for (u64 tile = 0;; tile += TILE) {
-        const bool ends = tile >= length;
+    // A bound to begin with: of the first elements of all threads in sort order, the last one to keep.
+    bool begins = kept <= THREADS / 2 && length > TILE;
+    if (begins) {
+        Key least = (Key)~(Key)0;
+#pragma unroll 1
+        for (u32 i = t; i < length; i += READ * THREADS) {
+#pragma unroll
+            for (u32 n = 0; n < READ; n++) {
+                const u32 at = i + n * THREADS;
+                const Key key = at < length ? sortable(in[at], p.w[10]) : (Key)~(Key)0;
+                least = key < least ? key : least;
+            }
+        }
+        found.keys[t] = least;
+        found.places[t] = t;
+        if (t == 0) found.count = THREADS;
+    }
+    for (u64 tile = 0;;) {
+        const bool ends = !begins && tile >= length;
         Key read[READ];
 #pragma unroll
         for (u32 n = 0; n < READ; n++) {
@@ -74,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
             read[n] = i < length ? in[i] : (Key)0;
         }
         __syncthreads();
-        const bool is_long = ends || found.count > ROOM - TILE;
+        const bool is_long = begins || ends || found.count > ROOM - TILE;
         __syncthreads();
         // The only call, because its code is long.
         if (is_long) {
@@ -82,6 +99,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
             if (ends) break;
             is_full = true;
             bound = found.keys[kept - 1];
+            if (begins) {
+                // Equal elements may be kept.
+                is_full = bound != (Key)~(Key)0;
+                bound += is_full;
+                begins = false;
+                __syncthreads();
+                if (t == 0) found.count = 0;
+                __syncthreads();
+            }
         }
 #pragma unroll
         for (u32 n = 0; n < READ; n++) {
@@ -93,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) top(const __grid_constant_
                 found.places[at] = (u32)i;
             }
         }
+        tile += TILE;
     }
     Key* values = memory<Key>(p.w[2]) + blockIdx.x * p.w[8];
     i64* positions = memory<i64>(p.w[3]) + blockIdx.x * p.w[9];

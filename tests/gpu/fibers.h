@@ -160,6 +160,14 @@ inline unsigned __ballot_sync(unsigned, bool set) {
     return votes;
 }
 
+inline int __syncthreads_or(int set) {
+    fibers[own].shown[0] = set != 0;
+    wait(BLOCK);
+    int any = 0;
+    for (unsigned i = 0; i < blockDim.x; i++) any |= fibers[i].waits != EVER && fibers[i].shown[0];
+    wait(BLOCK);
+    return any;
+}
 inline bool __any_sync(unsigned mask, bool set) { return __ballot_sync(mask, set) != 0; }
 inline bool __all_sync(unsigned mask, bool set) { return __ballot_sync(mask, !set) == 0; }
 

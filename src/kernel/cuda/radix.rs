@@ -19,8 +19,11 @@ const MANY_ROWS: u64 = 64;
 pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     let count = if wide { "u64" } else { "u32" };
     let values = [("KEY", key), ("COUNT", count), ("SORTABLE", sortable)];
-    fill(include_str!("../../../kernels/radix.cu"), &values)
+    RANKS.to_string() + &fill(include_str!("../../../kernels/radix.cu"), &values)
 }
+
+/// The functions that find places by digits.
+pub(in crate::kernel) const RANKS: &str = include_str!("../../../kernels/ranks.cuh");
 
 /// Rows of keys, and positions as counts (`ptr` 0 for the identity).
 #[derive(Clone, Copy)]

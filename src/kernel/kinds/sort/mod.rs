@@ -1,5 +1,5 @@
-//! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short rows in one block each, long rows by
-//! radix. [`Top`] gives only the first elements, [`Nth`] only one element.
+//! Sorts of rows: rows of few elements in one thread each ([`SortFew`]), short rows in one block each (by comparisons, or by
+//! digits), long rows by radix. [`Top`] gives only the first elements, [`Nth`] only one element.
 
 mod few;
 mod host;
@@ -32,14 +32,21 @@ pub struct Sort {
     pub descending: bool,
 }
 
-/// Rows up to this length fit a block.
+/// Rows up to this length fit a block of general kernels, which compares elements.
 const SHORT: usize = 2048;
+/// Rows longer than the first and up to the second length are sorted by digits in a block.
+const BY_DIGITS: (usize, usize) = (256, 4096);
 /// Maximum number of elements that are radix-sorted at a time, to limit grids and scratch memory.
 const BATCH: u64 = 1 << 28;
 
-/// The signature's fields: short rows, the logarithm of their size, 64-bit counts, a general kernel (keys of any dtype,
-/// short rows of any size).
-const FIELDS: [u32; 4] = [1, 4, 1, 1];
+/// How rows are sorted.
+const BY_RADIX: usize = 0;
+const BY_COMPARISON: usize = 1;
+const IN_BLOCK: usize = 2;
+
+/// The signature's fields: how rows are sorted, the logarithm of the size of those in a block, 64-bit counts, a general
+/// kernel (keys of any dtype, short rows of any size).
+const FIELDS: [u32; 4] = [2, 4, 1, 1];
 
 fn extents(launch: &Launch) -> (u64, usize) {
     let (&length, kept) = launch.shape.split_last().unwrap_or((&1, &[]));
@@ -75,9 +82,14 @@ impl Kind for Sort {
     fn signature(&self, launch: &Launch) -> Signature {
         let (_, length) = extents(launch);
         let mut signature = Signature::default();
-        let short = length <= SHORT;
-        signature.push(usize::from(short), 1);
-        signature.push(if short { length.max(2).next_power_of_two().ilog2() as usize } else { 0 }, 4);
+        let by = match length {
+            _ if length <= BY_DIGITS.0 => BY_COMPARISON,
+            _ if length <= BY_DIGITS.1 => IN_BLOCK,
+            _ => BY_RADIX,
+        };
+        signature.push(by, 2);
+        let size = length.max(2).next_power_of_two().ilog2() as usize;
+        signature.push(if by == BY_RADIX { 0 } else { size }, 4);
         signature.push(usize::from(length as u64 >= 1 << 32), 1);
         signature.push(0, 1);
         signature
@@ -86,7 +98,7 @@ impl Kind for Sort {
     fn general(&self, launch: &Launch) -> Option<Signature> {
         let (_, length) = extents(launch);
         let mut signature = Signature::default();
-        signature.push(usize::from(length <= SHORT), 1);
+        signature.push(if length <= SHORT { BY_COMPARISON } else { BY_RADIX }, 2);
         signature.push(0, 4);
         signature.push(0, 1);
         signature.push(1, 1);
@@ -94,16 +106,17 @@ impl Kind for Sort {
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [short, size, wide, any] = signature.fields(FIELDS);
+        let [by, size, wide, any] = signature.fields(FIELDS);
         let key = bits_type(self.dtype);
         let sortable = match any {
             1 => SORTABLE_ANY.to_string(),
             _ => sortable(self.dtype, self.descending),
         };
-        if short == 0 {
+        if by == BY_RADIX {
             let text = format!("{}\n{}", prelude(), radix::text(key, wide == 1, &sortable));
             return CudaSource { text, entries: &radix::ENTRIES };
         }
+        let size_log = size;
         let size = if any == 1 { SHORT } else { 1 << size };
         let (most_size, most_threads) = (size.to_string(), threads(size).to_string());
         let (size, threads) = match any {
@@ -116,7 +129,14 @@ impl Kind for Sort {
             ("SIZE", size),
             ("THREADS", threads),
         ];
-        let body = fill(include_str!("../../../../kernels/sort.cu"), &values);
+        let body = match by {
+            IN_BLOCK => {
+                let items = (1usize << size_log).div_ceil(256).to_string();
+                let body = include_str!("../../../../kernels/rows_by_digits.cu");
+                radix::RANKS.to_string() + &fill(body, &[("ITEMS", &items)])
+            }
+            _ => fill(include_str!("../../../../kernels/sort.cu"), &values),
+        };
         let text = format!(
             "{}\ntypedef {key} Key;\nINLINE Key sortable(Key k, u64 order) {{\n{sortable}\n}}\n{body}",
             prelude()
@@ -125,7 +145,7 @@ impl Kind for Sort {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [short, size, wide, any] = signature.fields(FIELDS);
+        let [by, size, wide, any] = signature.fields(FIELDS);
         let (rows, length) = extents(launch);
         let order = order(self.dtype, self.descending);
         let shape = &launch.shape;
@@ -147,12 +167,13 @@ impl Kind for Sort {
         };
         let strides = [stride(&input), stride(&targets[0]), stride(&targets[1])];
         let pointers = [input.ptr, targets[0].ptr, targets[1].ptr];
-        if short == 1 {
+        if by != BY_RADIX {
             let [a, b, c] = strides;
             let size = if any == 1 { length.max(2).next_power_of_two() } else { 1 << size };
             let [input, values, positions] = pointers;
             let words = [input, values, positions, length as u64, a, b, c, order, size as u64];
-            queue.run(0, rows as u32, threads(size) as u32, &words)?;
+            let threads = if by == IN_BLOCK { 256 } else { threads(size) };
+            queue.run(0, rows as u32, threads as u32, &words)?;
         } else {
             let key_size = self.dtype.size() as u64;
             let batch = (BATCH / length as u64).clamp(1, 1 << 16);

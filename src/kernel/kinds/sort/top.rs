@@ -1,5 +1,5 @@
 //! The first elements of rows in sort order, without sorting the rows. On CUDA devices, blocks select few elements from
-//! parts of a row, and a second pass selects from their results. Many elements are selected by their digits
+//! parts of a row, and later passes select from their results. Many elements are selected by their digits
 //! (`select.rs`) and then sorted.
 
 use super::select::{self, Nth, Selection};
@@ -124,11 +124,15 @@ impl Kind for Top {
         let [to_values, to_positions] = [0, 1].map(|t| stride(&launch.shape, &targets[t]));
         let order = order(dtype, self.0.descending);
         let (mut values, mut positions, mut row, mut length) = (input.ptr, 0, stride(&from, &input), length);
-        let parts = (BLOCKS / rows).min(length / PART).max(1);
-        if parts > 1 {
+        // From the elements that parts keep, which are fewer each time.
+        loop {
+            let parts = (BLOCKS / rows).min(length / PART);
+            if parts <= 1 {
+                break;
+            }
             let chosen = rows * parts * kept;
             let (best, at) = (queue.scratch(chosen * dtype.size() as u64)?, queue.scratch(chosen * 8)?);
-            let words = [values, 0, best, at, length, parts, kept, row, kept, kept, order];
+            let words = [values, positions, best, at, length, parts, kept, row, kept, kept, order];
             queue.run(0, (rows * parts) as u32, 256, &words)?;
             (values, positions, row, length) = (best, at, parts * kept, parts * kept);
         }
