@@ -418,8 +418,8 @@ pub static OPS: &[Op] = &[
     Op {
         name: "rms_norm",
         doc: "Divides by the root of the mean square over the last dimensions (`normalized_shape`), then multiplies by \
-              `weight` where it is given. By default `eps` is the dtype's machine epsilon. Source: \
-              `torch.nn.functional.rms_norm`.",
+              `weight` where it is given. By default `eps` is the machine epsilon of the dtype that it computes in: \
+              that of `f32` for halves. Source: `torch.nn.functional.rms_norm`.",
         search: &["normalise", "transformer", "root mean square"],
         params: &[
             X,
@@ -641,7 +641,7 @@ fn rms_norm(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let squares = rt.map(NAME, &super::arith::SQUARE, &[element], wide, wide)?;
     let mean = rt.reduce(&squares, Reduction::new(NAME, &MEAN, &dims, wide, wide).keepdim(true))?;
     drop(squares);
-    let eps = if args.is_given(3) { args.float(3)? } else { dtype.epsilon() };
+    let eps = if args.is_given(3) { args.float(3)? } else { wide.epsilon() };
     let operands = [element, MapArg::Tensor(&mean), MapArg::Number(Scalar::Float(eps))];
     affine(rt, NAME, &RESCALE, &operands, (args.opt_tensor(2), None), (wide, dtype))
 }
@@ -772,7 +772,7 @@ fn layer_norm_back(b: &Back<'_>) {
 
 fn rms_norm_back(b: &Back<'_>) {
     let (dims, wide) = normalised(b);
-    let eps = b.args().float(3).unwrap_or(b.result(0).dtype.epsilon());
+    let eps = b.args().float(3).unwrap_or(b.result(0).dtype.accumulator().epsilon());
     let (x, g) = (wide(b.x(0)), wide(b.g()));
     let scale = (row_mean(&x.square(), &dims) + eps).unary("rsqrt");
     b.to(0, || {

@@ -99,6 +99,16 @@ fn rms_norm_divides_by_the_root_mean_square() {
     let root = 12.5f64.sqrt();
     let y = lab.call("rms_norm", &[(&x).into(), 2.into(), (&w).into()]);
     lab.near(&y, &[2, 2], &[3.0 / root, 8.0 / root, 0.0, 0.0], 1e-6);
+    // Halves compute in f32, with its epsilon. Expected: PyTorch 2.15.
+    let small: Vec<f64> = (1..9).map(|i| f64::from(i) / 8000.0).collect();
+    for (dtype, first) in
+        [(F16, 0.173_828_125), (BF16, 0.173_828_125), (F32, 0.173_737_37), (F64, 0.198_029_5)]
+    {
+        let x = lab.tensor(&[8], &small, dtype);
+        let y = lab.call("rms_norm", &[(&x).into(), 8.into()]);
+        let y = lab.values(&y)[0];
+        assert!((y - first).abs() < 1e-6, "{dtype}: {y}");
+    }
 }
 
 #[test]
