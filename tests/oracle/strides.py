@@ -1,7 +1,8 @@
 """Writes strides.txt: the strides that PyTorch gives results of operands that are not row-major.
 
 A line `pair` has shape and strides of `a` and of `b`, and the strides of `a + b`; a line `one` has shape and
-strides of `a`, and the strides of `a.clone()` and of `-a`.
+strides of `a`, and the strides of `a.clone()` and of `-a`. A line `both` is a pair whose operands are both broadcast, with
+the shape of the result before its strides.
 """
 
 import random
@@ -44,5 +45,11 @@ while len(lines) < 500:
     lines.add("pair;" + text(a.shape, a.stride(), b.shape, b.stride(), (a + b).stride()))
     if not a.is_contiguous():
         lines.add("one;" + text(a.shape, a.stride(), a.clone().stride(), (-a).stride()))
+while len(lines) < 700:
+    shape = [random.choice([1, 2, 3]) for _ in range(random.randint(2, 4))]
+    a, b = (made([random.choice([1, n]) for n in shape][random.choice([0, 0, 1]) :]) for _ in range(2))
+    sum = a + b
+    if a.shape != sum.shape and b.shape != sum.shape:
+        lines.add("both;" + text(a.shape, a.stride(), b.shape, b.stride(), sum.shape, sum.stride()))
 with open("tests/oracle/strides.txt", "w") as file:
     file.writelines(line + "\n" for line in sorted(lines))
