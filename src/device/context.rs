@@ -475,6 +475,15 @@ impl Device {
         self.recorded.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// The error of a launch that found no scratch memory of this many bytes, which drivers report without details.
+    pub(crate) fn lacks_scratch(&self, error: Error, bytes: u64) -> Error {
+        if error.message() != error::out_of_memory().message() {
+            return error;
+        }
+        let detailed = self.allocator().map(|allocator| allocator.lock().out_of_memory(bytes));
+        self.blame_records(detailed.unwrap_or(error))
+    }
+
     /// Adds the memory that gradient records keep to the error of a request.
     pub(crate) fn blame_records(&self, error: Error) -> Error {
         let bytes = self.recorded.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@ use super::queue::{FusedGroup, Load, Node, RAW_INSTR};
 use super::trace::Traced;
 use super::{Runtime, error};
 use crate::array::{Dims, Layout};
-use crate::base::{Error, Result, Span};
+use crate::base::{Error, Result, Site, Span};
 use crate::device::{Block, Device};
 use crate::driver::error::is_shortage;
 use crate::kernel::{Launch, Ptr};
@@ -345,7 +345,9 @@ impl Runtime {
         }
         self.release_memory()?;
         device.give_back_unused()?;
-        self.start(device, stream, launch)
+        let scratch = || launch.program.kind.scratch(launch);
+        let site = Site::of(self.span);
+        self.start(device, stream, launch).map_err(|e| device.lacks_scratch(e, scratch()).locate(&site))
     }
 
     fn start(&mut self, device: &Arc<Device>, stream: &Arc<Stream>, launch: &Launch) -> Result<()> {

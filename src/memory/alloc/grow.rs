@@ -234,8 +234,8 @@ impl Allocator {
         }
     }
 
-    /// The error of step 7. Its first sentence is PyTorch's.
-    fn out_of_memory(&self, segment: u64) -> Error {
+    /// The error of step 7, and of launches without room for their scratch memory. Its first sentence is PyTorch's.
+    pub fn out_of_memory(&self, segment: u64) -> Error {
         let (free, total) = self.driver.memory_info().unwrap_or((0, 0));
         let allocated = self.stats.allocated_bytes.all().current;
         let allowed = match self.limit {
