@@ -143,9 +143,9 @@ pub(super) fn scatter_reduce(
     if args.text(4) != Some("mean") {
         return Ok(());
     }
-    let count = dtype.real();
-    let counts = super::make::filled(rt, out.shape(), count, out.device(), Scalar::Int(1))?;
-    let each = super::make::filled(rt, src.shape(), count, out.device(), Scalar::Int(1))?;
+    // Integers are counted in one pass.
+    let counts = super::make::filled(rt, out.shape(), Dtype::I64, out.device(), Scalar::Int(1))?;
+    let each = super::make::filled(rt, &[], Dtype::I64, out.device(), Scalar::Int(1))?;
     // Use the checked operands: an index that shares the memory of `out` has been copied.
     let target = counts.with_layout(Layout::contiguous(values.target.shape()));
     let ones = Scattered { target, value: each, ..values };
