@@ -43,11 +43,26 @@ INLINE Acc team_scan(Acc mine, Acc& total) {
     __syncthreads();
     Acc front = INIT;
     total = INIT;
+#if @HEAVY@
+    // A costly function is called by one thread, in the same order.
+    __shared__ Acc fronts[TEAM / 32 + 1];
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < TEAM / 32; i++) {
+            fronts[i] = total;
+            total = combine(total, warps[i]);
+        }
+        fronts[TEAM / 32] = total;
+    }
+    __syncthreads();
+    front = fronts[warp];
+    total = fronts[TEAM / 32];
+#else
 #pragma unroll
     for (int i = 0; i < TEAM / 32; i++) {
         if (i == warp) front = total;
         total = combine(total, warps[i]);
     }
+#endif
     before = combine(front, before);
 #endif
     return before;

@@ -396,3 +396,40 @@ fn scans_of_columns_equal_those_of_rows() {
         }
     }
 }
+
+/// Long rows, where one thread combines the totals of warps, short ones and columns.
+#[test]
+fn scans_of_logarithms_are_those_of_sums() {
+    let Some(gpu) = side() else { return };
+    let f = &crate::ops::scan::LOG_SUM;
+    let cases: &[(&[usize], &[isize])] =
+        &[(&[3, 2500], &[2500, 1]), (&[2, 300], &[300, 1]), (&[40, 200], &[1, 40])];
+    for (dtype, eps) in [(Dtype::F32, 3e-7), (Dtype::F64, 1e-14)] {
+        for (shape, strides) in cases {
+            let mut input = Pair::random(&gpu, dtype, shape, strides, 7);
+            for i in 0..count(shape) {
+                // Before the first number, sums are of nothing.
+                let x =
+                    if i % 97 < 3 { f64::NEG_INFINITY } else { (mix(i as u64) % 4000) as f64 / 200.0 - 10.0 };
+                input.set_raw(input.place(shape, i), bits_of(dtype, x));
+            }
+            input.upload(&gpu);
+            let out = Pair::random(&gpu, dtype, shape, strides, 8);
+            let work =
+                launch(&program(Scan { f, dtype }), shape, vec![input.on_device(), out.on_device()], &[]);
+            run(&gpu, &work);
+            let got = out.download(&gpu);
+            let length = shape[shape.len() - 1];
+            for row in 0..count(shape) / length {
+                let mut sum = 0.0;
+                for at in row * length..(row + 1) * length {
+                    sum += input.value(shape, at).exp();
+                    let (value, want) = (got.value(shape, at), sum.ln());
+                    let near = (value - want).abs() <= eps * (1.0 + want.abs());
+                    assert!(near || value == want, "{dtype} {shape:?} {at}: {value} {want}");
+                }
+            }
+            [input, out].into_iter().for_each(|pair| pair.free(&gpu));
+        }
+    }
+}

@@ -139,6 +139,7 @@ impl Kind for Scan {
             false => text.to_string(),
         };
         let init = literal((self.f.init)(class), class);
+        let heavy = weight(text) != [0, 0];
         let (bits, dtype) = (bits_type(self.dtype), self.dtype);
         let [dtypes, size, load, store] = match any {
             1 => [
@@ -163,7 +164,8 @@ impl Kind for Scan {
             ("DTYPE", if any == 1 { "any" } else { dtype.name() }),
             ("INIT", init.as_str()),
             ("COMBINE", combine.as_str()),
-            ("QUALIFIER", if weight(text) == [0, 0] { "INLINE" } else { "static __device__ __noinline__" }),
+            ("QUALIFIER", if heavy { "static __device__ __noinline__" } else { "INLINE" }),
+            ("HEAVY", if heavy { "1" } else { "0" }),
             ("TEAM", if long == 1 { "256" } else { "32" }),
             ("VECTOR", if vector == 1 { "1" } else { "0" }),
             ("COLUMNS", if columns == 1 { "1" } else { "0" }),
