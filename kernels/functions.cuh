@@ -168,6 +168,96 @@ INLINE double logit_clamped(double a, double eps) {
     return log(inner / (1.0 - inner));
 }
 
+// --- Special functions -----------------------------------------------------------------------------
+
+INLINE double inverse_near(double a) {
+#ifdef __CUDA_ARCH__
+    double e;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(e) : "d"(a));
+    e = fma(fma(-a, e, 1.0), e, e);
+    return fma(fma(-a, e, 1.0), e, e);
+#else
+    return 1.0 / a;
+#endif
+}
+
+// ln(e^a + e^b) of numbers that differ. The terms may cancel, so it is computed in `double`: the larger one, and ln(1 + e^-d)
+// of their distance, without branches. e^-d = 2^n e^r, and ln(1 + u) is a series in u / (2 + u).
+INLINE float log_sum_of(float a, float b) {
+    const double d = fmin(fabs((double)a - (double)b), 700.0), magic = 6755399441055744.0;
+    const double t = fma(d, -1.4426950408889634, magic), n = t - magic;
+    const double r = fma(n, -1.90821492927058770002e-10, fma(n, -6.93147180369123816490e-01, -d));
+    double e = 2.5110372746250101e-8;
+    e = fma(e, r, 2.7633075465575111e-7);
+    e = fma(e, r, 2.7557240010243493e-6);
+    e = fma(e, r, 2.480148430110454e-5);
+    e = fma(e, r, 0.00019841269890898131);
+    e = fma(e, r, 0.0013888888953421457);
+    e = fma(e, r, 0.0083333333333192803);
+    e = fma(e, r, 0.04166666666648393);
+    e = fma(e, r, 0.16666666666666681);
+    e = fma(e, r, 0.50000000000000189);
+    e = fma(e, r, 1.0);
+    e = fma(e, r, 1.0);
+    const double u = __longlong_as_double(__double_as_longlong(e) + (i64)((u64)__double_as_longlong(t) << 52));
+    const double whole = 2.0 + u, part = inverse_near(whole);
+    double s = u * part;
+    s = fma(fma(-s, whole, u), part, s);
+    const double z = s * s;
+    double sum = 0.1624460567651987;
+    sum = fma(sum, z, 0.08762586025987901);
+    sum = fma(sum, z, 0.12008573928010659);
+    sum = fma(sum, z, 0.13313352204765816);
+    sum = fma(sum, z, 0.1538561857161066);
+    sum = fma(sum, z, 0.18181787700540683);
+    sum = fma(sum, z, 0.2222222275209015);
+    sum = fma(sum, z, 0.28571428566764584);
+    sum = fma(sum, z, 0.4000000000001589);
+    sum = fma(sum, z, 0.6666666666666666);
+    return (float)((double)fmaxf(a, b) + fma(s * z, sum, 2.0 * s));
+}
+
+// The derivative of `lgamma`. Below 5/2 a polynomial times the distance from the root, over the distances from two poles;
+// above, a logarithm and its correction in 1 / a. Negative numbers by reflection: minus pi / tan(pi a), whose period is 1.
+INLINE float digamma_of(float a) {
+    const float y = a < 0.0f ? 1.0f - a : a;
+    const bool low = y < 2.5f;
+    float t = 2.2669205398225579e-7f;
+    t = fmaf(t, y, -4.1522629528835924e-6f);
+    t = fmaf(t, y, 3.5076590110026276e-5f);
+    t = fmaf(t, y, -0.00018368633398228572f);
+    t = fmaf(t, y, 0.00068282705860312414f);
+    t = fmaf(t, y, -0.0019853767872463148f);
+    t = fmaf(t, y, 0.0049471863048446776f);
+    t = fmaf(t, y, -0.011599191483735304f);
+    t = fmaf(t, y, 0.028087918440817968f);
+    t = fmaf(t, y, -0.078567815972301086f);
+    t = fmaf(t, y, 0.32801809750268103f);
+    t = fmaf(t, y, 1.5471624937984256f);
+    t = fmaf(t, y, 0.68416667129428033f);
+    const float from_root = (y - 1.46163177490234375f) - 3.7006601859126266e-7f;
+    const float part = (low ? from_root * t : 1.0f) / (low ? y * (y + 1.0f) : y);
+    float far = -0.0025653708332281602f;
+    far = fmaf(far, part, 0.0046763830208400646f);
+    far = fmaf(far, part, -0.00010026231345656752f);
+    far = fmaf(far, part, -0.008326324136770882f);
+    far = fmaf(far, part, -2.0719402782301457e-7f);
+    far = fmaf(far, part, 0.083333335293319838f);
+    far = fmaf(far, part, 0.49999999999455901f);
+    const float value = low ? part : logf(y) - part * far;
+    if (a >= 0.0f) return a == 0.0f ? copysignf(__uint_as_float(0x7f800000u), -a) : value;
+    const float r = a - rintf(a), square = r * r;
+    float cot = -6.0651343080909656f;
+    cot = fmaf(cot, square, -0.00047695885674903237f);
+    cot = fmaf(cot, square, -2.4658890002669456f);
+    cot = fmaf(cot, square, -1.9508419896699234f);
+    cot = fmaf(cot, square, -2.0384529840428159f);
+    cot = fmaf(cot, square, -2.1645264455614118f);
+    cot = fmaf(cot, square, -3.2898695768846282f);
+    cot = fmaf(cot, square, 1.000000002824243f);
+    return r == 0.0f ? (a == 0.0f ? copysignf(__uint_as_float(0x7f800000u), -a) : __uint_as_float(0x7fffffffu)) : value - cot / r;
+}
+
 // --- Powers ---------------------------------------------------------------------------------------
 
 // Whole powers of whole numbers are exact, as on the host: `pow` may be off in the last digit.

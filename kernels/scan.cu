@@ -4,8 +4,12 @@
 // Tiles are processed in order with a carry. Few long rows are split into segments: first their totals are
 // combined, then scanned, then each segment starts with its carry. The split depends only on the shape.
 //
+// Short rows whose elements are apart while the rows are adjacent, the columns of a matrix, are read and written as they
+// lie (`scan_columns`): a block takes COLUMNS rows, and shared memory holds their tiles. The order is the same.
+//
 // p.w: 0 input, 1 output, 2 carries or 0, 3 rows, 4 length, 5 segment, 6 segments, 7 input's row
-// stride, 8 output's row stride, 9 size and 10 number of the dtype if it is known at launch.
+// stride, 8 output's row stride, 9 size and 10 number of the dtype if it is known at launch. Of columns: 3 groups of
+// adjacent rows, 5 rows of a group, 6 their blocks, 7 and 8 strides of groups, 9 and 10 strides along a row.
 
 struct Params { u64 w[11]; };
 typedef @ACC@ Acc;
@@ -39,11 +43,26 @@ INLINE Acc team_scan(Acc mine, Acc& total) {
     __syncthreads();
     Acc front = INIT;
     total = INIT;
+#if @HEAVY@
+    // A costly function is called by one thread, in the same order.
+    __shared__ Acc fronts[TEAM / 32 + 1];
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < TEAM / 32; i++) {
+            fronts[i] = total;
+            total = combine(total, warps[i]);
+        }
+        fronts[TEAM / 32] = total;
+    }
+    __syncthreads();
+    front = fronts[warp];
+    total = fronts[TEAM / 32];
+#else
 #pragma unroll
     for (int i = 0; i < TEAM / 32; i++) {
         if (i == warp) front = total;
         total = combine(total, warps[i]);
     }
+#endif
     before = combine(front, before);
 #endif
     return before;
@@ -66,6 +85,7 @@ INLINE void load_items(const Params& p, Acc (&v)[ITEMS], u64 row, u64 at, u64 en
     }
 }
 
+#if !@COLUMNS@
 extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constant__ Params p) {
     const u64 slot = (u64)blockIdx.x * (256 / TEAM) + threadIdx.x / TEAM;
     const bool live = slot < p.w[3] * p.w[6];
@@ -109,6 +129,68 @@ extern "C" __global__ void __launch_bounds__(256) scan_rows(const __grid_constan
 #endif
     }
 }
+
+#endif
+
+#if @COLUMNS@
+#define COLUMNS 32
+#define WARPS 8
+// A row of a tile: the first items of all lanes, then the second ones. It has one element more, so that a warp's lanes
+// access different banks.
+#define PITCH (TILE + 1)
+
+extern "C" __global__ void __launch_bounds__(256) scan_columns(const __grid_constant__ Params p) {
+    __shared__ Acc tile[COLUMNS * PITCH];
+    const u64 group = blockIdx.x / p.w[6], first = blockIdx.x % p.w[6] * COLUMNS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool live = first + lane < p.w[5];
+    const u64 in = group * p.w[7] + first + lane, out = group * p.w[8] + first + lane;
+    Acc carry[COLUMNS / WARPS];
+#pragma unroll
+    for (int c = 0; c < COLUMNS / WARPS; c++) carry[c] = INIT;
+    for (u64 begin = 0; begin < p.w[4]; begin += TILE) {
+        // A warp accesses an element of each row at a time.
+        Acc held[TILE / WARPS];
+#pragma unroll
+        for (int i = 0; i < TILE / WARPS; i++) {
+            const u64 at = begin + i * WARPS + warp;
+            held[i] = INIT;
+            if (live && at < p.w[4]) held[i] = load_@DTYPE@(memory<const Bits>(p.w[0])[in + at * p.w[9]]);
+        }
+#pragma unroll
+        for (int i = 0; i < TILE / WARPS; i++) {
+            const int at = i * WARPS + warp;
+            tile[lane * PITCH + at % ITEMS * 32 + at / ITEMS] = held[i];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int c = 0; c < COLUMNS / WARPS; c++) {
+            Acc* const row = tile + (warp * (COLUMNS / WARPS) + c) * PITCH + lane;
+            Acc v[ITEMS];
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) v[i] = row[i * 32];
+#pragma unroll
+            for (int i = 1; i < ITEMS; i++) v[i] = combine(v[i - 1], v[i]);
+            Acc total;
+            const Acc before = combine(carry[c], team_scan(v[ITEMS - 1], total));
+            carry[c] = combine(carry[c], total);
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) row[i * 32] = combine(before, v[i]);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < TILE / WARPS; i++) {
+            const int own = i * WARPS + warp;
+            const u64 at = begin + own;
+            if (live && at < p.w[4]) {
+                const Acc sum = tile[lane * PITCH + own % ITEMS * 32 + own / ITEMS];
+                memory<Bits>(p.w[1])[out + at * p.w[10]] = store_@DTYPE@(round_@DTYPE@(sum));
+            }
+        }
+        __syncthreads();
+    }
+}
+#endif
 
 #if TEAM > 32
 // One block per segment: the segment's total.

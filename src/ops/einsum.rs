@@ -1,8 +1,8 @@
 //! Sums of products in letter notation: `einsum("ij,jk->ik", a, b)`.
 //!
 //! Operands are combined from the left, two at a time. A letter that neither a later operand nor the result
-//! uses is summed, so each pair is one batched matrix product. An intermediate has only letters that are
-//! still needed.
+//! uses is summed, so each pair is one batched matrix product; a pair without a sum is multiplied element by element.
+//! An intermediate has only letters that are still needed.
 
 use super::composed::{call, expand, ints, permute, reshape, t, to};
 use super::signature::{Kind, Param};
@@ -42,6 +42,13 @@ enum Label {
 struct Term {
     tensor: Tensor,
     labels: Vec<Label>,
+}
+
+impl Term {
+    /// The extent of a label, if the operand has it.
+    fn extent(&self, label: &Label) -> Option<usize> {
+        self.labels.iter().position(|own| own == label).map(|d| self.tensor.shape()[d])
+    }
 }
 
 fn einsum(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
@@ -239,20 +246,30 @@ fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool)
     let inner = of(&a.labels, &|l| b.labels.contains(l) && !needed(l));
     let rows = of(&a.labels, &|l| !b.labels.contains(l));
     let columns = of(&b.labels, &|l| !a.labels.contains(l));
-    let left = arranged(rt, &a, [&batch, &rows, &inner])?;
-    let right = arranged(rt, &b, [&batch, &inner, &columns])?;
+    let labels: Vec<Label> = batch.iter().chain(&rows).chain(&columns).copied().collect();
     // Sums of products need one dtype, as in PyTorch; products alone are promoted.
-    if left.dtype() != right.dtype() && !inner.is_empty() {
+    if a.tensor.dtype() != b.tensor.dtype() && !inner.is_empty() {
+        let left = arranged(rt, &a, [&batch, &rows, &inner])?;
+        let right = arranged(rt, &b, [&batch, &inner, &columns])?;
         return Err(error::dtypes_differ("einsum", (1, &left), (1, &right)));
     }
-    let dtype = promote(left.dtype(), right.dtype());
+    let dtype = promote(a.tensor.dtype(), b.tensor.dtype());
+    let extent = |l: &Label| a.extent(l).or_else(|| b.extent(l)).unwrap_or(1);
+    if inner.iter().all(|l| extent(l) == 1) {
+        // Broadcast over the labels of the other operand.
+        let [left, right] = [&a, &b].map(|term| {
+            let kept = labels.iter().chain(&inner).filter_map(|l| term.labels.iter().position(|k| k == l));
+            let shape: Dims = labels.iter().map(|l| term.extent(l).unwrap_or(1)).collect();
+            let turned = permute(rt, &term.tensor, &kept.collect::<Dims>())?;
+            let whole = reshape(rt, &turned, &shape)?;
+            to(rt, &whole, dtype)
+        });
+        return Ok(Term { tensor: call(rt, "mul", &[t(&left?), t(&right?)])?, labels });
+    }
+    let left = arranged(rt, &a, [&batch, &rows, &inner])?;
+    let right = arranged(rt, &b, [&batch, &inner, &columns])?;
     let (left, right) = (to(rt, &left, dtype)?, to(rt, &right, dtype)?);
     let out = call(rt, "matmul", &[t(&left), t(&right)])?;
-    let labels: Vec<Label> = batch.iter().chain(&rows).chain(&columns).copied().collect();
-    let extent = |l: &Label| {
-        let find = |t: &Term| t.labels.iter().position(|k| k == l).map(|d| t.tensor.shape()[d]);
-        find(&a).or_else(|| find(&b)).unwrap_or(1)
-    };
     let shape: Dims = labels.iter().map(extent).collect();
     Ok(Term { tensor: reshape(rt, &out, &shape)?, labels })
 }

@@ -8,7 +8,6 @@ use super::gradient::{Back, Var};
 use super::halves::{SIGMOID_HALF, TANH_HALF, for_dtype};
 use super::params::{BINARY, UNARY, X, X_OR_NUMBER};
 use super::signature::{Default, Kind, Param};
-use super::special::digamma;
 use super::{Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, map};
 use crate::array::Scalar;
 use crate::base::Result;
@@ -474,7 +473,7 @@ pub static OPS: &[Op] = &[
                 complex: None,
             },
         }),
-        gradient: Gradient::Rule(Keeps::X, |b| b.to(0, || b.g() * digamma(&b.x(0)))),
+        gradient: Gradient::Derivative(|x| x.unary("digamma")),
         ..Op::BASE
     },
     Op {

@@ -4,6 +4,7 @@
 //! the next wait raises the error at the line that launched it.
 
 use super::apply::again;
+use super::compare::EQ;
 use super::folds::{MAX, SUM};
 use super::gradient::{Var, positions, rules};
 use super::params::X;
@@ -534,11 +535,34 @@ fn one_hot(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
     let mut shape: Vec<i64> = x.shape().iter().map(|&n| n as i64).collect();
     shape.push(classes);
     let shape = error::shape(1, &shape)?;
-    let out = make::filled(rt, &shape, Dtype::I64, x.device(), Scalar::Int(0))?;
-    let one = make::filled(rt, &[], Dtype::I64, x.device(), Scalar::Int(1))?;
-    let ids = unsqueezed(&from_zero(rt, &x)?, x.rank())?;
-    scatter_into(rt, "one_hot", Along::dim(&out, x.rank()), &ids, &one, None)?;
-    Ok(Out::Tensor(out))
+    if x.count() == 0 {
+        return rt.empty(&shape, Dtype::I64, x.device()).map(Out::Tensor);
+    }
+    let last = x.rank();
+    let x = if last == 0 { reshaped(rt, &x, &[1])? } else { x };
+    let places = places_of_ones(rt, &x, classes)?;
+    let places = if last == 0 { places } else { unsqueezed(&places, last)? };
+    let args = [MapArg::Position, MapArg::Tensor(&places)];
+    rt.map_over(Elementwise::new("one_hot", &EQ, &args, Dtype::I64, Dtype::I64), shape, x.device())
+        .map(Out::Tensor)
+}
+
+/// The position in a one-hot result at which each row has its 1: `x` has at least one dimension, and indices out of range
+/// are reported.
+fn places_of_ones(rt: &mut Runtime, x: &Tensor, classes: i64) -> Result<Tensor> {
+    let ids = from_zero(rt, x)?;
+    let args = [MapArg::Position, MapArg::Number(Scalar::Int(classes)), MapArg::Tensor(&ids)];
+    let places = Elementwise::new("one_hot", &make::AFFINE, &args, Dtype::I64, Dtype::I64);
+    let places = rt.map_over(places, x.shape().clone(), x.device())?;
+    // Gathering from a dimension of this extent checks the indices; the element itself is not used.
+    let strides = smallvec![0; x.rank()];
+    let (axis, limit, meaning) = (x.rank() - 1, classes as usize, Meaning::Index);
+    let checked = gather_from(rt, "one_hot", Along { tensor: x, strides, axis, limit, meaning }, &ids)?;
+    super::formula::formula(rt, |f| {
+        let ids = f.var(&ids);
+        let inside = ids.ge(0i64).call("logical_and", &[ids.lt(classes).arg()]);
+        f.select(&inside, f.var(&places), -1i64) + f.var(&checked).bitwise_and(0i64)
+    })
 }
 
 fn take_along_dim(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {

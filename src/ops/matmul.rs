@@ -465,6 +465,13 @@ pub(super) fn product_in(
         let products = rt.map(name, &MUL, &[MapArg::Tensor(a.1), MapArg::Tensor(b.1)], inner, inner)?;
         return rt.reduce(&products, Reduction::new(name, &SUM, &[0], inner, out_dtype));
     }
+    if k == 1 {
+        // A product of single elements is not a sum. So it joins the work before and after it.
+        let (f, _) = complex::over(name, &MUL, dtype)?;
+        let factors = [MapArg::Tensor(&left), MapArg::Tensor(&right)];
+        let out = rt.map(name, f, &factors, out_dtype, out_dtype)?;
+        return Ok(make::in_shape(out, &visible));
+    }
     let batches = batch.iter().fold(1usize, |all, &extent| all.saturating_mul(extent));
     // If all batches share the right operand, the rows of all batches form one matrix.
     let folds = right.rank() == 2 && left.rank() > 2;

@@ -112,7 +112,7 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
     },
     cuda: CudaText {
         // The two terms may cancel, so `f32` computes in `f64`.
-        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
+        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : log_sum_of(a, b))",
         f64: "(a == b ? a + 0.69314718055994531 : a != a || b != b ? a + b : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
     },

@@ -9,6 +9,9 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, result_type};
 use crate::base::Result;
+use crate::kernel::host::define::host_unary;
+use crate::kernel::host::math_f32;
+use crate::kernel::{CudaText, MapFn};
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
 use std::f64::consts::{LN_2, PI};
@@ -130,8 +133,8 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(allclose(digamma([1.0, 0.5]), [-0.5772157, -1.9635100]))",
-        run: Run::Composed(|rt, args| of_floats(rt, args, |_, x| digamma(x))),
-        gradient: Gradient::Composed,
+        run: Run::Composed(|rt, args| of_floats(rt, args, |f, x| f32_or(f, x, &DIGAMMA, |_, x| digamma(x)))),
+        gradient: Gradient::Derivative(trigamma),
         ..Op::BASE
     },
     Op {
@@ -141,7 +144,7 @@ pub static OPS: &[Op] = &[
         params: UNARY,
         form: Form::ALL,
         example: "assert(allclose(erfinv([0.0, 0.5]), [0.0, 0.4769363]))",
-        run: Run::Composed(|rt, args| of_floats(rt, args, inverse_erf)),
+        run: Run::Composed(|rt, args| of_floats(rt, args, |f, x| f32_or(f, x, &ERFINV, inverse_erf))),
         gradient: Gradient::OfResult(|y| y.square().unary("exp") * (PI.sqrt() / 2.0)),
         ..Op::BASE
     },
@@ -258,6 +261,39 @@ fn of_floats(
     formula(rt, |f| code(f, &f.var(x).to(dtype).wide()).to(dtype)).map(Out::Tensor)
 }
 
+/// A function of `f32`; other dtypes by a formula.
+fn f32_or<'f>(
+    f: &'f Formula<'_>,
+    x: &Var<'f>,
+    single: &'static MapFn,
+    formula: impl FnOnce(&'f Formula<'_>, &Var<'f>) -> Var<'f>,
+) -> Var<'f> {
+    match x.get().filter(|x| x.dtype() == Dtype::F32) {
+        Some(x) => f.given(|rt| rt.map(single.name, single, &[MapArg::Tensor(x)], Dtype::F32, Dtype::F32)),
+        None => formula(f, x),
+    }
+}
+
+/// The inverse of `erf` in `f32`.
+static ERFINV: MapFn = MapFn {
+    name: "erfinv",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "erfinvf(a)", f64: "", i64: "" },
+    host: host_unary!(f32: |a| math_f32::erfinv(a)),
+    complex: None,
+};
+
+/// `digamma` in `f32`.
+static DIGAMMA: MapFn = MapFn {
+    name: "digamma",
+    arity: 1,
+    select: false,
+    cuda: CudaText { f32: "digamma_of(a)", f64: "", i64: "" },
+    host: host_unary!(f32: |a| math_f32::digamma(a)),
+    complex: None,
+};
+
 /// The common floating dtype of two operands.
 fn promoted(args: &Args<'_>) -> Result<Dtype> {
     use crate::array::Operand;
@@ -273,11 +309,10 @@ fn promoted(args: &Args<'_>) -> Result<Dtype> {
     Ok(if dtype.is_float() || dtype.is_complex() { dtype } else { Dtype::F32 })
 }
 
-/// The derivative of `lgamma`, which has derivatives of any order.
-pub(super) fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
+/// The derivative of `lgamma`.
+fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
     let select = |at: &Var<'a>, a: Var<'a>, b: Arg| at.call("where", &[a.arg(), b]);
-    // At the poles, the series gets another number, so that its derivative there, times 0, is no nan. The value is infinite
-    // at 0 and nan at the others, and the derivative infinite at all of them.
+    // At the poles, the series gets another number. The value is infinite at 0 and nan at the others.
     let pole = x.le(0.0).call("logical_and", &[x.eq(x.unary("floor")).arg()]);
     let zero = select(&pole, x.call("fmod", &[Arg::Int(1)]), Arg::Float(1.0));
     let undefined = x.lt(0.0).call("where", &[Arg::Float(f64::NAN), Arg::Float(0.0)]);
@@ -295,9 +330,33 @@ pub(super) fn digamma<'a>(x: &Var<'a>) -> Var<'a> {
     let series = terms[1..].iter().fold(&square * terms[0], |sum, term| (sum + *term) * &square);
     let value = far.unary("log") - 0.5 / far + series - steps;
     let near = select(&low, x - x.unary("round"), Arg::Float(0.25)) * PI;
-    // No tangent, whose terms in the second derivative cancel at halves.
     let cot = near.unary("cos") / near.unary("sin");
     let value = select(&low, &value - PI * cot, value.arg());
+    select(&pole, at_pole, value.arg())
+}
+
+/// The derivative of `digamma`, by the derivatives of its terms. It has derivatives of any order.
+fn trigamma<'a>(x: &Var<'a>) -> Var<'a> {
+    let select = |at: &Var<'a>, a: Var<'a>, b: Arg| at.call("where", &[a.arg(), b]);
+    // At the poles, the series gets another number, so that its derivative there, times 0, is no nan. All values and
+    // derivatives are infinite there.
+    let pole = x.le(0.0).call("logical_and", &[x.eq(x.unary("floor")).arg()]);
+    let zero = select(&pole, x.call("fmod", &[Arg::Int(1)]), Arg::Float(1.0));
+    let at_pole = zero.reciprocal().square();
+    let x = &pole.call("where", &[Arg::Float(1.0), x.arg()]);
+    let low = x.lt(0.5);
+    let y = select(&low, 1.0 - x, x.arg());
+    let square = |x: Var<'a>| x.reciprocal().square();
+    let steps = (1..10).fold(square(y.clone()), |sum, k| sum + square(&y + f64::from(k)));
+    let part = (y + 10.0).reciprocal();
+    let terms = [7.0 / 6.0, -691.0 / 2730.0, 5.0 / 66.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 1.0 / 6.0];
+    let squared = part.square();
+    let series = terms[1..].iter().fold(&squared * terms[0], |sum, term| (sum + *term) * &squared);
+    let value = &part + &squared * 0.5 + series * &part + steps;
+    // By reflection, as `digamma`. No tangent, whose terms in the next derivative cancel at halves.
+    let near = select(&low, x - x.unary("round"), Arg::Float(0.25)) * PI;
+    let reflected = square(near.unary("sin")) * (PI * PI) - &value;
+    let value = select(&low, reflected, value.arg());
     select(&pole, at_pole, value.arg())
 }
 

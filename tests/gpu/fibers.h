@@ -28,6 +28,15 @@ static dim3 threadIdx, blockIdx, blockDim, gridDim;
 using std::max;
 using std::min;
 
+// By Newton's method from below, where it converges from any start.
+static float erfinvf(float a) {
+    const double x = std::fabs((double)a);
+    if (!(x < 1.0)) return x == 1.0 ? std::copysign(INFINITY, a) : NAN;
+    double y = 0.0;
+    for (int i = 0; i < 60; i++) y += (x - std::erf(y)) * 0.88622692545275801 * std::exp(y * y);
+    return std::copysign((float)y, a);
+}
+
 enum Wait { NOTHING, WARP, BLOCK, EVER };
 struct Fiber {
     jmp_buf place;

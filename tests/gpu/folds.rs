@@ -312,6 +312,8 @@ fn scans_of_short_long_and_strided_rows() {
         (&[500_003], &[1], &[1]),
         (&[500_003], &[2], &[1]),
         (&[3, 100_000], &[1, 3], &[1, 3]),
+        (&[40, 9], &[1, 40], &[1, 40]),
+        (&[3, 1, 17, 300], &[6000, 1, 1, 20], &[5100, 1, 1, 17]),
     ];
     for dtype in [Dtype::U8, Dtype::I32, Dtype::I64, Dtype::BF16, Dtype::F32, Dtype::F64] {
         for (shape, from, to) in cases {
@@ -349,6 +351,85 @@ fn scans_of_short_long_and_strided_rows() {
             }
             input.free(&gpu);
             got.free(&gpu);
+        }
+    }
+}
+
+/// Adjacent short rows are not packed, and their sums have the bits of rows of adjacent elements.
+#[test]
+fn scans_of_columns_equal_those_of_rows() {
+    let Some(gpu) = side() else { return };
+    // Shape, strides of the input, strides of the output.
+    let cases: &[(&[usize], &[isize], &[isize])] = &[
+        (&[40, 9], &[1, 40], &[1, 40]),
+        (&[100, 128], &[1, 101], &[1, 100]),
+        (&[5, 33, 500], &[16_500, 1, 33], &[17_000, 1, 34]),
+        (&[2, 3, 64, 64], &[12_288, 4096, 1, 64], &[12_288, 4096, 1, 64]),
+        (&[16, 1, 1024], &[1, 7, 16], &[1, 7, 16]),
+    ];
+    for f in [&SUM, &crate::ops::reduce::MIN] {
+        for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::F64] {
+            for (shape, from, to) in cases {
+                let mut input = Pair::random(&gpu, dtype, shape, from, 7);
+                tame(&gpu, &mut input);
+                let mut rows = Pair::dense(&gpu, dtype, shape, 9);
+                (0..count(shape)).for_each(|i| rows.set_raw(i, input.bits(shape, i)));
+                rows.upload(&gpu);
+                let (out, dense) =
+                    (Pair::random(&gpu, dtype, shape, to, 8), Pair::dense(&gpu, dtype, shape, 8));
+                let scan = program(Scan { f, dtype });
+                let mut entries: Vec<&str> = Vec::new();
+                for views in [[&input, &out], [&rows, &dense]] {
+                    let work = launch(&scan, shape, views.map(Pair::on_device).into(), &[]);
+                    let kind = &work.program.kind;
+                    entries.extend(kind.source(kind.signature(&work)).entries);
+                    run(&gpu, &work);
+                }
+                assert_eq!(entries, ["scan_columns", "scan_rows"]);
+                let [got, want] = [&out, &dense].map(|pair| pair.download(&gpu));
+                for i in 0..count(shape) {
+                    let (got, want) = (got.bits(shape, i), want.bits(shape, i));
+                    assert!(same(dtype, got, want), "{dtype} {shape:?} {from:?} {i}: {got:#x} {want:#x}");
+                }
+                [input, rows, out, dense].into_iter().for_each(|pair| pair.free(&gpu));
+            }
+        }
+    }
+}
+
+/// Long rows, where one thread combines the totals of warps, short ones and columns.
+#[test]
+fn scans_of_logarithms_are_those_of_sums() {
+    let Some(gpu) = side() else { return };
+    let f = &crate::ops::scan::LOG_SUM;
+    let cases: &[(&[usize], &[isize])] =
+        &[(&[3, 2500], &[2500, 1]), (&[2, 300], &[300, 1]), (&[40, 200], &[1, 40])];
+    for (dtype, eps) in [(Dtype::F32, 3e-7), (Dtype::F64, 1e-14)] {
+        for (shape, strides) in cases {
+            let mut input = Pair::random(&gpu, dtype, shape, strides, 7);
+            for i in 0..count(shape) {
+                // Before the first number, sums are of nothing.
+                let x =
+                    if i % 97 < 3 { f64::NEG_INFINITY } else { (mix(i as u64) % 4000) as f64 / 200.0 - 10.0 };
+                input.set_raw(input.place(shape, i), bits_of(dtype, x));
+            }
+            input.upload(&gpu);
+            let out = Pair::random(&gpu, dtype, shape, strides, 8);
+            let work =
+                launch(&program(Scan { f, dtype }), shape, vec![input.on_device(), out.on_device()], &[]);
+            run(&gpu, &work);
+            let got = out.download(&gpu);
+            let length = shape[shape.len() - 1];
+            for row in 0..count(shape) / length {
+                let mut sum = 0.0;
+                for at in row * length..(row + 1) * length {
+                    sum += input.value(shape, at).exp();
+                    let (value, want) = (got.value(shape, at), sum.ln());
+                    let near = (value - want).abs() <= eps * (1.0 + want.abs());
+                    assert!(near || value == want, "{dtype} {shape:?} {at}: {value} {want}");
+                }
+            }
+            [input, out].into_iter().for_each(|pair| pair.free(&gpu));
         }
     }
 }

@@ -95,6 +95,43 @@ fn searches_agree() {
     }
 }
 
+/// One row for many adjacent values is searched in shared memory, if it fits.
+#[test]
+fn searches_of_one_row_agree() {
+    let Some(gpu) = side() else { return };
+    for dtype in Dtype::REAL {
+        for right in [false, true] {
+            for (shape, limit, step, shared) in [
+                (&[20_001][..], 3000, 1, true),
+                (&[7000], 1, 1, true),
+                (&[4, 1, 5000], 1023, 2, true),
+                (&[60_000], 12_287, 1, dtype.size() < 8),
+                (&[60_000], 12_288, 1, false),
+                (&[4000], 100, 1, false),
+            ] {
+                let axis = shape.len() - 1;
+                let mut strides: Strides = shape.iter().map(|_| 0).collect();
+                strides[axis] = step;
+                let mut extents = shape.to_vec();
+                extents[axis] = limit;
+                let mut pairs = [
+                    Pair::random(&gpu, dtype, &extents, &strides, 1),
+                    Pair::dense(&gpu, dtype, shape, 2),
+                    Pair::dense(&gpu, Dtype::I64, shape, 3),
+                ];
+                let search = program(Search { dtype, right });
+                let work = Launch { axis, limit, ..launch(&search, shape, vec![], &[]) };
+                let views = pairs.iter().map(Pair::on_device).collect();
+                let known = Launch { views, ..work.clone() };
+                let source = known.program.kind.source(known.program.kind.signature(&known));
+                let entry = if shared { "search_row" } else { "search" };
+                assert_eq!(source.entries, [entry], "{dtype} {shape:?} {limit}");
+                super::maps::agree_launch(&gpu, &work, &mut pairs);
+            }
+        }
+    }
+}
+
 #[test]
 fn scatters_equal_those_of_the_host() {
     let Some(gpu) = device() else { return };

@@ -112,6 +112,11 @@ fn texts() -> Vec<Vec<String>> {
         let search = Search { dtype: Dtype::I64, right: false };
         others.push(general(&sample(search, &[4, 4], &[Dtype::I64; 3], far)));
     }
+    for dtype in [Dtype::F32, Dtype::F64] {
+        let search = Search { dtype, right: false };
+        let work = sample(search, &[10_000], &[dtype, dtype, Dtype::I64], false);
+        others.push(general(&Launch { limit: 4, ..work }));
+    }
     for dtype in [Dtype::U8, Dtype::I16, Dtype::I32, Dtype::I64] {
         others.push(general(&sample(Count { dtype }, &[4], &[dtype, Dtype::I64], false)));
     }
@@ -290,7 +295,9 @@ fn launches_of_all_kinds_find_kernels_that_ship() {
                     check(Launch { limit: 5000, ..launch(Top(sort.clone()), &[3, 700], &views, 0) });
                 }
                 let search = Search { dtype, right: descending };
-                check(sample(search, shape, &[dtype, dtype, Dtype::I64], shape.len() > 1));
+                let work = sample(search, shape, &[dtype, dtype, Dtype::I64], shape.len() > 1);
+                check(Launch { limit: 9, ..work.clone() });
+                check(work);
             }
             for f in SCANS.into_iter().filter(|f| !f.cuda.of(dtype.class()).is_empty()) {
                 check(sample(Scan { f, dtype }, shape, &[dtype, dtype], false));

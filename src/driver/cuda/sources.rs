@@ -443,6 +443,8 @@ fn other_kinds_compile() {
             first(&launch(Top(sort.clone()), &shape, &views, 0));
             first(&launch(SortFew(sort), &[3, 16], &views, 0));
         }
+        let columns = || view(dtype, &[1, 40], 0);
+        first(&launch(Scan { f: &SUM, dtype }, &[40, 64], &[columns(), columns()], 0));
         let shape = [3, 64];
         for strides in [[1, 0], [64, 1]] {
             let gather = Gather { dtype };
@@ -453,7 +455,9 @@ fn other_kinds_compile() {
             let views = [view(dtype, &[0, 1], 0), dense(&shape), index(&[64, 1])];
             first(&launch(search.clone(), &shape, &views, 0));
             let far = [view(dtype, &[1 << 33, 1], 0), dense(&shape), index(&[64, 1])];
-            check(&launch(search, &shape, &far, 0));
+            check(&launch(search.clone(), &shape, &far, 0));
+            let one = [dense(&[1]), dense(&[5000]), index(&[1])];
+            check(&Launch { limit: 100, ..launch(search, &[5000], &one, 0) });
         }
         for f in [None, Some(&SUM), Some(&AMAX), Some(&AMIN)] {
             let scatter = Scatter { dtype, f };

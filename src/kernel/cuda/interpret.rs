@@ -71,6 +71,7 @@ pub(crate) const VARYING: &[&str] = &[
     "erfc",
     "erfcf",
     "erff",
+    "erfinvf",
     "gelu_of",
     "lgamma",
     "lgammaf",

@@ -155,6 +155,41 @@ fn erfc_wide(x: f64) -> f64 {
     if x < 0.0 { 2.0 - tail } else { tail }
 }
 
+/// The inverse of [`erf`].
+#[inline(always)]
+pub fn erfinv(x: f32) -> f32 {
+    let y = f64::from(x);
+    let inside = limited((1.0 - y) * (1.0 + y), f64::from(f32::MIN_POSITIVE), 1.0);
+    let (whole, part) = ln_parts(inside);
+    let t = whole * std::f64::consts::LN_2 + part;
+    let ratio = if t < -6.0 { polynomial(ERFINV_FAR, t) } else { polynomial(ERFINV_NEAR, t) };
+    let result = (y * ratio) as f32;
+    let edge = if y.abs() == 1.0 { f32::INFINITY.copysign(x) } else { f32::NAN };
+    if y.abs() < 1.0 { result } else { edge }
+}
+
+/// The derivative of [`lgamma`](super::math::lgamma).
+#[inline(always)]
+pub fn digamma(x: f32) -> f32 {
+    let a = f64::from(x);
+    let y = if a < 0.0 { 1.0 - a } else { a };
+    let is_low = y < 2.5;
+    let low = limited(y, 0.0, 2.5);
+    let low = (low - DIGAMMA_ROOT) * polynomial(DIGAMMA_LOW, low);
+    let part = (if is_low { low } else { 1.0 }) / (if is_low { y * (y + 1.0) } else { y });
+    let (whole, rest) = ln_parts(y);
+    let logarithm = if y < f64::INFINITY { whole * std::f64::consts::LN_2 + rest } else { y };
+    let high = logarithm - part * polynomial(DIGAMMA_HIGH, part);
+    let value = if is_low { part } else { high };
+    // By reflection: minus pi / tan(pi a), whose period is 1. The result is infinite at 0 and nan at the other poles.
+    let r = a - a.round_ties_even();
+    let (angle, quarter) = reduced(std::f64::consts::PI * r);
+    let cot = turned(angle, quarter.wrapping_add(1)) / turned(angle, quarter);
+    let below = if r == 0.0 { f64::NAN } else { value - std::f64::consts::PI * cot };
+    let result = if a < 0.0 { below } else { value };
+    if a == 0.0 { f32::NEG_INFINITY.copysign(-x) } else { result as f32 }
+}
+
 /// x to the power of y, as C's `pow`.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
@@ -348,6 +383,75 @@ const ERFC: [f64; 16] = [
     0.120_487_006_825_448_06,
 ];
 
+/// The inverse of erf over its argument x, in ln(1 - x^2) from -6.2 to 0, to 2^-32.
+const ERFINV_NEAR: [f64; 14] = [
+    0.886_226_925_273_233_5,
+    -0.232_013_677_915_828_08,
+    0.011_549_221_109_902_884,
+    0.002_334_590_274_141_846_5,
+    -0.000_129_182_816_628_080_25,
+    -4.814_600_788_426_833_5e-5,
+    6.717_903_847_045_145e-7,
+    2.058_462_767_522_431_6e-7,
+    -3.723_633_697_201_811_6e-7,
+    -1.188_993_626_245_518_6e-7,
+    -1.747_820_137_766_182e-8,
+    -1.457_914_128_700_430_8e-9,
+    -6.736_097_299_469_701e-11,
+    -1.353_092_802_679_959_4e-12,
+];
+
+/// The same from -17 to -6, to 2^-32.
+const ERFINV_FAR: [f64; 12] = [
+    0.922_480_439_002_381_9,
+    -0.183_609_838_505_723_82,
+    0.040_243_468_726_591_43,
+    0.012_107_338_916_756_683,
+    0.001_911_513_256_591_155_3,
+    0.000_202_144_992_479_604_98,
+    1.512_151_927_605_026_1e-5,
+    8.077_355_061_271_803e-7,
+    3.027_530_609_841_658e-8,
+    7.586_680_731_713_556e-10,
+    1.143_463_992_758_935e-11,
+    7.847_287_126_880_434e-14,
+];
+
+/// digamma(y) * y * (y + 1) / (y - [`DIGAMMA_ROOT`]) in y, over y from 0 to 5/2, to 2^-35.
+const DIGAMMA_LOW: [f64; 15] = [
+    0.684_166_671_767_709_2,
+    1.547_162_430_424_780_6,
+    0.328_019_517_065_856,
+    -0.078_580_422_141_754_38,
+    0.028_146_599_189_673_29,
+    -0.011_763_291_282_513_747,
+    0.005_244_930_466_827_781,
+    -0.002_352_146_021_666_878_6,
+    0.000_997_356_686_861_577_2,
+    -0.000_373_268_291_131_458_2,
+    0.000_114_972_859_256_965_53,
+    -2.715_764_962_936_907_4e-5,
+    4.528_708_536_813_749e-6,
+    -4.693_550_619_720_22e-7,
+    2.258_063_157_111_832_8e-8,
+];
+
+/// (ln(y) - digamma(y)) * y in 1 / y, over y from 5/2, to 2^-36.
+const DIGAMMA_HIGH: [f64; 9] = [
+    0.499_999_999_994_946_6,
+    0.083_333_335_374_846_13,
+    -1.343_541_432_167_198e-7,
+    -0.008_329_975_456_805_836,
+    -4.108_544_737_577_112e-5,
+    0.004_237_837_645_735_186,
+    -0.000_924_266_066_396_735_7,
+    -0.003_020_813_216_971_556_4,
+    0.002_174_808_774_740_889_4,
+];
+
+/// Where digamma is 0.
+const DIGAMMA_ROOT: f64 = 1.461_632_144_968_362_3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,6 +525,63 @@ mod tests {
         for f in [expm1, log1p, sin, tan, sinh, tanh, erf] {
             assert_eq!(f(-0.0).to_bits(), (-0.0f32).to_bits());
             assert_eq!(f(0.0).to_bits(), 0);
+        }
+    }
+
+    #[test]
+    fn inverses_of_erf_are_rounded_once() {
+        // The solution of erf(y) = x by Newton's method, from the result of the function.
+        let mut count = 0;
+        for x in floats(20_011).chain((1..2000).map(|i| 1.0 - i as f32 * f32::EPSILON / 2.0)) {
+            let size = f64::from(x).abs();
+            let have = erfinv(x);
+            if size.is_nan() || size >= 1.0 {
+                let want = if size == 1.0 { f32::INFINITY.copysign(x) } else { f32::NAN };
+                assert!(have == want || have.is_nan() && want.is_nan(), "{x}: {have}");
+                continue;
+            }
+            let mut y = f64::from(have).abs();
+            for _ in 0..3 {
+                let off = if size < 0.5 { libm::erf(y) - size } else { (1.0 - size) - libm::erfc(y) };
+                y -= off / (std::f64::consts::FRAC_2_SQRT_PI * libm::exp(-y * y));
+            }
+            let off = ulps(have.abs(), y);
+            assert!(
+                off <= 0.51 && have.is_sign_negative() == x.is_sign_negative(),
+                "{x}: {have}, off by {off}"
+            );
+            count += 1;
+        }
+        assert!(count > 100_000);
+    }
+
+    #[test]
+    fn digammas_are_those_of_the_series() {
+        // The asymptotic series after steps up, by reflection below 0.
+        fn exact(a: f64) -> f64 {
+            if a < 0.0 {
+                let r = std::f64::consts::PI * (a - a.round_ties_even());
+                return exact(1.0 - a) - std::f64::consts::PI * libm::cos(r) / libm::sin(r);
+            }
+            let steps: f64 = (0..20).map(|k| 1.0 / (a + f64::from(k))).sum();
+            let y = a + 20.0;
+            let z = 1.0 / (y * y);
+            libm::log(y)
+                - 0.5 / y
+                - z * (1.0 / 12.0 - z * (1.0 / 120.0 - z * (1.0 / 252.0 - z / 240.0)))
+                - steps
+        }
+        for x in floats(20_011).filter(|x| x.is_finite() && *x != x.round()) {
+            let (have, want) = (digamma(x), exact(f64::from(x)));
+            // Near the roots, the error is relative to 1.
+            let near = (f64::from(have) - want).abs() < 1e-9;
+            assert!(near || ulps(have, want) <= 0.51, "{x}: {have} for {want}");
+        }
+        for (x, want) in [(0.0, f32::NEG_INFINITY), (-0.0, f32::INFINITY), (f32::INFINITY, f32::INFINITY)] {
+            assert_eq!(digamma(x), want);
+        }
+        for x in [-1.0, -2.0, -1e9, f32::NEG_INFINITY, f32::NAN] {
+            assert!(digamma(x).is_nan(), "{x}");
         }
     }
 

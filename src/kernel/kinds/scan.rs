@@ -1,7 +1,8 @@
 //! Scans: running combinations along the last dimension.
 //!
-//! The kernels (`kernels/scan.cu`) need rows of adjacent elements at a constant distance; any other view is
-//! packed into scratch memory first, so that the order of combination depends only on the shape. On the host,
+//! The kernels (`kernels/scan.cu`) need rows of adjacent elements at a constant distance, or short rows that are adjacent
+//! to each other; any other view is packed into scratch memory first. The order of combination depends only on the
+//! shape. On the host,
 //! rows run in parallel, each row in order, and floats of up to 32 bits are combined in `f64`: in `f32`, the error
 //! of a combination in order grows with its length.
 
@@ -38,8 +39,41 @@ const TILE: u64 = 1024;
 /// Approximate number of segments of all rows.
 const SEGMENTS: u64 = 4096;
 
-/// The signature's fields: long rows, whole vectors, any dtype of the class.
-const FIELDS: [u32; 3] = [1, 1, 1];
+/// Rows per block if they are adjacent to each other; `COLUMNS` in the template.
+const BLOCK_ROWS: u64 = 32;
+
+/// The signature's fields: long rows, whole vectors, any dtype of the class, rows that are adjacent to each other.
+const FIELDS: [u32; 4] = [1, 1, 1, 1];
+
+/// Short rows, as the columns of a matrix: the elements with the same place in a group of rows are adjacent.
+struct Adjacent {
+    /// Rows of a group.
+    rows: u64,
+    /// The distances between groups, in the input and in the output.
+    groups: [u64; 2],
+    /// The distances between elements of a row.
+    steps: [u64; 2],
+}
+
+impl Adjacent {
+    /// The form of a launch whose rows need not be packed, although their elements are apart.
+    fn of(launch: &Launch) -> Option<Adjacent> {
+        let (&length, kept) = launch.shape.split_last()?;
+        let inner = kept.iter().rposition(|&extent| extent != 1)?;
+        let (rows, along) = (kept[inner] as u64, launch.shape.len() - 1);
+        let [input, out] = [&launch.views[0], &launch.views[1]];
+        let are_rows = [input, out].iter().all(|view| row_stride(&launch.shape, view).is_some());
+        if are_rows || length as u64 > SHORT || rows < BLOCK_ROWS / 2 {
+            return None;
+        }
+        let groups = |view: &View| {
+            let strides = view.strides[..=inner].into();
+            row_stride(&kept[..=inner], &View::new(view.ptr, view.dtype, strides))
+        };
+        let step = |view: &View| view.strides[along] as u64;
+        Some(Adjacent { rows, groups: [groups(input)?, groups(out)?], steps: [step(input), step(out)] })
+    }
+}
 
 /// Number and length of rows.
 fn extents(launch: &Launch) -> (u64, u64) {
@@ -79,9 +113,11 @@ impl Kind for Scan {
             None => true,
         });
         let mut signature = Signature::default();
+        let columns = Adjacent::of(launch).is_some();
         signature.push(usize::from(length > SHORT), 1);
-        signature.push(usize::from(aligned && length % ITEMS as u64 == 0), 1);
+        signature.push(usize::from(!columns && aligned && length % ITEMS as u64 == 0), 1);
         signature.push(0, 1);
+        signature.push(usize::from(columns), 1);
         signature
     }
 
@@ -90,11 +126,12 @@ impl Kind for Scan {
         signature.push(usize::from(extents(launch).1 > SHORT), 1);
         signature.push(0, 1);
         signature.push(1, 1);
+        signature.push(0, 1);
         Some(signature)
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [long, vector, any] = signature.fields(FIELDS);
+        let [long, vector, any, columns] = signature.fields(FIELDS);
         let class = self.dtype.class();
         let text = self.f.cuda.of(class);
         let combine = match self.f.indexed {
@@ -102,6 +139,7 @@ impl Kind for Scan {
             false => text.to_string(),
         };
         let init = literal((self.f.init)(class), class);
+        let heavy = weight(text) != [0, 0];
         let (bits, dtype) = (bits_type(self.dtype), self.dtype);
         let [dtypes, size, load, store] = match any {
             1 => [
@@ -126,21 +164,33 @@ impl Kind for Scan {
             ("DTYPE", if any == 1 { "any" } else { dtype.name() }),
             ("INIT", init.as_str()),
             ("COMBINE", combine.as_str()),
-            ("QUALIFIER", if weight(text) == [0, 0] { "INLINE" } else { "static __device__ __noinline__" }),
+            ("QUALIFIER", if heavy { "static __device__ __noinline__" } else { "INLINE" }),
+            ("HEAVY", if heavy { "1" } else { "0" }),
             ("TEAM", if long == 1 { "256" } else { "32" }),
             ("VECTOR", if vector == 1 { "1" } else { "0" }),
+            ("COLUMNS", if columns == 1 { "1" } else { "0" }),
         ];
         CudaSource {
             text: assemble(include_str!("../../../kernels/scan.cu"), &values),
-            entries: match long {
-                1 => &["scan_rows", "scan_totals", "scan_carries"],
+            entries: match (columns, long) {
+                (1, _) => &["scan_columns"],
+                (_, 1) => &["scan_rows", "scan_totals", "scan_carries"],
                 _ => &["scan_rows"],
             },
         }
     }
 
-    fn enqueue(&self, launch: &Launch, _signature: Signature, queue: &mut dyn Queue) -> Result<()> {
+    fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
         let (rows, length) = extents(launch);
+        let [.., columns] = signature.fields(FIELDS);
+        if let Some(form) = Adjacent::of(launch).filter(|_| columns == 1) {
+            let (groups, parts) = (rows / form.rows, form.rows.div_ceil(BLOCK_ROWS));
+            let ptrs = [0, 1].map(|v| launch.views[v].ptr);
+            let [[input, out], steps] = [form.groups, form.steps];
+            let words =
+                [ptrs[0], ptrs[1], 0, groups, length, form.rows, parts, input, out, steps[0], steps[1]];
+            return queue.run(0, blocks(groups * parts, 1), 256, &words);
+        }
         let shape = &launch.shape;
         let (mut input, out) = (launch.views[0].clone(), launch.views[1].clone());
         let mut target = out.clone();

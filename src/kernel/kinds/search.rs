@@ -1,8 +1,9 @@
-//! Insertion positions in ascending rows, by binary search. On CUDA devices a thread searches for each value.
+//! Insertion positions in ascending rows, by binary search. On CUDA devices a thread searches for each value. Where one
+//! row serves many values and fits shared memory, blocks copy it there (`kernels/search_row.cu`).
 
 use crate::array::{Dtype, dispatch};
 use crate::base::Result;
-use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
+use crate::kernel::cuda::index::{Space, Words, general_rank, is_linear, reach, with_rank};
 use crate::kernel::cuda::order::{SORTABLE_ANY, order};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, blocks};
 use crate::kernel::host::FaultSlot;
@@ -30,6 +31,28 @@ pub struct Search {
 /// First words of the parameter; see the template.
 const HEAD: usize = 9;
 
+/// The signature's fields: bytes of the keys in shared memory or 0, 64-bit positions, rank.
+const FIELDS: [u32; 3] = [4, 1, 8];
+/// Bytes of keys in shared memory, with one key to spare.
+const SHARED: usize = 48 << 10;
+/// Values that a block of `kernels/search_row.cu` takes at a time.
+const STEP: u64 = 2048;
+/// Blocks that a large device runs at a time.
+const BLOCKS: u64 = 512;
+
+impl Search {
+    /// The bytes of a key if the row is copied to shared memory, otherwise 0: if it serves all values, and these are
+    /// many and adjacent.
+    fn shared_key(&self, launch: &Launch, count: u64) -> usize {
+        let key = self.dtype.size().next_multiple_of(4);
+        let [row, value, out] = [0, 1, 2].map(|v| &launch.views[v].strides);
+        let one = (0..launch.shape.len()).all(|d| d == launch.axis || launch.shape[d] == 1 || row[d] == 0);
+        let fits = launch.limit < SHARED / key && count >= 2 * STEP && count >= 4 * launch.limit as u64;
+        let dense = is_linear(&launch.shape, value) && is_linear(&launch.shape, out);
+        if one && fits && dense { key } else { 0 }
+    }
+}
+
 impl Kind for Search {
     fn label(&self) -> String {
         "search".into()
@@ -46,13 +69,20 @@ impl Kind for Search {
 
     fn signature(&self, launch: &Launch) -> Signature {
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
+        let key = self.shared_key(launch, count);
+        if key > 0 {
+            let mut signature = Signature::default();
+            signature.push(key, FIELDS[0]);
+            signature.push(0, FIELDS[1] + FIELDS[2]);
+            return signature;
+        }
         let far = launch.views.iter().any(|view| reach(&launch.shape, view) >= 1 << 31);
         // Launches of high rank are compiled separately.
         let rank = general_rank(launch, far || count >= 1 << 31);
         let (rank, wide) = rank.unwrap_or((launch.shape.len(), true));
         let mut signature = Signature::default();
-        signature.push(usize::from(wide), 1);
-        signature.push(rank, 8);
+        signature.push(usize::from(wide), FIELDS[1]);
+        signature.push(rank, FIELDS[2]);
         signature
     }
 
@@ -61,7 +91,18 @@ impl Kind for Search {
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [wide, rank] = signature.fields([1, 8]);
+        let [key, wide, rank] = signature.fields(FIELDS);
+        if key > 0 {
+            let keys = (SHARED / key - 1).to_string();
+            let values = [
+                ("KEY", if key == 8 { "u64" } else { "u32" }),
+                ("KEYS", keys.as_str()),
+                ("SORTABLE", SORTABLE_ANY),
+                ("WIDE", if key == 8 { "1" } else { "0" }),
+            ];
+            let text = assemble(include_str!("../../../kernels/search_row.cu"), &values);
+            return CudaSource { text, entries: &["search_row"] };
+        }
         let index = if wide == 1 { "u64" } else { "u32" };
         let space = Space { name: "c", rank, word: HEAD, index };
         let strides = HEAD + Space::words(rank);
@@ -82,14 +123,20 @@ impl Kind for Search {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [_, rank] = signature.fields([1, 8]);
-        let launch = &with_rank(launch, rank);
+        let [key, _, rank] = signature.fields(FIELDS);
+        let padded = with_rank(launch, rank);
+        let launch = if key > 0 { launch } else { &padded };
         let count: u64 = launch.shape.iter().map(|&n| n as u64).product();
         let step = launch.views[0].strides.get(launch.axis).copied().unwrap_or(0) as u64;
         let mut words = Words::new();
         words.extend([count, launch.limit as u64, step]);
         words.extend(launch.views[..3].iter().map(|view| view.ptr));
         words.extend([order(self.dtype, false), self.dtype.size() as u64, u64::from(self.right)]);
+        if key > 0 {
+            let each = count.div_ceil(BLOCKS).next_multiple_of(STEP).min(16 * STEP);
+            words.push(each);
+            return queue.run(0, blocks(count, each), 512, &words);
+        }
         Space::push(&mut words, launch.shape.iter().copied());
         for (v, view) in launch.views[..3].iter().enumerate() {
             for d in 0..rank {

@@ -62,6 +62,79 @@ fn joined_reductions_are_two_launches() {
     assert_eq!(found.len(), 8, "{found:?}");
 }
 
+/// Products without a sum are elementwise: they join the work around them, and no product is launched.
+#[test]
+fn products_without_a_sum_are_elementwise() {
+    let mut lab = Lab::new();
+    let (a, b) = (lab.counted(&[4, 3]), lab.counted(&[4, 5]));
+    let (row, column) = (lab.counted(&[4, 1, 3]), lab.counted(&[4, 2, 1]));
+    let (x, w) = (lab.counted(&[7, 1]), lab.counted(&[6, 1]));
+    let plus = |lab: &mut Lab, x: Tensor| lab.call("add", &[(&x).into(), 1.into()]);
+    let einsum = |lab: &mut Lab, equation: &str, a: &Tensor, b: &Tensor| {
+        lab.call("einsum", &[Arg::Str(equation.into()), Arg::Tensors(vec![a.clone(), b.clone()])])
+    };
+    let mut all: Vec<(Tensor, Vec<f64>)> = Vec::new();
+    let work: [(&str, &dyn Fn(&mut Lab) -> Tensor); 7] = [
+        ("einsum", &|lab| einsum(lab, "ni,nj->nij", &a, &b)),
+        ("einsum, turned", &|lab| einsum(lab, "ni,nj->jin", &a, &b)),
+        ("einsum over an extent of 1", &|lab| einsum(lab, "nki,njk->nji", &row, &column)),
+        ("bmm", &|lab| lab.call("bmm", &[(&column).into(), (&row).into()])),
+        ("matmul", &|lab| lab.call("matmul", &[(&column).into(), (&row).into()])),
+        ("linear", &|lab| lab.call("linear", &[(&x).into(), (&w).into()])),
+        ("tensordot", &|lab| lab.call("tensordot", &[(&x).into(), (&w).into(), 0.into()])),
+    ];
+    for (name, run) in work {
+        let mut out = None;
+        let found = labels(&mut lab, |lab| {
+            let product = run(lab);
+            out = Some(plus(lab, product));
+        });
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        assert!(!found[0].contains("matmul"), "{name}: {found:?}");
+        all.extend(out.map(|out| (out.clone(), lab.values(&out))));
+    }
+    // Element [n, i, j] is (3n + i)(5n + j).
+    let product = |n: usize, i: usize, j: usize| ((3 * n + i) * (5 * n + j) + 1) as f64;
+    let whole: Vec<f64> = (0..60).map(|at| product(at / 15, at / 5 % 3, at % 5)).collect();
+    let turned: Vec<f64> = (0..60).map(|at| product(at % 4, at / 4 % 3, at / 12)).collect();
+    lab.same(&all[0].0, &[4, 3, 5], &whole);
+    lab.same(&all[1].0, &[5, 3, 4], &turned);
+    // Element [n, j, i] is (2n + j)(3n + i).
+    let batch: Vec<f64> =
+        (0..24).map(|at| ((2 * (at / 6) + at / 3 % 2) * (3 * (at / 6) + at % 3) + 1) as f64).collect();
+    all[2..5].iter().for_each(|(out, _)| lab.same(out, &[4, 2, 3], &batch));
+    let grid: Vec<f64> = (0..42).map(|at| (at / 6 * (at % 6) + 1) as f64).collect();
+    lab.same(&all[5].0, &[7, 6], &grid);
+    lab.same(&all[6].0, &[7, 1, 6, 1], &grid);
+}
+
+/// The positions of the ones are computed and checked in one launch, and the result is written once, by the launch of
+/// the work that reads it.
+#[test]
+fn one_hot_writes_its_result_once() {
+    let mut lab = Lab::new();
+    let x = lab.tensor(&[2, 3], &[0.0, 4.0, 1.0, 1.0, 3.0, 2.0], I64);
+    let mut out = None;
+    let found = labels(&mut lab, |lab| {
+        let hot = lab.call("one_hot", &[(&x).into(), 5.into()]);
+        out = Some(lab.call("mul", &[(&hot).into(), 7.into()]));
+    });
+    assert_eq!(found.len(), 2, "{found:?}");
+    let want: Vec<f64> = [0, 4, 1, 1, 3, 2]
+        .iter()
+        .flat_map(|&at| (0..5).map(move |i| if i == at { 7.0 } else { 0.0 }))
+        .collect();
+    lab.same(&out.unwrap(), &[2, 3, 5], &want);
+    let scalar = lab.tensor(&[], &[2.0], I64);
+    let out = lab.call("one_hot", &[(&scalar).into(), 4.into()]);
+    lab.same(&out, &[4], &[0.0, 0.0, 1.0, 0.0]);
+    let turned = lab.call("t", &[(&x).into()]);
+    let out = lab.call("one_hot", &[(&turned).into()]);
+    let want: Vec<f64> =
+        [0, 1, 4, 3, 1, 2].iter().flat_map(|&at| (0..5).map(move |i| f64::from(i == at))).collect();
+    lab.same(&out, &[3, 2, 5], &want);
+}
+
 /// Interleaved parts are written by one launch.
 #[test]
 fn parts_between_each_other_are_written_together() {
