@@ -357,6 +357,10 @@ impl Kind for Reduce {
         while columns && lane_threads < cut.lanes && blocks(lane_threads) < FEW_BLOCKS {
             lane_threads *= 2;
         }
+        // Few results leave no thread without one.
+        while columns && lane_threads < cut.lanes && BLOCK / (2 * lane_threads) * width as u64 >= cut.kept {
+            lane_threads *= 2;
+        }
         let second = cut.segments.clamp(1, LANES).next_power_of_two();
         let mut signature = Signature(u128::from(repeats));
         let fields = [
