@@ -97,8 +97,8 @@ impl Kind for Search {
 
     fn source(&self, signature: Signature) -> CudaSource {
         let [key, wide, rank] = signature.fields(FIELDS);
-        if key > 0 {
-            let slots = (SHARED / key).to_string();
+        if let Some(slots) = SHARED.checked_div(key) {
+            let slots = slots.to_string();
             let values = [
                 ("KEY", if key == 8 { "u64" } else { "u32" }),
                 ("SLOTS", slots.as_str()),
