@@ -6,7 +6,7 @@
 
 struct Params { u64 w[10]; };
 typedef @KEY@ Key;
-#define KEYS @KEYS@
+#define SLOTS @SLOTS@
 #define THREADS 512
 #define EACH 4
 
@@ -30,13 +30,17 @@ INLINE Key key_at(const Params& p, u64 address) {
     return p.w[8] != 0 ? (Key)~k : k;
 }
 
+// The place of a key in shared memory. The first steps of searches read keys at distances that are often powers of two,
+// so there is a gap after each group of keys that occupies all banks.
+INLINE u32 place(u32 i) { return i + i / (128 / sizeof(Key)); }
+
 extern "C" __global__ void __launch_bounds__(THREADS) search_row(const __grid_constant__ Params p) {
     // A search that has ended may read the key after the last.
-    __shared__ Key row[KEYS + 1];
+    __shared__ Key row[SLOTS];
     const u32 length = (u32)p.w[1];
     const bool right = p.w[8] != 0;
     for (u32 i = threadIdx.x; i <= length; i += THREADS)
-        row[i] = i < length ? key_at(p, p.w[3] + i * p.w[2] * p.w[7]) : (Key)0;
+        row[place(i)] = i < length ? key_at(p, p.w[3] + i * p.w[2] * p.w[7]) : (Key)0;
     __syncthreads();
     const u64 begin = (u64)blockIdx.x * p.w[9];
     const u64 end = p.w[0] - begin < p.w[9] ? p.w[0] : begin + p.w[9];
@@ -54,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) search_row(const __grid_co
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
                 const u32 half = left[e] / 2, middle = low[e] + half;
-                const bool further = (row[middle] < value[e]) != right && left[e] != 0;
+                const bool further = (row[place(middle)] < value[e]) != right && left[e] != 0;
                 low[e] = further ? middle + 1 : low[e];
                 left[e] = further ? left[e] - half - 1 : half;
             }

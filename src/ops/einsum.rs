@@ -255,7 +255,7 @@ fn contract(rt: &mut Runtime, a: Term, b: Term, needed: &dyn Fn(&Label) -> bool)
     }
     let dtype = promote(a.tensor.dtype(), b.tensor.dtype());
     let extent = |l: &Label| a.extent(l).or_else(|| b.extent(l)).unwrap_or(1);
-    if inner.iter().all(|l| extent(l) == 1) {
+    if inner.is_empty() || dtype != Dtype::Bool && inner.iter().all(|l| extent(l) == 1) {
         // Broadcast over the labels of the other operand.
         let [left, right] = [&a, &b].map(|term| {
             let kept = labels.iter().chain(&inner).filter_map(|l| term.labels.iter().position(|k| k == l));

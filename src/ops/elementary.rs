@@ -662,7 +662,7 @@ pub static LOG_ADD_EXP: MapFn = MapFn {
     select: false,
     cuda: CudaText {
         // The two terms may cancel, so `f32` computes in `f64`.
-        f32: "(a == b ? a + 0.69314718055994531f : (float)((double)fmaxf(a, b) + log1p(exp(-fabs((double)a - (double)b)))))",
+        f32: "(a == b ? a + 0.69314718055994531f : a != a || b != b ? a + b : log_sum_of(a, b))",
         f64: "(a == b ? a + 0.69314718055994531 : fmax(a, b) + log1p(exp(-fabs(a - b))))",
         i64: "",
     },

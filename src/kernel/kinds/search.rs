@@ -33,8 +33,10 @@ const HEAD: usize = 9;
 
 /// The signature's fields: bytes of the keys in shared memory or 0, 64-bit positions, rank.
 const FIELDS: [u32; 3] = [4, 1, 8];
-/// Bytes of keys in shared memory, with one key to spare.
+/// Bytes of shared memory for keys.
 const SHARED: usize = 48 << 10;
+/// Bytes of keys after which `kernels/search_row.cu` leaves the place of one key free.
+const BANKS: usize = 128;
 /// Values that a block of `kernels/search_row.cu` takes at a time.
 const STEP: u64 = 2048;
 /// Blocks that a large device runs at a time.
@@ -47,9 +49,12 @@ impl Search {
         let key = self.dtype.size().next_multiple_of(4);
         let [row, value, out] = [0, 1, 2].map(|v| &launch.views[v].strides);
         let one = (0..launch.shape.len()).all(|d| d == launch.axis || launch.shape[d] == 1 || row[d] == 0);
-        let fits = launch.limit < SHARED / key && count >= 2 * STEP && count >= 4 * launch.limit as u64;
+        // A search that has ended may read the key after the last.
+        let fits = launch.limit + launch.limit / (BANKS / key) < SHARED / key
+            && count >= 2 * STEP
+            && count >= 4 * launch.limit as u64;
         let dense = is_linear(&launch.shape, value) && is_linear(&launch.shape, out);
-        if one && fits && dense { key } else { 0 }
+        if key <= 8 && one && fits && dense { key } else { 0 }
     }
 }
 
@@ -92,11 +97,11 @@ impl Kind for Search {
 
     fn source(&self, signature: Signature) -> CudaSource {
         let [key, wide, rank] = signature.fields(FIELDS);
-        if key > 0 {
-            let keys = (SHARED / key - 1).to_string();
+        if let Some(slots) = SHARED.checked_div(key) {
+            let slots = slots.to_string();
             let values = [
                 ("KEY", if key == 8 { "u64" } else { "u32" }),
-                ("KEYS", keys.as_str()),
+                ("SLOTS", slots.as_str()),
                 ("SORTABLE", SORTABLE_ANY),
                 ("WIDE", if key == 8 { "1" } else { "0" }),
             ];

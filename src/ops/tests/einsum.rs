@@ -113,6 +113,24 @@ fn the_arrow_and_batch_dimensions_may_be_left_out() {
     lab.same(&out, &[2, 3], &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
 }
 
+/// Bools can be multiplied, but their products cannot be summed, whatever the extent.
+#[test]
+fn products_of_bools_are_not_summed() {
+    let mut lab = Lab::new();
+    let (a, b) = (lab.tensor(&[2], &[1.0, 0.0], Bool), lab.tensor(&[2], &[1.0, 1.0], Bool));
+    let out = call(&mut lab, "i,j->ij", &[a, b]);
+    assert_eq!(out.dtype(), Bool);
+    lab.same(&out, &[2, 2], &[1.0, 1.0, 0.0, 0.0]);
+    for inner in [1, 2] {
+        let (a, b) = (
+            lab.tensor(&[2, inner], &vec![1.0; 2 * inner], Bool),
+            lab.tensor(&[inner, 2], &vec![1.0; 2 * inner], Bool),
+        );
+        let args = [Arg::Str("ij,jk->ik".into()), Arg::Tensors(vec![a, b])];
+        assert_eq!(lab.fails("einsum", &args, &[]).code().id, "E0351");
+    }
+}
+
 #[test]
 fn equations_that_do_not_fit_are_refused() {
     let mut lab = Lab::new();

@@ -74,7 +74,8 @@ fn products_without_a_sum_are_elementwise() {
         lab.call("einsum", &[Arg::Str(equation.into()), Arg::Tensors(vec![a.clone(), b.clone()])])
     };
     let mut all: Vec<(Tensor, Vec<f64>)> = Vec::new();
-    let work: [(&str, &dyn Fn(&mut Lab) -> Tensor); 7] = [
+    type Work<'a> = &'a dyn Fn(&mut Lab) -> Tensor;
+    let work: [(&str, Work<'_>); 7] = [
         ("einsum", &|lab| einsum(lab, "ni,nj->nij", &a, &b)),
         ("einsum, turned", &|lab| einsum(lab, "ni,nj->jin", &a, &b)),
         ("einsum over an extent of 1", &|lab| einsum(lab, "nki,njk->nji", &row, &column)),
