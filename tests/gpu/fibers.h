@@ -169,6 +169,8 @@ inline unsigned __ballot_sync(unsigned, bool set) {
     return votes;
 }
 
+inline int __syncthreads_or(int set);
+inline int __syncthreads_and(int set) { return !__syncthreads_or(!set); }
 inline int __syncthreads_or(int set) {
     fibers[own].shown[0] = set != 0;
     wait(BLOCK);

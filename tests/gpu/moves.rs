@@ -199,11 +199,16 @@ fn order(dtype: Dtype, a: u64, b: u64) -> std::cmp::Ordering {
     }
 }
 
-/// Sorts random rows in both directions, and compares them with a sort on the host.
-fn sorts(gpu: &dyn Side, dtype: Dtype, cases: &[(&[usize], &[isize])]) {
+/// Sorts random rows in both directions, and compares them with a sort on the host. Elements are below `limit`, if it is
+/// not 0.
+fn sorts(gpu: &dyn Side, dtype: Dtype, cases: &[(&[usize], &[isize])], limit: u64) {
     for &(shape, strides) in cases {
         for descending in [false, true] {
-            let input = Pair::random(gpu, dtype, shape, strides, 1);
+            let mut input = Pair::random(gpu, dtype, shape, strides, 1);
+            if limit > 0 {
+                (0..count(shape)).for_each(|i| input.set_raw(i, mix(i as u64) % limit));
+                input.upload(gpu);
+            }
             let out = Pair::dense(gpu, dtype, shape, 2);
             let at = Pair::dense(gpu, Dtype::I64, shape, 3);
             let sort = program(Sort { dtype, descending });
@@ -246,7 +251,7 @@ fn sorts_are_stable() {
         (&[100_001], &[1]),
     ];
     for dtype in Dtype::REAL {
-        sorts(&*gpu, dtype, cases);
+        sorts(&*gpu, dtype, cases, 0);
     }
 }
 
@@ -263,7 +268,12 @@ fn rows_of_a_block_are_sorted_by_digits() {
         (&[2, 4097], &[4097, 1]),
     ];
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::I64, Dtype::U8] {
-        sorts(&*gpu, dtype, cases);
+        sorts(&*gpu, dtype, cases, 0);
+    }
+    // Digits that all elements share, those of a part, and one other.
+    let cases: &[(&[usize], &[isize])] = &[(&[2, 900], &[900, 1]), (&[9_000], &[1])];
+    for limit in [1, 200, 1 << 20] {
+        sorts(&*gpu, Dtype::I64, cases, limit);
     }
 }
 

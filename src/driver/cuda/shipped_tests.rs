@@ -62,7 +62,7 @@ fn texts() -> Vec<Vec<String>> {
         let sort = Sort { dtype, descending: false };
         sorts.push(general(&sample(SortFew(sort.clone()), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
         sorts.push(general(&sample(Top(sort.clone()), &[4, 4], &[dtype, dtype, Dtype::I64], false)));
-        if Nth::takes(dtype, 4096) {
+        if Nth::takes(dtype, 5000) {
             selections.push(general(&sample(
                 Nth { sort, nan: false },
                 &[4],
