@@ -25,10 +25,11 @@ use super::{Runtime, Submission, SubmittedView};
 use crate::array::{Layout, Strides, copied};
 use crate::base::Result;
 use crate::driver::DeviceId;
-use crate::kernel::{Launch, MappedScatter, Ptr, ReduceFn, Scatter, View};
+use crate::kernel::{LEAST_SORTED, Launch, MappedScatter, Program, Ptr, ReduceFn, Scatter, View};
 use crate::stream::{Indices, Meaning, Suspect};
 use crate::tensor::{Storage, StorageRef, Tensor};
 use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 
 /// `target[.., index[i], ..] = value[i]` over the shape of the index. A view is a tensor with its strides over that shape.
 pub struct Scattering<'a> {
@@ -48,6 +49,23 @@ pub struct Scattering<'a> {
     pub limit: usize,
     /// The meaning of an index out of range.
     pub meaning: Meaning,
+}
+
+/// Whether a scatter would be faster with a sorted index (Note [Sorted indices] in `sorted`).
+fn gains_from_sorted(kind: &Scatter, work: &Scattering<'_>) -> bool {
+    let (index, target) = (work.index, work.target.0);
+    let is_large = index.shape().get(work.axis).is_some_and(|&count| count >= LEAST_SORTED);
+    if !is_large || index.device() == DeviceId::Cpu || target.device() != index.device() {
+        return false;
+    }
+    let view = |dtype, strides: &Strides| View::new(0, dtype, copied(strides));
+    let views = smallvec![
+        view(kind.dtype, &work.value.1),
+        view(index.dtype(), &index.layout().strides),
+        view(kind.dtype, &work.target.1),
+    ];
+    let own = Launch::new(Arc::new(Program::new(kind)), copied(index.shape()), views);
+    kind.gains_from_sorted(&Launch { axis: work.axis, limit: work.limit, ..own })
 }
 
 /// A scatter that computes its values.
@@ -74,7 +92,9 @@ impl Runtime {
         let Scattering { name, f, axis, limit, .. } = work;
         let kind = &Scatter { dtype: work.target.0.dtype(), f };
         let place = self.place(work.index.device())?.queue;
-        let sorted = self.sorted_index(&work, place);
+        let sorted = gains_from_sorted(kind, &work)
+            .then(|| self.sorted_index(work.index, (axis, limit), place))
+            .flatten();
         let [(value, strides), (target, own)] = [&work.value, &work.target];
         let mut views: SmallVec<[SubmittedView<'_>; 4]> = smallvec![
             SubmittedView { tensor: value, strides: copied(strides), write: false },

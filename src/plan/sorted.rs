@@ -11,14 +11,11 @@
 //! released with the storage, when memory is short, and by `empty_cache`. Captured work always sorts, because the index may
 //! have other values at a replay; so does memory that another library can write.
 
-use super::{Runtime, Scattering};
-use crate::array::{Dtype, Layout, Strides, copied};
-use crate::driver::DeviceId;
-use crate::kernel::{Launch, Program, Scatter, View, sorted_strides};
+use super::Runtime;
+use crate::array::{Dtype, Layout, Strides};
+use crate::kernel::sorted_strides;
 use crate::stream::Ticket;
 use crate::tensor::{IndexPart, SortedIndex, Storage, Tensor};
-use smallvec::smallvec;
-use std::sync::Arc;
 
 /// The largest number of indices that a storage remembers.
 const MOST: usize = 4;
@@ -41,24 +38,16 @@ impl Sorted {
 }
 
 impl Runtime {
-    /// The sorted index that a scatter of queue `at` uses, if it gains from one and this is not its first use.
-    pub(super) fn sorted_index(&mut self, work: &Scattering<'_>, at: usize) -> Option<Sorted> {
-        let (index, axis, limit) = (work.index, work.axis, work.limit);
+    /// The sorted index that a scatter of queue `at` along `axis` uses, if this is not its first use. The scatter gains from
+    /// one, and the index varies along the axis only.
+    pub(super) fn sorted_index(
+        &mut self,
+        index: &Tensor,
+        (axis, limit): (usize, usize),
+        at: usize,
+    ) -> Option<Sorted> {
         let count = *index.shape().get(axis)?;
-        let id = index.device();
-        if count < Scatter::LEAST_SORTED || id == DeviceId::Cpu || work.target.0.device() != id {
-            return None;
-        }
-        let kind = Scatter { dtype: work.target.0.dtype(), f: work.f };
-        let view = |dtype, strides: &Strides| View::new(0, dtype, copied(strides));
-        let views = smallvec![
-            view(kind.dtype, &work.value.1),
-            view(Dtype::I64, &index.layout().strides),
-            view(kind.dtype, &work.target.1),
-        ];
-        let program = Arc::new(Program::new(&kind));
-        let launch = Launch { axis, limit, ..Launch::new(program, copied(index.shape()), views) };
-        if !kind.gains_from_sorted(&launch) || self.capture_at(at).is_some() {
+        if self.capture_at(at).is_some() {
             return None;
         }
         let storage = index.storage();
@@ -132,13 +121,14 @@ fn known(storage: &Storage, part: IndexPart, written: Ticket) -> Option<Option<[
 mod tests {
     use super::*;
     use crate::device::{Backend, Config, Machine};
+    use crate::driver::DeviceId;
     use crate::ops::arith::ADD;
     use crate::ops::folds::SUM;
     use crate::ops::testing::bytes_of;
-    use crate::plan::{Elementwise, MapArg, Settings};
+    use crate::plan::{Elementwise, MapArg, Scattering, Settings};
     use crate::stream::Meaning;
 
-    const COUNT: usize = Scatter::LEAST_SORTED;
+    const COUNT: usize = crate::kernel::LEAST_SORTED;
     const ROWS: usize = 64;
 
     struct Lab {

@@ -34,7 +34,7 @@ use layout::{
 pub use mapped::MappedScatter;
 use runs::{Runs, is_single};
 use sorted::SortedIndex;
-pub use sorted::sorted_strides;
+pub use sorted::{LEAST_SORTED, sorted_strides};
 
 /// `out[.., index[i], ..] = source[i]`; among equal targets the last in row-major order wins.
 ///

@@ -4,6 +4,9 @@ use super::{FIELDS, Mode, Scatter, Split, joined};
 use crate::array::{Dtype, Strides};
 use crate::kernel::{Kind, Launch, Ptr, View};
 
+/// From this many elements on, an index is worth keeping sorted.
+pub const LEAST_SORTED: usize = 1 << 14;
+
 /// The sorted index of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct SortedIndex {
@@ -30,9 +33,6 @@ pub fn sorted_strides(rank: usize, axis: usize) -> Strides {
 }
 
 impl Scatter {
-    /// From this many elements on, an index is worth keeping sorted.
-    pub const LEAST_SORTED: usize = 1 << 14;
-
     /// Maximum bytes of single elements that a sorted index makes faster.
     const MOST_SINGLE: usize = 32 << 20;
 
@@ -42,8 +42,7 @@ impl Scatter {
         let count = launch.shape.get(launch.axis).copied().unwrap_or(0);
         let varies = |d: usize| d != launch.axis && launch.shape[d] > 1 && launch.views[1].strides[d] != 0;
         let step = launch.views[2].strides.get(launch.axis).copied().unwrap_or(0);
-        if self.f.is_none() || count < Self::LEAST_SORTED || step <= 0 || (0..launch.shape.len()).any(varies)
-        {
+        if self.f.is_none() || count < LEAST_SORTED || step <= 0 || (0..launch.shape.len()).any(varies) {
             return false;
         }
         let [wide, far, few, mode, ..] = self.signature(launch).fields(FIELDS);
