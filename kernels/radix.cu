@@ -24,11 +24,9 @@ extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_cons
     const u64 tile = blockIdx.x % p.w[7], row = blockIdx.x / p.w[7];
     const Key* keys = memory<const Key>(p.w[0]) + row * p.w[9];
     counts[threadIdx.x] = 0;
-    const u64 first = tile * RADIX_TILE, left = p.w[6] - first;
-    const u64 address = p.w[0] + (row * p.w[9] + first) * sizeof(Key);
-    const u32 shift = (u32)p.w[8], one = digit_of(p, keys[first], shift);
-    bool same = true;
-    if (left >= RADIX_TILE && address % 16 == 0) {
+    __syncthreads();
+    const u64 address = p.w[0] + (row * p.w[9] + tile * RADIX_TILE) * sizeof(Key);
+    if ((tile + 1) * RADIX_TILE <= p.w[6] && address % 16 == 0) {
         u32 words[RADIX_ITEMS * sizeof(Key) / 16][4];
 #pragma unroll
         for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
@@ -37,25 +35,14 @@ extern "C" __global__ void __launch_bounds__(256) digit_counts(const __grid_cons
 #pragma unroll
         for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
 #pragma unroll
-            for (int j = 0; j < 16 / sizeof(Key); j++) same &= digit_of(p, take<Key>(words[i], j), shift) == one;
-        }
-        // Additions to one count would wait for each other.
-        if (__syncthreads_and(same)) {
-            if (threadIdx.x == 0) counts[one] = RADIX_TILE;
-        } else {
-#pragma unroll
-            for (int i = 0; i < RADIX_ITEMS * sizeof(Key) / 16; i++) {
-#pragma unroll
-                for (int j = 0; j < 16 / sizeof(Key); j++) {
-                    atomicAdd(&counts[digit_of(p, take<Key>(words[i], j), shift)], 1u);
-                }
+            for (int j = 0; j < 16 / sizeof(Key); j++) {
+                atomicAdd(&counts[digit_of(p, take<Key>(words[i], j), (u32)p.w[8])], 1u);
             }
         }
     } else {
-        __syncthreads();
         for (int i = 0; i < RADIX_ITEMS; i++) {
-            const u64 at = first + i * 256 + threadIdx.x;
-            if (at < p.w[6]) atomicAdd(&counts[digit_of(p, keys[at], shift)], 1u);
+            const u64 at = tile * RADIX_TILE + i * 256 + threadIdx.x;
+            if (at < p.w[6]) atomicAdd(&counts[digit_of(p, keys[at], (u32)p.w[8])], 1u);
         }
     }
     __syncthreads();
@@ -133,29 +120,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
         key[i] = at < valid ? keys_in[at] : (Key)0;
     }
-    const u32 one = digit_of(p, keys_in[0], shift);
-    bool same = true;
-#pragma unroll
-    for (int i = 0; i < RADIX_ITEMS; i++) {
-        const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
-        same &= at >= valid || digit_of(p, key[i], shift) == one;
-    }
-    Count total;
-    const Count digit_start = before_in_block(memory<const Count>(p.w[5])[row * 256 + t], total);
-    in_row[t] = digit_start + memory<const Count>(p.w[4])[(row * 256 + t) * p.w[7] + tile];
-    Key* keys_out = memory<Key>(p.w[2]) + row * p.w[10];
-    const u64 positions_row = row * p.w[11];
-    // Elements with one digit keep their order.
-    if (__syncthreads_and(same)) {
-#pragma unroll
-        for (int i = 0; i < RADIX_ITEMS; i++) {
-            const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;
-            if (at >= valid) continue;
-            keys_out[in_row[one] + at] = key[i];
-            position_out(p, positions_row + in_row[one] + at, position_in(p, row, first + at));
-        }
-        return;
-    }
+    __syncthreads();
     // Ranks within the warp, in order. Elements beyond the row count as the greatest digit, so they come last
     // in their tile; they are not written.
     u32 place[RADIX_ITEMS];
@@ -176,10 +141,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) digit_move(const __grid_con
     }
     u32 all;
     in_tile[t] = before_in_block(sum, all);
+    Count total;
+    const Count digit_start = before_in_block(memory<const Count>(p.w[5])[row * 256 + t], total);
+    in_row[t] = digit_start + memory<const Count>(p.w[4])[(row * 256 + t) * p.w[7] + tile];
     __syncthreads();
 
     Count* staged = reinterpret_cast<Count*>(stage);
     Key* staged_keys = reinterpret_cast<Key*>(stage + (TOGETHER ? RADIX_TILE * sizeof(Count) / 8 : 0));
+    Key* keys_out = memory<Key>(p.w[2]) + row * p.w[10];
+    const u64 positions_row = row * p.w[11];
 #pragma unroll
     for (int i = 0; i < RADIX_ITEMS; i++) {
         const u32 at = warp * (32 * RADIX_ITEMS) + i * 32 + lane;

@@ -114,6 +114,8 @@ fn products_with_programs_have_the_bits_of_two_launches() {
 #[test]
 fn scripts_have_the_same_values_whether_products_are_joined_or_not() {
     let Some(_gpu) = joining() else { return };
+    // Faults of other tests would be raised here.
+    let _turn = FAULTS.lock();
     let code = |dtype: &str| {
         format!(
             "manual_seed(3)\n\
