@@ -372,10 +372,11 @@ fn the_first_of_long_rows_are_those_of_a_sort() {
         (&[2, 600], 5000, &[1, 2]),
         (&[1, 3000], 9000, &[0, 1]),
     ];
-    // Three passes.
-    let large: &[Case] = &[(&[1, 400], 1_500_000, &[0, 1]), (&[3, 4], 1_100_000, &[1_100_000, 1])];
-    let large = if super::super::probe().problem.is_none() { large } else { &[] };
+    // Three passes, for one dtype: the host takes long.
+    let large: &[Case] = &[(&[1, 400], 1_500_000, &[0, 1])];
     for dtype in [Dtype::U8, Dtype::BF16, Dtype::F32, Dtype::F64] {
+        let has_large = super::super::probe().problem.is_none() && dtype == Dtype::F32;
+        let large = if has_large { large } else { &[] };
         let takes = |case: &&Case| Top::takes(dtype, case.1, *case.0.last().unwrap());
         for &(shape, limit, strides) in cases.iter().chain(large).filter(takes) {
             for (descending, ascends) in [(false, false), (true, false), (true, true)] {
