@@ -23,6 +23,7 @@ pub struct IndexPart {
 }
 
 /// An index, and its order.
+#[derive(Clone)]
 pub struct SortedIndex {
     /// The index.
     pub part: IndexPart,
