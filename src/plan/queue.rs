@@ -662,6 +662,7 @@ impl Runtime {
         if is_fresh(target) {
             return Ok(false);
         }
+        storage.forget_sorted();
         self.settle_gathers_of(target)?;
         self.settle_deferred_of(target)?;
         if target.layout().bytes(target.dtype()) != storage.bytes() {

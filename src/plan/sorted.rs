@@ -6,9 +6,10 @@
 //! bytes per element, and later uses neither sort nor move. All kernels of a sum give the same bits (the notes in
 //! `kernel/kinds/scatter`), so the bits do not depend on whether an index was used before.
 //!
-//! An index is the same if it is the same part of the same storage, and no launch has written the storage since
-//! ([`Storage::ticket`](crate::tensor::Storage::ticket)). The result belongs to the storage, is used by one stream, and is
-//! released with the storage, when memory is short, and by `empty_cache`. Captured work always sorts, because the index may
+//! An index is the same if it is the same part of the same storage, and the storage has not been written since: every
+//! operation that writes forgets what was sorted (`settle_write`), and a replay of a graph, which writes later, leaves another
+//! ticket ([`Storage::ticket`](crate::tensor::Storage::ticket)). The result belongs to the storage, is used by one stream, and
+//! is released with the storage, when memory is short, and by `empty_cache`. Captured work always sorts, because the index may
 //! have other values at a replay; so does memory that another library can write.
 
 use super::Runtime;

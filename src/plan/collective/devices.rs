@@ -457,8 +457,6 @@ impl Runtime {
                 let dst = address(target.storage(), target.layout(), size, stream)?;
                 // Lost results are found by the tickets of the device's own streams.
                 let written = (carrier == Carrier::Target).then(|| target.storage());
-                // A copy without the target's ticket.
-                target.storage().forget_sorted();
                 self.queue_copy(name, stream, Transfer { dst, src, bytes, kind }, written)?;
             }
         }
