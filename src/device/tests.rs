@@ -341,6 +341,22 @@ fn many_threads_share_a_device() {
     assert_eq!(device.stats().reserved_bytes.all().current, 0);
 }
 
+/// Drivers report a launch without room for its scratch memory without details.
+#[test]
+fn launches_without_scratch_memory_say_what_they_asked_for() {
+    let (machine, ..) = machine(1);
+    let device = cuda(&machine, 0);
+    let _block = device.alloc(3 * MIB, device.default_stream(), Span::NONE).unwrap();
+    let detailed = device.lacks_scratch(crate::driver::error::out_of_memory(), MIB);
+    let message = detailed.message();
+    assert!(
+        message.contains("Tried to allocate") && message.contains("total capacity of 256.00 MiB"),
+        "{message}"
+    );
+    let limit = crate::driver::error::memory_limit("memory of cuda:0", MIB, 0, 2 * MIB);
+    assert_eq!(device.lacks_scratch(limit.clone(), MIB).message(), limit.message());
+}
+
 #[test]
 fn events_are_shared_between_processes_where_there_are_some() {
     let (machine, ..) = machine(1);
