@@ -243,3 +243,20 @@ fn scatters_of_computed_values_compile() {
         }
     }
 }
+
+/// Scatters along the last dimension, into few and many targets per row.
+#[test]
+fn scatters_into_rows_of_few_targets_compile() {
+    if !nvrtc_is_here() {
+        return;
+    }
+    for dtype in Dtype::ALL {
+        for f in [None, Some(&SUM)].into_iter().filter(|f| f.is_none() || !dtype.is_complex()) {
+            for limit in [90, 2000] {
+                let [source, index] = [dtype, Dtype::I64].map(|dtype| view(dtype, &[700, 1], 0));
+                let views = [source, index, view(dtype, &[limit as isize, 1], 0)];
+                check(&Launch { axis: 1, limit, ..launch(Scatter { dtype, f }, &[300, 700], &views, 0) });
+            }
+        }
+    }
+}
