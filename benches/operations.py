@@ -5,7 +5,7 @@
 Runs every expression of the table (or those whose text contains PART) in Runnel and in PyTorch, and prints the ratio of
 the times, microseconds, and the expression, the slowest first. RUNNEL runs twice; the second process has compiled
 kernels. Expressions are PyTorch's; `runnel` translates them. `leaf: expression` is the gradient of a sum over `z`, a
-copy of the leaf. Results are compared only where programs use them (`benches/programs.rnl`); this finds slow kernels.
+copy of the leaf. Results are not compared; `benches/programs.rnl` does that.
 """
 
 import math

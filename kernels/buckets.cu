@@ -194,9 +194,7 @@ extern "C" __global__ void __launch_bounds__(512) bucket_sums(const __grid_const
             const u32 t = targets[i];
             const unsigned long long part = (unsigned long long)units(values[i], tops[t], (u32)p.w[14]);
             if (part == 0) continue;
-            const u32 before = atomicAdd(low + t, (u32)part);
-            const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);
-            if (above != 0) atomicAdd(high + t, above);
+            add_words(low + t, high + t, part);
         }
         __syncthreads();
         unsigned long long* sums = memory<unsigned long long>(p.w[13]) + first;

@@ -13,28 +13,6 @@ INLINE bool is_set(const Params& p, u64 at) {
     return at < p.w[3] && (memory<const Bits>(p.w[0])[at] & mask) != 0;
 }
 
-INLINE u64 before_in_block(u64 mine, u64& total) {
-    __shared__ u64 warps[8];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u64 sum = mine;
-#pragma unroll
-    for (int delta = 1; delta < 32; delta *= 2) {
-        const u64 below = __shfl_up_sync(FULL_WARP, sum, delta);
-        if (lane >= delta) sum += below;
-    }
-    __syncthreads();
-    if (lane == 31) warps[warp] = sum;
-    __syncthreads();
-    u64 front = 0;
-    total = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if (i == warp) front = total;
-        total += warps[i];
-    }
-    return front + sum - mine;
-}
-
 // Within a tile, element i of thread t is 32 * ITEMS * (t / 32) + 32 * i + t % 32, so that a warp's ballots
 // come in ascending order.
 INLINE u64 element_of(int i) {

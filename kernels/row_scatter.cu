@@ -1,5 +1,5 @@
 // Scatters along the last dimension, into rows of few targets: a block for each row, with the state of its targets in
-// shared memory. For the parameters see scatter.cu; p.w[8] is the number of elements of a row.
+// shared memory. For the parameters see scatter.cu.
 #define TARGETS @TARGETS@
 #if @MODE@ == 7
 extern "C" __global__ void __launch_bounds__(256) row_sums(const __grid_constant__ ScatterParams p) {
@@ -32,10 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) row_sums(const __grid_constant
         u64 target;
         if (!target_of(p, (Index)i, false, target)) continue;
         const u32 t = (u32)(target - base);
-        const u64 part = (u64)units(value_of(p, source_of(p, (Index)i)), tops[t], room);
-        const u32 before = atomicAdd(low + t, (u32)part);
-        const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);
-        if (above != 0) atomicAdd(high + t, above);
+        add_words(low + t, high + t, (u64)units(value_of(p, source_of(p, (Index)i)), tops[t], room));
     }
     __syncthreads();
     for (u32 t = threadIdx.x; t < limit; t += 256) {
@@ -44,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256) row_sums(const __grid_constant
     }
 }
 #else
-// The last element for each target, as `claim` and `settle`.
+// The last element for each target: the greatest position in the row, plus one.
 extern "C" __global__ void __launch_bounds__(256) row_last(const __grid_constant__ ScatterParams p) {
     __shared__ u32 winners[TARGETS];
     const u32 limit = (u32)p.w[1];

@@ -3,14 +3,19 @@
 // A launch has `outer` dimensions, over which the index varies, and `inner` ones, over which it does not (only
 // where sources are combined in sorted order): an element of the index moves a whole row of inner elements.
 //
-// p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5
-// source, 6 index, 7 out, 8 winners (0 if all sources are one element) or sorted targets, 9 sorted positions, or 1 if targets have
-// many sources and 2 to clear winners, or the logarithm of a block's sums per target, 10 the target for dropped elements, 11 inner elements, 12 tops, 13 sums and 14 room of kernels/sums.cuh (12
-// the numbers of extremes; 12 partial results, 13 those of this pass and 14 the logarithm of how many sorted positions one is made of
-// where a combination has an order), 15 size and 16 number of the dtype
-// and 17 whether extremes are the least, if these are known at launch (where elements are sorted, 17 is the step from one key
-// to the next, and 18 is 1 if an index that was sorted before may have dropped elements), then the layout from
-// kernel/kinds. A target is an offset in `out`, in elements, of the first inner element; it is its key times the step.
+// p.w: 0 outer elements, 1 extent of the axis, 2 out's stride along the axis, 3 fault record, 4 its stamp, 5 source, 6 index,
+// 7 out;
+// 8 winners (0 if all sources are one element), sorted keys, or the elements of a row (row_scatter.cu);
+// 9 sorted positions; or 1 if targets have many sources, and 2 to clear winners; or the logarithm of a block's sums per
+//   target;
+// 10 the target for dropped elements, or their key; 11 inner elements;
+// 12 tops, 13 sums and 14 room of sums.cuh; for extremes 12 their numbers; where a combination has an order 12 partial
+//   results, 13 those of this pass, and 14 the logarithm of the number of sorted positions that one is made of;
+// 15 size and 16 number of the dtype, if they are known at launch;
+// 17 whether extremes are the least, if that is known at launch; where elements are sorted, the step from one key to the next;
+// 18 whether an index that was sorted before may have dropped elements;
+// then the layout from kernel/kinds. A target is an offset in `out`, in elements, of the first inner element: its key times
+// the step.
 
 struct ScatterParams { u64 w[@WORDS@]; };
 typedef @INDEX@ Index;
@@ -73,15 +78,21 @@ INLINE Bits bits_at(const ScatterParams& p, u64 address) { return @BITS_AT@; }
 INLINE Bits source_of(const ScatterParams& p, Index i) {
     return @SOURCE@;
 }
-#if @MODE@ > 1
+#if @MODE@ > 1 && @MODE@ < 8
 INLINE @ACC@ value_of(const ScatterParams& p, Bits bits) { return @VALUE@; }
 INLINE @ACC@ load(const ScatterParams& p, u64 address) { return value_of(p, bits_at(p, address)); }
 INLINE void store(const ScatterParams& p, u64 address, @ACC@ value) { @STORE@; }
 #endif
 
+// Shared memory adds 32 bits in one instruction but 64 in a loop, so a sum there is two words.
+INLINE void add_words(u32* low, u32* high, u64 part) {
+    const u32 before = atomicAdd(low, (u32)part);
+    const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);
+    if (above != 0) atomicAdd(high, above);
+}
+
 #if @FEW@ && (@MODE@ == 1 || @MODE@ == 2)
-// A block's sums of few targets. Shared memory adds 32 bits in one instruction but 64 in a loop, so a sum is two words. A
-// target has 2^p.w[9] sums, so that few lanes add to one word at the same time.
+// A block's sums of few targets. A target has 2^p.w[9] sums, so that few lanes add to one word at the same time.
 INLINE u32 own_place(const ScatterParams& p, u32 target, u32 lane) {
     const u32 copies = (u32)p.w[9];
     return target << copies | (lane & ((1u << copies) - 1));
@@ -91,9 +102,7 @@ INLINE void add_own(const ScatterParams& p, u32* low, u32* high, u32 target, u32
 }
 INLINE void add_own(const ScatterParams& p, u32* low, u32* high, u32 target, unsigned long long part) {
     const u32 at = own_place(p, target, threadIdx.x);
-    const u32 before = atomicAdd(low + at, (u32)part);
-    const u32 above = (u32)(part >> 32) + (u32)(before > ~(u32)part);
-    if (above != 0) atomicAdd(high + at, above);
+    add_words(low + at, high + at, part);
 }
 template <class Sum> INLINE void clear_own(const ScatterParams& p, u32* low, u32* high) {
     for (u32 at = threadIdx.x; at < (u32)p.w[10] << (u32)p.w[9]; at += 256) {
@@ -336,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(256) finish(const __grid_constant__
     const u64 out = p.w[7] + target * SIZE;
     if (number != 0 && number > number_of(p, bits_at(p, out))) store(p, out, element_of(p, number));
 }
-#elif @MODE@ == 7
+#elif @MODE@ >= 7
 // Rows of few targets: row_scatter.cu.
 #else
 extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant__ ScatterParams p) {
@@ -352,18 +361,23 @@ extern "C" __global__ void __launch_bounds__(256) targets(const __grid_constant_
 }
 // The bytes from the first target to that of a key.
 INLINE u64 bytes_to(const ScatterParams& p, Key key) { return (u64)key * p.w[17] * SIZE; }
-// Reports the first element that an index sorted before drops.
+// The first of the positions from `low` on whose key is at least this one; `high` if there is none before it.
+INLINE u64 first_at(const Key* keys, Key key, u64 low, u64 high) {
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if (keys[middle] < key) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+// Reports the first dropped element of an index that was sorted before.
 INLINE void report_dropped(const ScatterParams& p) {
     if (p.w[18] == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
     const Key* keys = memory<const Key>(p.w[8]);
-    u64 low = 0, high = p.w[0] - 1;
-    if ((u64)keys[high] != p.w[10]) return;
-    while (low < high) {
-        const u64 middle = (low + high) / 2;
-        if ((u64)keys[middle] < p.w[10]) low = middle + 1; else high = middle;
-    }
+    const Key dropped = (Key)p.w[10];
+    if (keys[p.w[0] - 1] != dropped) return;
+    const u64 first = first_at(keys, dropped, 0, p.w[0] - 1);
     u64 target;
-    target_of(p, (Index)memory<const Count>(p.w[9])[low], true, target);
+    target_of(p, (Index)memory<const Count>(p.w[9])[first], true, target);
 }
 #if @MODE@ == 4 && @FEW@
 // After the sort: a warp for each chunk of sorted positions and 32 inner elements; each lane reads a key and a position. A
@@ -405,15 +419,6 @@ INLINE u32 end_of(const Chunk& c, u32 i) {
 INLINE bool is_long(const ScatterParams& p, const Chunk& c, u32 i, u32 end, Key target) {
     if (i == 0 && !(c.starts & 1)) return end > CHUNK || (c.begin > CHUNK && key_at(p, c.begin - CHUNK - 1) == target);
     return end == 2 * CHUNK && key_at(p, c.begin + 2 * CHUNK) == target;
-}
-// The chunk in which a target's run begins; it ends after `high`.
-INLINE u64 first_chunk(const Key* keys, Key target, u64 high) {
-    u64 low = 0;
-    while (low < high) {
-        const u64 middle = (low + high) / 2;
-        if (keys[middle] < target) low = middle + 1; else high = middle;
-    }
-    return low / CHUNK;
 }
 struct Sources {
     // The first inner element, and the offsets of this lane's positions in the chunk and the next.
@@ -479,7 +484,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         const u32 last = is_part && end > CHUNK ? CHUNK : end;
         u64 at = 0;
         if (is_part) {
-            const u64 first = begins ? c.number : first_chunk(memory<const Key>(p.w[8]), target, c.begin);
+            const u64 first = begins ? c.number : first_at(memory<const Key>(p.w[8]), target, 0, c.begin) / CHUNK;
             at = first * p.w[11] + j;
         }
         u32* tops = memory<u32>(p.w[12]) + at;
@@ -536,15 +541,6 @@ INLINE bool place_of(const ScatterParams& p, Place& place) {
     place.at = thread - place.chunk * p.w[11];
     return place.begin < p.w[0];
 }
-// The chunk in which a target's run begins; it ends after `high`.
-INLINE u64 first_chunk(const Key* keys, Key target, u64 high) {
-    u64 low = 0;
-    while (low < high) {
-        const u64 middle = (low + high) / 2;
-        if (keys[middle] < target) low = middle + 1; else high = middle;
-    }
-    return low / CHUNK;
-}
 template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
     Place place;
     if (!place_of(p, place)) return;
@@ -564,7 +560,7 @@ template <bool LONG> INLINE void sum_chunk(const ScatterParams& p) {
         if (LONG && is_whole) continue;
         const float held = begins ? load(p, out + bytes_to(p, target)) : 0.0f;
         u64 at = 0;
-        if (!is_whole) at = (begins ? place.chunk : first_chunk(keys, target, place.begin)) * p.w[11] + place.at;
+        if (!is_whole) at = (begins ? place.chunk : first_at(keys, target, 0, place.begin) / CHUNK) * p.w[11] + place.at;
         u32* tops = memory<u32>(p.w[12]) + at;
         u32 top;
         if (LONG) {
@@ -628,15 +624,6 @@ INLINE Acc combine(const ScatterParams& p, Acc a, Acc b) {
     return @ROUNDED@;
 }
 INLINE Partial combined(const ScatterParams& p, Partial a, Acc b) { return @KEEP@(combine(p, @KEPT@(a), b)); }
-// Where the run of a target begins, which contains the position `high`.
-INLINE u64 run_start(const Key* keys, Key target, u64 high) {
-    u64 low = 0;
-    while (low < high) {
-        const u64 middle = (low + high) / 2;
-        if (keys[middle] < target) low = middle + 1; else high = middle;
-    }
-    return low;
-}
 // A run and the one before it may both have a chunk that begins among the same positions.
 INLINE u64 place_of(const ScatterParams& p, u64 number, bool begins, Index j) {
     return (2 * number + begins) * p.w[11] + (u64)j;
@@ -666,7 +653,7 @@ extern "C" __global__ void __launch_bounds__(256) combine_runs(const __grid_cons
         if (goes_on != (begins == 0)) continue;
         // Most runs are shorter than a chunk.
         if (begins == 0 && (begin < CHUNK || keys[begin - CHUNK] != target)) continue;
-        const u64 start = shift == 0 && begins == 1 ? at : run_start(keys, target, at);
+        const u64 start = shift == 0 && begins == 1 ? at : first_at(keys, target, 0, at);
         u64 item = window - (start >> shift), k = start + (item << shift);
         if (item % CHUNK != 0 || k >= count || keys[k] != target) continue;
         const u64 number = (start >> shift >> CHUNK_LOG) + (item >> CHUNK_LOG), last = item + CHUNK;

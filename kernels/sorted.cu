@@ -1,6 +1,6 @@
 // Sums of single elements after the sort: a block for each tile of sorted positions, and consecutive ones for each of its
-// threads. A run of equal targets that lies in one thread is summed there; one that lies in several threads, at the place
-// (in shared memory) of the thread in which it begins. The runs that lie in several tiles are summed by two more launches,
+// threads. A run of equal keys that lies in one thread is summed there; one that lies in several threads, at the place
+// (in shared memory) of the thread in which it begins. Runs that lie in several tiles are summed by two more launches,
 // at the place (in memory) of the tile in which they begin. For the parameters see scatter.cu.
 #define EACH 8
 #define THREADS 256
@@ -10,14 +10,6 @@
 
 INLINE Key key_at(const ScatterParams& p, u64 at) {
     return at < p.w[0] ? memory<const Key>(p.w[8])[at] : (Key)p.w[10];
-}
-// The first of the positions `low` to `high` whose key is at least this one.
-INLINE u64 first_at(const Key* keys, Key key, u64 low, u64 high) {
-    while (low < high) {
-        const u64 middle = (low + high) / 2;
-        if (keys[middle] < key) low = middle + 1; else high = middle;
-    }
-    return low;
 }
 INLINE float value_at(const ScatterParams& p, Index position) {
     const Index j = 0;
@@ -50,20 +42,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_runs(const __grid_cons
 
     Key key[EACH];
     float value[EACH], held[EACH];
-    bool starts[EACH];
+    // Whether a run begins at an element, and behind the last one.
+    bool starts[EACH + 1];
     bool has_start = false;
+    Key earlier = t > 0 ? keys[t * (EACH + 1) - 2] : before_tile;
 #pragma unroll
     for (u32 e = 0; e < EACH; e++) {
         key[e] = keys[t * (EACH + 1) + e];
         value[e] = values[t * (EACH + 1) + e];
-        const Key earlier = e > 0 ? key[e > 0 ? e - 1 : 0] : t > 0 ? keys[t * (EACH + 1) - 2] : before_tile;
-        starts[e] = key[e] != earlier || (e == 0 && t == 0 && begin == 0);
+        starts[e] = key[e] != earlier || begin + t + e == 0;
         has_start |= starts[e];
         held[e] = starts[e] && key[e] != dropped ? load(p, out_at(p, key[e])) : 0.0f;
+        earlier = key[e];
     }
     // The last run of this thread goes on in the next one.
     const Key after = t + 1 < THREADS ? keys[(t + 1) * (EACH + 1)] : after_tile;
     const bool goes_on = after == key[EACH - 1];
+    starts[EACH] = !goes_on;
     // The place of the run at this thread's first element: that of the nearest thread before in which a run begins.
     const u32 having = __ballot_sync(~0u, has_start), lane = t % 32, warp = t / 32;
     if (lane == 0) last_start[warp] = having == 0 ? BEFORE : warp * 32 + 31 - __clz(having);
@@ -77,12 +72,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_runs(const __grid_cons
     const bool leaves = after_tile == keys[TILE + THREADS - 2];
 
     // Tops: up to each element, then those of whole runs, where these lie in this thread.
-    u32 top[EACH];
+    u32 top[EACH], so_far = 0;
 #pragma unroll
     for (u32 e = 0; e < EACH; e++) {
-        const u32 own = key[e] == dropped ? 0 : top_of(value[e]);
-        const u32 so_far = starts[e] ? (key[e] == dropped ? 0 : top_of(held[e])) : e > 0 ? top[e > 0 ? e - 1 : 0] : 0;
-        top[e] = higher(so_far, own);
+        const bool is_dropped = key[e] == dropped;
+        if (starts[e]) so_far = is_dropped ? 0 : top_of(held[e]);
+        so_far = higher(so_far, is_dropped ? 0 : top_of(value[e]));
+        top[e] = so_far;
     }
 #pragma unroll
     for (u32 e = EACH - 1; e-- > 0;) {
@@ -107,26 +103,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_runs(const __grid_cons
 
     // Sums. Those of runs that lie in several tiles need the tops of all tiles.
     i64 sum = 0;
+    // Whether the run of an element begins in this thread.
+    bool is_own = false;
 #pragma unroll
     for (u32 e = 0; e < EACH; e++) {
+        is_own |= starts[e];
         if (starts[e]) sum = units(held[e], top[e], room);
         sum += units(value[e], top[e], room);
-        const bool is_end = e + 1 < EACH ? starts[e + 1 < EACH ? e + 1 : 0] : !goes_on;
-        if (e + 1 < EACH && !is_end) continue;
-        if (key[e] == dropped) continue;
-        // Whether the run begins in this thread: it is not the first of the thread, or starts with it.
-        bool own = false;
-#pragma unroll
-        for (u32 k = 0; k <= e; k++) own |= starts[k];
-        if (own && is_end) {
+        if (key[e] == dropped || (e + 1 < EACH && !starts[e + 1])) continue;
+        if (is_own && starts[e + 1]) {
             store(p, out_at(p, key[e]), sum_of(sum, top[e], room));
             continue;
         }
-        const u32 place = own ? t : from;
-        if (place == BEFORE || (place == last && leaves)) continue;
-        const u32 before = atomicAdd(low + place, (u32)(u64)sum);
-        const u32 above = (u32)((u64)sum >> 32) + (u32)(before > ~(u32)(u64)sum);
-        if (above != 0) atomicAdd(high + place, above);
+        const u32 place = is_own ? t : from;
+        if (place != BEFORE && !(place == last && leaves)) add_words(low + place, high + place, (u64)sum);
     }
     __syncthreads();
     if (goes_on && has_start && key[EACH - 1] != dropped && !(t == last && leaves)) {

@@ -477,11 +477,10 @@ impl Device {
 
     /// The error of a launch that found no scratch memory of this many bytes, which drivers report without details.
     pub(crate) fn lacks_scratch(&self, error: Error, bytes: u64) -> Error {
-        if error.message() != error::out_of_memory().message() {
-            return error;
+        match self.allocator().filter(|_| error::lacks_details(&error)) {
+            Some(allocator) => self.blame_records(allocator.lock().out_of_memory(bytes)),
+            None => error,
         }
-        let detailed = self.allocator().map(|allocator| allocator.lock().out_of_memory(bytes));
-        self.blame_records(detailed.unwrap_or(error))
     }
 
     /// Adds the memory that gradient records keep to the error of a request.

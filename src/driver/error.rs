@@ -373,9 +373,17 @@ pub fn event_not_shared(why: &str) -> Error {
         .help("make it with `Event(interprocess=true)` on a CUDA device")
 }
 
+/// The message of [`out_of_memory`].
+const WITHOUT_DETAILS: &str = "out of memory";
+
 /// Out of memory, without details, as drivers report it. The allocator adds them.
 pub fn out_of_memory() -> Error {
-    Error::new(&OUT_OF_MEMORY, "out of memory")
+    Error::new(&OUT_OF_MEMORY, WITHOUT_DETAILS)
+}
+
+/// True for [`out_of_memory`].
+pub fn lacks_details(error: &Error) -> bool {
+    error.message() == WITHOUT_DETAILS
 }
 
 /// A request above 2^60 bytes. Source: the same message in PyTorch's allocator.

@@ -22,8 +22,9 @@ pub(in crate::kernel) fn text(key: &str, wide: bool, sortable: &str) -> String {
     RANKS.to_string() + &fill(include_str!("../../../kernels/radix.cu"), &values)
 }
 
-/// The functions that find places by digits.
-pub(in crate::kernel) const RANKS: &str = include_str!("../../../kernels/ranks.cuh");
+/// The functions that find places by digits, in blocks of 256 threads.
+pub(in crate::kernel) const RANKS: &str =
+    concat!(include_str!("../../../kernels/before.cuh"), include_str!("../../../kernels/ranks.cuh"));
 
 /// Rows of keys, and positions as counts (`ptr` 0 for the identity).
 #[derive(Clone, Copy)]

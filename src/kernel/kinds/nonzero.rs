@@ -33,6 +33,10 @@ fn magnitude(dtype: Dtype) -> [u64; 2] {
     [!signs; 2]
 }
 
+/// The template.
+const TEXT: &str =
+    concat!(include_str!("../../../kernels/before.cuh"), include_str!("../../../kernels/nonzero.cu"));
+
 impl Kind for NonZero {
     fn label(&self) -> String {
         "nonzero".into()
@@ -55,7 +59,7 @@ impl Kind for NonZero {
     fn source(&self, _signature: Signature) -> CudaSource {
         let values = [("BITS", bits_type(self.dtype))];
         CudaSource {
-            text: assemble(include_str!("../../../kernels/nonzero.cu"), &values),
+            text: assemble(TEXT, &values),
             entries: &["tile_counts", "tile_offsets", "write_positions"],
         }
     }

@@ -2,9 +2,8 @@
 //!
 //! The kernels (`kernels/scan.cu`) need rows of adjacent elements at a constant distance, or short rows that are adjacent
 //! to each other; any other view is packed into scratch memory first. The order of combination depends only on the
-//! shape. On the host,
-//! rows run in parallel, each row in order, and floats of up to 32 bits are combined in `f64`: in `f32`, the error
-//! of a combination in order grows with its length.
+//! shape. On the host, rows run in parallel, each row in order, and floats of up to 32 bits are combined in `f64`: in
+//! `f32`, the error of a combination in order grows with its length.
 
 use crate::array::{Class, Dims, Dtype, dispatch};
 use crate::base::Result;

@@ -77,7 +77,7 @@ fn products_without_a_sum_are_elementwise() {
     type Work<'a> = &'a dyn Fn(&mut Lab) -> Tensor;
     let work: [(&str, Work<'_>); 7] = [
         ("einsum", &|lab| einsum(lab, "ni,nj->nij", &a, &b)),
-        ("einsum, turned", &|lab| einsum(lab, "ni,nj->jin", &a, &b)),
+        ("einsum, transposed", &|lab| einsum(lab, "ni,nj->jin", &a, &b)),
         ("einsum over an extent of 1", &|lab| einsum(lab, "nki,njk->nji", &row, &column)),
         ("bmm", &|lab| lab.call("bmm", &[(&column).into(), (&row).into()])),
         ("matmul", &|lab| lab.call("matmul", &[(&column).into(), (&row).into()])),
@@ -97,9 +97,9 @@ fn products_without_a_sum_are_elementwise() {
     // Element [n, i, j] is (3n + i)(5n + j).
     let product = |n: usize, i: usize, j: usize| ((3 * n + i) * (5 * n + j) + 1) as f64;
     let whole: Vec<f64> = (0..60).map(|at| product(at / 15, at / 5 % 3, at % 5)).collect();
-    let turned: Vec<f64> = (0..60).map(|at| product(at % 4, at / 4 % 3, at / 12)).collect();
+    let transposed: Vec<f64> = (0..60).map(|at| product(at % 4, at / 4 % 3, at / 12)).collect();
     lab.same(&all[0].0, &[4, 3, 5], &whole);
-    lab.same(&all[1].0, &[5, 3, 4], &turned);
+    lab.same(&all[1].0, &[5, 3, 4], &transposed);
     // Element [n, j, i] is (2n + j)(3n + i).
     let batch: Vec<f64> =
         (0..24).map(|at| ((2 * (at / 6) + at / 3 % 2) * (3 * (at / 6) + at % 3) + 1) as f64).collect();
@@ -129,8 +129,8 @@ fn one_hot_writes_its_result_once() {
     let scalar = lab.tensor(&[], &[2.0], I64);
     let out = lab.call("one_hot", &[(&scalar).into(), 4.into()]);
     lab.same(&out, &[4], &[0.0, 0.0, 1.0, 0.0]);
-    let turned = lab.call("t", &[(&x).into()]);
-    let out = lab.call("one_hot", &[(&turned).into()]);
+    let transposed = lab.call("t", &[(&x).into()]);
+    let out = lab.call("one_hot", &[(&transposed).into()]);
     let want: Vec<f64> =
         [0, 1, 4, 3, 1, 2].iter().flat_map(|&at| (0..5).map(move |i| f64::from(i == at))).collect();
     lab.same(&out, &[3, 2, 5], &want);

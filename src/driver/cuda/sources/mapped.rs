@@ -6,8 +6,8 @@ use super::*;
 use crate::kernel::MappedMatmul;
 use smallvec::SmallVec;
 
-/// The launch of a product of these sizes, with operands that are transposed or not, and of a program that adds a number and a view of
-/// each of these dtypes and strides to it.
+/// The launch of a product of these sizes, with operands that are transposed or not, and of a program that adds a number
+/// and a view of each of these dtypes and strides to it.
 pub(in crate::driver::cuda) fn mapped(
     dtype: Dtype,
     [m, n, k]: [usize; 3],

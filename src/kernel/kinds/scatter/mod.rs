@@ -4,7 +4,8 @@
 //! On CUDA devices, without a combination, each target takes the last of its sources in row-major order: every source
 //! claims its target with its position, the highest position wins, and that source stores. Adjacent elements that share
 //! an index form sources of 16 bytes. Integers, and floats of up to 32 bits, are summed in any order ([`sums`]):
-//! atomically, after a sort for rows, or in buckets of targets. Extremes are raised atomically, as unsigned numbers
+//! atomically, after a sort for rows ([`runs`]) or if the index is sorted already ([`sorted`]), or in buckets of targets.
+//! Along the last dimension, a block takes a row with few targets. Extremes are raised atomically, as unsigned numbers
 //! with the same order. Other combinations are ordered ([`ordered`]): a stable sort orders the elements by target, and
 //! the runs of targets are combined in chunks. Extremes of few elements in many targets also use the sort. All methods
 //! give the same bits in any execution order, so general kernels may sort for every combination.
@@ -434,12 +435,7 @@ impl Scatter {
             false => &own_rounding,
         };
         // Buckets use functions and kernels of sums.
-        let base = match mode {
-            Mode::Buckets => Mode::Sum,
-            Mode::RowLast => Mode::Last,
-            mode => mode,
-        };
-        let mode_number = (base as usize).to_string();
+        let mode_number = (if mode == Mode::Buckets { Mode::Sum } else { mode } as usize).to_string();
         let row_targets = (if few == 1 { SMALL_ROW } else { FEW }).to_string();
         let least = match self.extreme() {
             _ if !extreme => "false",
@@ -516,9 +512,8 @@ impl Scatter {
             Mode::Sum => return unsorted(&[prelude(), sums, &body], &["tops", "begin", "add", "finish"]),
             Mode::RowSums | Mode::RowLast => {
                 let rows = fill(include_str!("../../../../kernels/row_scatter.cu"), &values);
-                let entries: &[&str] =
-                    if mode == Mode::RowSums { &["row_sums"] } else { &["claim", "settle", "row_last"] };
-                return CudaSource { text: [prelude(), sums, &body, &rows].join("\n"), entries };
+                let entries: &[&str] = if mode == Mode::RowSums { &["row_sums"] } else { &["row_last"] };
+                return unsorted(&[prelude(), sums, &body, &rows], entries);
             }
             Mode::Extreme => return unsorted(&[prelude(), &body], &["extremes", "finish"]),
             Mode::Buckets => {
@@ -640,8 +635,7 @@ impl Scatter {
             Mode::RowSums | Mode::RowLast => {
                 let each = launch.shape[launch.axis] as u64;
                 words[8] = each;
-                let entry = if mode == Mode::RowSums { 0 } else { 2 };
-                return queue.run(entry, (count / each) as u32, 256, &words);
+                return queue.run(0, (count / each) as u32, 256, &words);
             }
             Mode::Add => {
                 words[9] = copies(targets).into();

@@ -32,17 +32,19 @@ pub struct Sort {
     pub descending: bool,
 }
 
-/// Rows up to this length fit a block of general kernels, which compares elements.
+/// Rows up to this length are sorted in a block of general kernels, by comparisons.
 const SHORT: usize = 2048;
-/// Rows longer than the first and up to the second length are sorted by digits in a block.
-const BY_DIGITS: (usize, usize) = (256, 4096);
+/// The same for compiled kernels.
+const COMPARED: usize = 256;
+/// Compiled kernels sort longer rows up to this length by digits in a block.
+const LONGEST_IN_BLOCK: usize = 4096;
 /// Maximum number of elements that are radix-sorted at a time, to limit grids and scratch memory.
 const BATCH: u64 = 1 << 28;
 
 /// How rows are sorted.
 const BY_RADIX: usize = 0;
-const BY_COMPARISON: usize = 1;
-const IN_BLOCK: usize = 2;
+const BY_COMPARISONS: usize = 1;
+const BY_DIGITS: usize = 2;
 
 /// The signature's fields: how rows are sorted, the logarithm of the size of those in a block, 64-bit counts, a general
 /// kernel (keys of any dtype, short rows of any size).
@@ -83,8 +85,8 @@ impl Kind for Sort {
         let (_, length) = extents(launch);
         let mut signature = Signature::default();
         let by = match length {
-            _ if length <= BY_DIGITS.0 => BY_COMPARISON,
-            _ if length <= BY_DIGITS.1 => IN_BLOCK,
+            _ if length <= COMPARED => BY_COMPARISONS,
+            _ if length <= LONGEST_IN_BLOCK => BY_DIGITS,
             _ => BY_RADIX,
         };
         signature.push(by, 2);
@@ -98,7 +100,7 @@ impl Kind for Sort {
     fn general(&self, launch: &Launch) -> Option<Signature> {
         let (_, length) = extents(launch);
         let mut signature = Signature::default();
-        signature.push(if length <= SHORT { BY_COMPARISON } else { BY_RADIX }, 2);
+        signature.push(if length <= SHORT { BY_COMPARISONS } else { BY_RADIX }, 2);
         signature.push(0, 4);
         signature.push(0, 1);
         signature.push(1, 1);
@@ -106,7 +108,7 @@ impl Kind for Sort {
     }
 
     fn source(&self, signature: Signature) -> CudaSource {
-        let [by, size, wide, any] = signature.fields(FIELDS);
+        let [by, size_log, wide, any] = signature.fields(FIELDS);
         let key = bits_type(self.dtype);
         let sortable = match any {
             1 => SORTABLE_ANY.to_string(),
@@ -116,8 +118,7 @@ impl Kind for Sort {
             let text = format!("{}\n{}", prelude(), radix::text(key, wide == 1, &sortable));
             return CudaSource { text, entries: &radix::ENTRIES };
         }
-        let size_log = size;
-        let size = if any == 1 { SHORT } else { 1 << size };
+        let size = if any == 1 { SHORT } else { 1 << size_log };
         let (most_size, most_threads) = (size.to_string(), threads(size).to_string());
         let (size, threads) = match any {
             1 => ("(u32)p.w[8]", "blockDim.x"),
@@ -130,7 +131,7 @@ impl Kind for Sort {
             ("THREADS", threads),
         ];
         let body = match by {
-            IN_BLOCK => {
+            BY_DIGITS => {
                 let items = (1usize << size_log).div_ceil(256).to_string();
                 let body = include_str!("../../../../kernels/rows_by_digits.cu");
                 radix::RANKS.to_string() + &fill(body, &[("ITEMS", &items)])
@@ -145,7 +146,7 @@ impl Kind for Sort {
     }
 
     fn enqueue(&self, launch: &Launch, signature: Signature, queue: &mut dyn Queue) -> Result<()> {
-        let [by, size, wide, any] = signature.fields(FIELDS);
+        let [by, size_log, wide, any] = signature.fields(FIELDS);
         let (rows, length) = extents(launch);
         let order = order(self.dtype, self.descending);
         let shape = &launch.shape;
@@ -169,10 +170,10 @@ impl Kind for Sort {
         let pointers = [input.ptr, targets[0].ptr, targets[1].ptr];
         if by != BY_RADIX {
             let [a, b, c] = strides;
-            let size = if any == 1 { length.max(2).next_power_of_two() } else { 1 << size };
+            let size = if any == 1 { length.max(2).next_power_of_two() } else { 1 << size_log };
             let [input, values, positions] = pointers;
             let words = [input, values, positions, length as u64, a, b, c, order, size as u64];
-            let threads = if by == IN_BLOCK { 256 } else { threads(size) };
+            let threads = if by == BY_DIGITS { 256 } else { threads(size) };
             queue.run(0, rows as u32, threads as u32, &words)?;
         } else {
             let key_size = self.dtype.size() as u64;

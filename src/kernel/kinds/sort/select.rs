@@ -1,7 +1,7 @@
 //! Selects the element of a rank in long rows, or many first elements, without sorting the rows. CUDA kernels find the
 //! key of that rank digit by digit, from the highest, by counting.
 
-use super::{BY_DIGITS, Sort, extents, host};
+use super::{LONGEST_IN_BLOCK, Sort, extents, host};
 use crate::array::Dtype;
 use crate::base::Result;
 use crate::kernel::cuda::operand::{copy, packed, row_stride};
@@ -25,7 +25,7 @@ impl Nth {
     /// Whether selection is used for rows of this length. Shorter rows are sorted by a block, and narrower elements in
     /// few passes.
     pub fn takes(dtype: Dtype, length: usize) -> bool {
-        matches!(dtype.size(), 4 | 8) && !dtype.is_complex() && length > BY_DIGITS.1 && length < 1 << 31
+        matches!(dtype.size(), 4 | 8) && !dtype.is_complex() && length > LONGEST_IN_BLOCK && length < 1 << 31
     }
 }
 
