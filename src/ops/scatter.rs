@@ -41,9 +41,7 @@ pub(super) fn scatter_into(
     if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_complex() {
         return add_complex(rt, name, into, &ids, (value, strides));
     }
-    if f.is_some_and(|f| std::ptr::eq(f, &SUM))
-        && target.dtype().is_float()
-        && shape.get(into.axis) == Some(&1)
+    if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_float() && has_one_source(&into, &shape)
     {
         return add_one(rt, name, into, &ids, (value, strides));
     }
@@ -82,8 +80,15 @@ fn add_complex(
     scatter_into(rt, name, parts, &ids.with_layout(wide), &value, Some(&SUM))
 }
 
-/// As [`scatter_into`], for sums of floats where a target has at most one source, since the index has one element along
-/// its axis: each value is added to the old one and written.
+/// True if each target has at most one source: the index has one element along its axis, and elements along other
+/// dimensions have different targets. (The dimensions of an index tensor after its first have the same ones.)
+fn has_one_source(into: &Along<'_>, shape: &[usize]) -> bool {
+    let differs = |(d, &extent): (usize, &usize)| extent == 1 || d != into.axis && into.strides[d] != 0;
+    shape.iter().enumerate().all(differs)
+}
+
+/// As [`scatter_into`], for sums of floats where a target has at most one source: each value is added to the old one and
+/// written.
 fn add_one(
     rt: &mut Runtime,
     name: &'static str,
