@@ -161,6 +161,17 @@ pub struct ReduceFn {
     pub host: super::host::HostReduce,
     /// Divides the result by the number of reduced elements (`mean`).
     pub mean: bool,
+    /// The same for a few elements, by elementwise functions; see Note [Unrolled reductions] in `plan/unrolled.rs`.
+    pub unrolled: Option<Unrolled>,
+}
+
+/// The elementwise functions that compute a reduction of a few elements.
+#[derive(Clone, Copy)]
+pub enum Unrolled {
+    /// `f` combines two values, as the reduction does. `divide` divides the result by the number of elements.
+    Combined { f: &'static MapFn, divide: Option<&'static MapFn> },
+    /// The first of the best values, and its position. `keeps(a, b)` is true if `a` is at least as good as `b`.
+    Chosen { keeps: &'static MapFn, equal: &'static MapFn, greater: &'static MapFn },
 }
 
 impl MapFn {

@@ -23,7 +23,9 @@ mod launch;
 mod listing;
 pub mod philox;
 
-pub use functions::{CAST, COMPLEX, ComplexFn, CudaText, HostMap, MapFn, ReduceFn, Reg, RegMut, SELECT};
+pub use functions::{
+    CAST, COMPLEX, ComplexFn, CudaText, HostMap, MapFn, ReduceFn, Reg, RegMut, SELECT, Unrolled,
+};
 pub use kind::{Identity, Kind, Program};
 pub use kinds::*;
 pub use launch::{Beside, Fault, Indexed, Launch, Padding, Ptr, View};

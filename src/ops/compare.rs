@@ -67,17 +67,7 @@ pub static OPS: &[Op] = &[
         params: BINARY,
         form: Form::ALL,
         example: "assert(equal([1, 2, 3] <= 2, [true, true, false]))",
-        run: Run::Map(MapOp {
-            rule: Rule::Compare,
-            f: &MapFn {
-                name: "le",
-                arity: 2,
-                select: false,
-                cuda: comparison("(i64)(a <= b)"),
-                host: host_compare!(all: |a, b| a <= b),
-                complex: None,
-            },
-        }),
+        run: Run::Map(MapOp { rule: Rule::Compare, f: &LE }),
         gradient: Gradient::Constant,
         ..Op::BASE
     },
@@ -312,6 +302,16 @@ pub static GE: MapFn = MapFn {
     select: false,
     cuda: comparison("(i64)(a >= b)"),
     host: host_compare!(all: |a, b| a >= b),
+    complex: None,
+};
+
+/// `a <= b`
+pub static LE: MapFn = MapFn {
+    name: "le",
+    arity: 2,
+    select: false,
+    cuda: comparison("(i64)(a <= b)"),
+    host: host_compare!(all: |a, b| a <= b),
     complex: None,
 };
 

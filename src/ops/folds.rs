@@ -1,8 +1,10 @@
 //! Reductions shared by several operations.
 
+use super::arith::{ADD, DIV, MAXIMUM};
+use super::logic::AND;
 use crate::array::Class;
 use crate::kernel::host::define::host_combine;
-use crate::kernel::{CudaText, ReduceFn};
+use crate::kernel::{CudaText, ReduceFn, Unrolled};
 
 /// The sum; integers wrap.
 pub static SUM: ReduceFn = ReduceFn {
@@ -12,6 +14,7 @@ pub static SUM: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &ADD, divide: None }),
 };
 
 /// The sum, divided by the number of elements.
@@ -22,6 +25,7 @@ pub static MEAN: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: true,
+    unrolled: Some(Unrolled::Combined { f: &ADD, divide: Some(&DIV) }),
 };
 
 /// The maximum; nan if any element is nan.
@@ -40,6 +44,7 @@ pub static MAX: ReduceFn = ReduceFn {
     },
     host: host_combine!(float: |a, b| if a.is_nan() || a > b { a } else { b }, i64: |a, b| a.max(b)),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &MAXIMUM, divide: None }),
 };
 
 /// The maximum in any order: nan is greater than every number, and 0 is greater than -0. Scatters combine
@@ -58,6 +63,7 @@ pub static AMAX: ReduceFn = ReduceFn {
         },
         i64: |a, b| a.max(b),
     ),
+    unrolled: None,
     ..MAX
 };
 
@@ -69,4 +75,5 @@ pub static ALL: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "", f64: "", i64: "(a & b)" },
     host: host_combine!(i64: |a, b| a & b),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &AND, divide: None }),
 };

@@ -148,7 +148,7 @@ pub static OPS: &[Op] = &[
     },
 ];
 
-static AND: MapFn = MapFn {
+pub static AND: MapFn = MapFn {
     name: "and",
     arity: 2,
     select: false,

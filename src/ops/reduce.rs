@@ -6,10 +6,12 @@
 
 use super::apply::again;
 use super::arith::{MAXIMUM, MINIMUM, MUL};
+use super::compare::{EQ, GE, GT, LE};
 use super::composed::{call, t};
 use super::folds::{ALL, MAX, MEAN, SUM};
 use super::gradient::{products, rules};
 use super::known;
+use super::logic::OR;
 use super::params::{DTYPE, X};
 use super::shape::{narrowed, permuted, reshaped};
 use super::signature::{Default, Kind, Param};
@@ -20,7 +22,7 @@ use crate::array::{Class, Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::{host_better, host_binary, host_combine, host_unary};
 use crate::kernel::host::math;
-use crate::kernel::{CudaText, MapFn, ReduceFn};
+use crate::kernel::{CudaText, MapFn, ReduceFn, Unrolled};
 use crate::plan::{MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
@@ -311,6 +313,7 @@ pub static PROD: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a * b", f64: "a * b", i64: "(i64)((u64)a * (u64)b)" },
     host: host_combine!(float: |a, b| a * b, i64: |a, b| a.wrapping_mul(b)),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &MUL, divide: None }),
 };
 
 /// The minimum; nan if any element is nan.
@@ -325,6 +328,7 @@ pub static MIN: ReduceFn = ReduceFn {
     },
     host: host_combine!(float: |a, b| if a.is_nan() || a < b { a } else { b }, i64: |a, b| a.min(b)),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &MINIMUM, divide: None }),
 };
 
 /// The minimum in any order: nan is less than every number, and -0 is less than 0. Scatters combine with it.
@@ -342,6 +346,7 @@ pub static AMIN: ReduceFn = ReduceFn {
         },
         i64: |a, b| a.min(b),
     ),
+    unrolled: None,
     ..MIN
 };
 
@@ -353,6 +358,7 @@ pub static ANY: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "", f64: "", i64: "(a | b)" },
     host: host_combine!(i64: |a, b| a | b),
     mean: false,
+    unrolled: Some(Unrolled::Combined { f: &OR, divide: None }),
 };
 
 /// The maximum and its position.
@@ -363,6 +369,7 @@ pub static ARGMAX: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "b > a", f64: "b > a", i64: "b > a" },
     host: host_better!(all: |a, b| b > a),
     mean: false,
+    unrolled: Some(Unrolled::Chosen { keeps: &GE, equal: &EQ, greater: &GT }),
 };
 
 /// The minimum and its position.
@@ -373,6 +380,7 @@ pub static ARGMIN: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "b < a", f64: "b < a", i64: "b < a" },
     host: host_better!(all: |a, b| b < a),
     mean: false,
+    unrolled: Some(Unrolled::Chosen { keeps: &LE, equal: &EQ, greater: &GT }),
 };
 
 fn least(class: Class) -> u64 {

@@ -128,6 +128,7 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
         },
     ),
     mean: false,
+    unrolled: None,
 };
 
 /// True if the element equals the maximum or minimum so far, or is nan.

@@ -40,6 +40,10 @@ struct Most {
 /// For a value that is much smaller than the group that reads it.
 const MOST_OF_SMALL: Most = Most { instrs: 8, loads: 4 };
 
+/// For a value of at least an eighth of the group's size: the launch that would store it costs as much.
+const MOST_OF_LESS: Most = Most { instrs: 16, loads: 8 };
+const LESS: usize = 8;
+
 /// For another value, if its operands are at most as large as the value. None may be costly.
 const MOST_OF_LARGE: Most = Most { instrs: 4, loads: 4 };
 
@@ -68,6 +72,8 @@ pub(super) struct Registers {
     pub heavy: usize,
     /// The value is computed at once, before later work changes its operands: the launch may also gather.
     pub is_now: bool,
+    /// Registers of selections of which one operand is known, and that operand.
+    selected: SmallVec<[(u16, u16); 4]>,
 }
 
 impl Registers {
@@ -79,20 +85,36 @@ impl Registers {
     /// Adds a register and the registers that it depends on. `None` if these are too many or cannot be repeated.
     /// Operands may be the results of the first `parts` groups of the queue.
     pub(super) fn add(&mut self, from: &FusedGroup, parts: usize, reg: u16) -> Option<()> {
+        self.add_shown(from, parts, None, reg)
+    }
+
+    /// [`Registers::add`] for the elements at a place of the value, if there is one.
+    fn add_shown(
+        &mut self,
+        from: &FusedGroup,
+        parts: usize,
+        shown: Option<&Shown<'_>>,
+        reg: u16,
+    ) -> Option<()> {
         let most = if self.is_now { MOST_NOW } else { MOST };
-        if self.all.contains(&reg) {
+        if self.all.contains(&reg) || self.selected.iter().any(|&(selection, _)| selection == reg) {
             return Some(());
         }
         match reg.checked_sub(RAW_INSTR) {
             Some(number) => {
                 let instr = &from.map.instrs[usize::from(number)];
+                if let Some(operand) = shown.and_then(|shown| shown.selects(from, instr)) {
+                    self.add_shown(from, parts, shown, operand)?;
+                    self.selected.push((reg, operand));
+                    return Some(());
+                }
                 self.instrs += 1;
                 self.heavy +=
                     if instr.is_heavy() { if instr.class == Class::F64 { 2 } else { 1 } } else { 0 };
                 if self.instrs > most.instrs || self.heavy > MOST_HEAVY {
                     return None;
                 }
-                instr.args.iter().try_for_each(|&arg| self.add(from, parts, arg))?;
+                instr.args.iter().try_for_each(|&arg| self.add_shown(from, parts, shown, arg))?;
             }
             None => match from.map.sources[usize::from(reg)] {
                 Source::Load { view, .. } => {
@@ -117,6 +139,35 @@ impl Registers {
         }
         self.all.push(reg);
         Some(())
+    }
+}
+
+/// The elements of a value that are needed.
+struct Shown<'p> {
+    place: &'p Place,
+    /// The extents of the view.
+    shape: &'p [usize],
+}
+
+impl Shown<'_> {
+    /// The operand of a selection between the elements inside a padded view and others, if all are inside or none is.
+    fn selects(&self, from: &FusedGroup, instr: &Instr) -> Option<u16> {
+        let &[condition, inside, other] = &instr.args[..] else { return None };
+        let Some(&Source::Inside { view }) = from.map.sources.get(usize::from(condition)) else {
+            return None;
+        };
+        let Some(Bend::Padded(padding)) = &from.loads[usize::from(view)].bend else { return None };
+        let mut is_all = true;
+        for (dim, &[start, end]) in padding.inside.iter().enumerate() {
+            let along = self.place.dims.iter().position(|dims| *dims == Some((dim, dim)));
+            let extent = along.map_or(1, |at| self.shape[at]);
+            let (first, after) = (self.place.first[dim], self.place.first[dim] + extent);
+            if after <= start || end <= first {
+                return Some(other);
+            }
+            is_all &= start <= first && after <= end;
+        }
+        is_all.then_some(inside)
     }
 }
 
@@ -251,8 +302,25 @@ impl Place {
     }
 }
 
+/// True for shapes that differ by dimensions of extent 1 only.
+fn is_alike(a: &[usize], b: &[usize]) -> bool {
+    let long = |shape: &'_ [usize]| shape.iter().copied().filter(|&n| n != 1).collect::<Dims>();
+    a.len() != b.len() && long(a) == long(b)
+}
+
 /// How loads are read: their layouts, and what they read beside the ends.
 pub(super) type Reads = SmallVec<[(Layout, Option<Bend>); 4]>;
+
+/// Why a group may compute a value again.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    /// It reads the value.
+    Read,
+    /// It reads the value, which is stored in any case.
+    Kept,
+    /// It reads an element of a reduction, and the others as well.
+    Unrolled,
+}
 
 /// A value that a group computes again.
 struct Again {
@@ -275,14 +343,14 @@ pub(super) fn last_stride(layout: &Layout) -> usize {
 
 impl FusedGroup {
     /// How a group over `shape` can compute the view `operand` of node `node` again. This group may read results of the
-    /// first `parts` groups of its queue. A value that `is_kept` is stored in any case.
+    /// first `parts` groups of its queue. `None` if it is not worth it.
     fn again(
         &self,
         parts: usize,
         node: usize,
         (operand, dtype): (&Layout, Dtype),
         shape: &[usize],
-        is_kept: bool,
+        why: Why,
     ) -> Option<Again> {
         let node = self.nodes.get(node)?;
         let storage = node.storage.as_ref()?;
@@ -290,9 +358,10 @@ impl FusedGroup {
         if node.dtype != dtype || whole.shape != self.shape || !whole.is_contiguous() {
             return None;
         }
-        let mut needed = Registers::default();
-        needed.add(self, parts, node.reg)?;
         let place = Place::of(operand, whole, false)?;
+        let shown = Shown { place: &place, shape: &operand.shape };
+        let mut needed = Registers::default();
+        needed.add_shown(self, parts, Some(&shown).filter(|_| why == Why::Unrolled), node.reg)?;
         let mut loads: Reads = SmallVec::new();
         // Loads of the same memory nearby take its bytes once.
         let mut read: SmallVec<[(&StorageRef, usize); 4]> = SmallVec::new();
@@ -316,8 +385,27 @@ impl FusedGroup {
         // The value may be needed in memory anyway, and a small reader would gain nothing.
         let is_cheap =
             fits(most) && needed.heavy == 0 && bytes <= saved && !is_spread && !is_less(shape, &self.shape);
-        let is_small = fits(MOST_OF_SMALL) && is_less(&self.shape, shape);
-        (is_cheap || is_small && !is_kept).then_some(Again { needed, loads })
+        let count = |shape: &[usize]| shape.iter().product::<usize>();
+        let most = if count(shape) / LESS > count(&self.shape) { MOST_OF_SMALL } else { MOST_OF_LESS };
+        let is_small = fits(most) && (is_less(&self.shape, shape) || is_alike(&self.shape, shape));
+        let pays = match why {
+            Why::Kept => is_cheap,
+            Why::Read => is_cheap || is_small,
+            Why::Unrolled => true,
+        };
+        pays.then_some(Again { needed, loads })
+    }
+
+    /// The numbers of instructions and loads with which a group over an element of a reduction computes the element of
+    /// node `node` again; see Note [Unrolled reductions] in `unrolled`.
+    pub(super) fn size_again(&self, parts: usize, node: usize, element: &Tensor) -> Option<(usize, usize)> {
+        let operand = (element.layout(), element.dtype());
+        let again = self.again(parts, node, operand, element.shape(), Why::Unrolled)?;
+        again
+            .loads
+            .iter()
+            .all(|(_, bend)| bend.is_none())
+            .then_some((again.needed.instrs, again.needed.loads))
     }
 
     /// The register of an operand that a node of an earlier group computes, if this group computes it again.
@@ -327,10 +415,16 @@ impl FusedGroup {
         (part, node): (usize, usize),
         tensor: &Tensor,
     ) -> Option<u16> {
-        let is_kept = self.shape.iter().product::<usize>() >= LARGE && self.is_kept(reading, tensor);
         let from = reading.before.get(part)?;
+        let is_large = self.shape.iter().product::<usize>() >= LARGE;
+        let is_kept = || (is_large || is_alike(&from.shape, &self.shape)) && self.is_kept(reading, tensor);
+        let why = match reading.is_unrolled {
+            true => Why::Unrolled,
+            false if is_kept() => Why::Kept,
+            false => Why::Read,
+        };
         let operand = (tensor.layout(), tensor.dtype());
-        self.computed_again(from, (part, node), operand, is_kept, (reading.may_bend, reading.target))
+        self.computed_again(from, (part, node), operand, why, (reading.may_bend, reading.target))
     }
 
     /// True if registers read other elements of a tensor's storage than those that an operation is about to write: a load
@@ -372,10 +466,10 @@ impl FusedGroup {
         from: &FusedGroup,
         (parts, node): (usize, usize),
         operand: (&Layout, Dtype),
-        is_kept: bool,
+        why: Why,
         (may_bend, target): (bool, Option<&Tensor>),
     ) -> Option<u16> {
-        let Again { needed, loads } = from.again(parts, node, operand, &self.shape, is_kept)?;
+        let Again { needed, loads } = from.again(parts, node, operand, &self.shape, why)?;
         if target.is_some_and(|target| from.reads_elsewhere(&needed, &loads, target)) {
             return None;
         }
@@ -459,7 +553,7 @@ impl FusedGroup {
                                 before.get(part)?,
                                 (0, node),
                                 (&load.layout, dtype),
-                                false,
+                                Why::Read,
                                 (false, None),
                             )?
                         }
@@ -488,6 +582,16 @@ impl FusedGroup {
     }
 }
 
+impl Registers {
+    /// The number of a register among all.
+    fn number(&self, mut reg: u16) -> usize {
+        while let Some(&(_, operand)) = self.selected.iter().find(|&&(selection, _)| selection == reg) {
+            reg = operand;
+        }
+        self.all.iter().position(|&own| own == reg).unwrap_or(0)
+    }
+}
+
 /// Adds the instructions of a value of `from` to another group. Loads are read like this. Returns the register.
 pub(super) fn copy_registers(
     into: &mut FusedGroup,
@@ -501,7 +605,7 @@ pub(super) fn copy_registers(
         let new = match reg.checked_sub(RAW_INSTR) {
             Some(number) => {
                 let Instr { f, args, class, dtype } = &from.map.instrs[usize::from(number)];
-                let of = |&arg: &u16| made[needed.all.iter().position(|&old| old == arg).unwrap_or(0)];
+                let of = |&arg: &u16| made[needed.number(arg)];
                 let args: Regs = args.iter().map(of).collect();
                 into.push(f, args, *class, *dtype)
             }
@@ -531,7 +635,7 @@ impl Queue {
             let node = tensor.storage().pending().and_then(|pending| self.open_node(pending));
             let parts = self.chain.len();
             node.is_some_and(|node| {
-                open.again(parts, node, (tensor.layout(), tensor.dtype()), shape, false).is_some()
+                open.again(parts, node, (tensor.layout(), tensor.dtype()), shape, Why::Read).is_some()
             })
         };
         self.rows().is_empty()

@@ -12,10 +12,11 @@
 //! reads its results in another order, such as the next step of a recurrence over states: with that, it could not be one
 //! launch.
 
+use super::again::distinct;
 use super::gather::is_gathered;
 use super::memory::prune;
 use super::operands::Reading;
-use super::queue::{FusedGroup, Queue};
+use super::queue::{FusedGroup, Node, Queue};
 use super::rows::{Form, Outcome};
 use super::several::{is_apart, is_one_pass};
 use super::{MapArg, Runtime};
@@ -127,6 +128,7 @@ impl Queue {
             target: None,
             may_bend: true,
             is_shared,
+            is_unrolled: false,
         };
         (reading, group)
     }
@@ -137,7 +139,7 @@ impl Queue {
         self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
     }
 
-    /// True when a chain of rows writes another part of the memory of an operand or of the target, or computes an operand
+    /// True when a chain of rows writes other elements than those of an operand or of the target, or computes an operand
     /// that this work reads in another order. With this work, the chain could not be one launch, and each of its groups
     /// would be launched separately.
     pub(super) fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
@@ -158,7 +160,12 @@ impl Queue {
                 return false;
             };
             let node = group.nodes.get(node);
-            node.is_some_and(|n| n.layout(&tensor.storage_ref()).offset != tensor.layout().offset)
+            let reads_a_part = |node: &Node| {
+                let (storage, view) = (tensor.storage_ref(), tensor.layout());
+                let whole = node.layout(&storage);
+                whole.offset != view.offset || distinct(view) < whole.count()
+            };
+            node.is_some_and(reads_a_part)
                 || is_new
                     && (node.is_none() || group.shape != first.shape)
                     && !first.reads_rows_in_order(tensor, target.shape())

@@ -19,7 +19,7 @@ use super::gather::GATHERED;
 use super::operands::push_source;
 use super::place::Place;
 use super::positions::Operand;
-use super::queue::{FusedGroup, Load};
+use super::queue::{FusedGroup, Load, Node};
 use super::rounds::Room;
 use super::turn::Bend;
 use super::{Elementwise, MapArg, Runtime};
@@ -348,7 +348,8 @@ impl Runtime {
         }
         let pending = part.storage().pending().filter(|pending| usize::from(pending.queue) == at);
         let node = pending.and_then(|pending| queue.open_node(pending)).zip(queue.group.as_ref());
-        node.and_then(|(node, group)| group.nodes.get(node)).is_some_and(|node| !node.is_value_of(part))
+        let is_part = |node: &Node| node.layout(&part.storage_ref()).count() != part.count();
+        node.and_then(|(node, group)| group.nodes.get(node)).is_some_and(is_part)
     }
 
     /// How a reader gets a part; `None` if the part must be stored first.

@@ -69,6 +69,7 @@ mod submit;
 pub mod trace;
 mod transfer;
 mod turn;
+mod unrolled;
 mod warnings;
 
 pub use abandon::Began;

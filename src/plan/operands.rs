@@ -26,6 +26,8 @@ pub(super) struct Reading<'r> {
     pub may_bend: bool,
     /// The groups before wait to share the launch of a reduction.
     pub is_shared: bool,
+    /// The operands are the elements of a reduction; see Note [Unrolled reductions] in `unrolled`.
+    pub is_unrolled: bool,
 }
 
 /// The register that holds a tensor: that of a node, of a value that the group computes again, of an existing load,

@@ -86,6 +86,8 @@ pub(super) struct FusedGroup {
     pub is_aside: bool,
     /// A scatter has computed one of its values; see `scatter`.
     pub is_scattered: bool,
+    /// It contains a reduction; see `unrolled`.
+    pub is_unrolled: bool,
     /// Elements that need not be computed; set when the group leaves its queue.
     pub hole: Option<Hole>,
     pub rounds: Rounds,
@@ -316,6 +318,7 @@ impl FusedGroup {
             reduce: None,
             is_aside: false,
             is_scattered: false,
+            is_unrolled: false,
             hole: None,
             rounds: Rounds::default(),
         }

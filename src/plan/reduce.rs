@@ -18,16 +18,16 @@ pub(super) const REDUCED: usize = 0xff;
 #[derive(Clone, Copy)]
 pub struct Reduction<'a> {
     /// The operation, for errors and profiles.
-    name: &'static str,
-    f: &'static ReduceFn,
+    pub(super) name: &'static str,
+    pub(super) f: &'static ReduceFn,
     /// Distinct and ascending.
-    dims: &'a [usize],
+    pub(super) dims: &'a [usize],
     /// The dtype that elements are read as.
-    compute: Dtype,
+    pub(super) compute: Dtype,
     /// The dtype of the result.
-    dtype: Dtype,
+    pub(super) dtype: Dtype,
     /// True when the result has extents of 1 in place of the reduced dimensions.
-    keepdim: bool,
+    pub(super) keepdim: bool,
 }
 
 impl<'a> Reduction<'a> {
@@ -109,6 +109,9 @@ impl Runtime {
         if layout.count() == 0 {
             outs.clone().try_for_each(|out| self.bind_empty(out, at))?;
             return Ok((value, index));
+        }
+        if let Some(unrolling) = self.unrolls(at, x, &reduction)? {
+            return self.reduce_unrolled(at, x, &unrolling, &reduction, (value, index));
         }
         let moves = !dims.iter().rev().enumerate().all(|(i, &d)| d + 1 + i == x.rank());
         // Reductions have no bent loads.

@@ -153,6 +153,7 @@ impl Runtime {
                     target: None,
                     may_bend: false,
                     is_shared: false,
+                    is_unrolled: false,
                 };
                 let kept = group.read_kept(reading, &value.with_layout(layout.clone()));
                 let load = |group| push_load(group, value.storage_ref(), &layout, value.dtype(), None);

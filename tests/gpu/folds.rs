@@ -14,6 +14,7 @@ pub(super) static SUM: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: false,
+    unrolled: None,
 };
 
 static MEAN: ReduceFn = ReduceFn {
@@ -23,6 +24,7 @@ static MEAN: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a + b", f64: "a + b", i64: "a + b" },
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: true,
+    unrolled: None,
 };
 
 static ARGMAX: ReduceFn = ReduceFn {
@@ -36,6 +38,7 @@ static ARGMAX: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "(b > a)", f64: "(b > a)", i64: "(b > a)" },
     host: host_better!(all: |a, b| b > a),
     mean: false,
+    unrolled: None,
 };
 
 pub(super) fn fold(

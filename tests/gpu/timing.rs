@@ -24,6 +24,7 @@ pub(super) static SUM: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "a + b", f64: "a + b", i64: "a + b" },
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: false,
+    unrolled: None,
 };
 
 /// Milliseconds of one run on the device, the minimum of several.

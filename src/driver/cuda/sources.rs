@@ -46,6 +46,7 @@ pub(super) static SUM: ReduceFn = ReduceFn {
     cuda: SUM_TEXT,
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: false,
+    unrolled: None,
 };
 
 static MEAN: ReduceFn = ReduceFn {
@@ -55,6 +56,7 @@ static MEAN: ReduceFn = ReduceFn {
     cuda: SUM_TEXT,
     host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: true,
+    unrolled: None,
 };
 
 static ARGMAX: ReduceFn = ReduceFn {
@@ -68,6 +70,7 @@ static ARGMAX: ReduceFn = ReduceFn {
     cuda: CudaText { f32: "(b > a)", f64: "(b > a)", i64: "(b > a)" },
     host: host_better!(all: |a, b| b > a),
     mean: false,
+    unrolled: None,
 };
 
 /// False, with a note, when NVRTC is not on this machine.

@@ -31,13 +31,14 @@ static LESS: MapFn = function("less", 2, false, host_compare!(all: |a, b| a < b)
 static WHERE: MapFn = function("where", 3, true, host_select!(|c, a, b| if c { a } else { b }));
 
 const fn reduction(name: &'static str, init: fn(Class) -> u64, host: HostReduce) -> ReduceFn {
-    ReduceFn { name, indexed: false, init, cuda: NONE, host, mean: false }
+    ReduceFn { name, indexed: false, init, cuda: NONE, host, mean: false, unrolled: None }
 }
 
 pub(super) static SUM: ReduceFn =
     reduction("sum", |_| 0, host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)));
 static MEAN: ReduceFn = ReduceFn {
     mean: true,
+    unrolled: None,
     ..reduction("mean", |_| 0, host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)))
 };
 static ARGMAX: ReduceFn = ReduceFn {
