@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::ops::signature::Kind;
 use crate::ops::subscript::{self, SET_INDEX};
 use crate::ops::{Arg, Args, Call, Op, Out, Run, apply, composed, map, table};
-use crate::plan::{MapArg, Runtime};
+use crate::plan::{MapArg, Runtime, overlaps_itself};
 use crate::stream::Stream;
 use crate::tensor::{Edge, Mark, Origin, Tensor};
 use parking_lot::Mutex;
@@ -477,6 +477,10 @@ fn set_index(rt: &mut Runtime, args: &Args<'_>) -> Result<Out> {
         part.set_mark(Mark { family: mark.family, ..Mark::default() });
         family::written(rt, &part, edge, false)?;
         return Ok(out);
+    }
+    if overlaps_itself(target.layout()) {
+        // The gradient would be wrong where memory that is written as one element is read as another.
+        return Err(crate::plan::error::writes_overlap(SET_INDEX.name));
     }
     let mut inputs = inputs(rt, args);
     if let (Some(own), Some(first)) = (family::before_write(rt, target), inputs.first_mut())
