@@ -36,6 +36,22 @@ fn the_border_and_the_interior_are_one_launch() {
 }
 
 #[test]
+fn several_parts_are_one_launch() {
+    for code in [
+        // Differences beside zeros, along both axes; their sum.
+        "v = zeros(2, 64, 96)\nv[0, ..-1] = u[1..] - u[..-1]\nv[1, .., ..-1] = u[.., 1..] - u[.., ..-1]",
+        "v = u * 2\nv[1..] -= u[..-1]\nv[.., 1..] -= w[.., ..-1]\nn = (u, w)",
+        "v = u * 2\nv[..32] = w[..32].exp()\nv[32..] += w[..32]",
+        // Work over another shape in between.
+        "v = zeros(64, 96)\nlet k = (u[0] * 2 + 1).exp()\nv[..-1] = u[1..] - u[..-1]\nn = k",
+    ] {
+        let (count, _) = launches(DATA, code);
+        let most = if code.contains("let k") { 2 } else { 1 };
+        assert!(count <= most, "{count}: {code}");
+    }
+}
+
+#[test]
 fn a_step_reads_and_writes_each_element_once() {
     let code = |steps: usize| {
         format!(
@@ -122,6 +138,57 @@ fn the_bits_are_those_without_fusion() {
 }
 
 /// Elements that are not overwritten keep their bits, also those of nan.
+/// A program that assembles a tensor of several parts, some of which overlap, and updates parts in place.
+fn assembling_program(seed: u64) -> String {
+    let mut numbers = Draw(seed);
+    let mut draw = |below: usize| numbers.below(below);
+    let dtype = ["f32", "f64", "f16", "bf16", "i64", "u8"][draw(6)];
+    let (planes, rows, columns) = (1 + draw(3), 6 + draw(3), 9 + draw(40));
+    let mut text = format!(
+        "let begin = |k, shape| ((arange(prod(shape)) * 37 + k) % 11).reshape(shape).to({dtype})\n\
+         let (x, y) = (begin(1, ({rows}, {columns})), begin(5, ({rows}, {columns})))\n\
+         let v = begin(3, ({planes}, {rows}, {columns}))\nlet s = begin(2, ({columns},))\n\
+         for k in 0..{} {{\n",
+        [1, 3][draw(2)]
+    );
+    let plane =
+        ["x.expand({planes}, -1, -1) + y", "v.clone()", "zeros_like(v)", "v * 2 - x", "full_like(v, 3)"]
+            [draw(5)]
+        .replace("{planes}", &planes.to_string());
+    text += &format!("    let g = {plane}\n");
+    for _ in 0..1 + draw(4) {
+        let p = draw(planes);
+        let ends: Vec<usize> = (0..4).map(|_| draw(3)).collect();
+        let (height, width) = (rows - ends[0] - ends[1], columns - ends[2] - ends[3]);
+        let part =
+            |down: usize, right: usize| format!("{down}..{}, {right}..{}", down + height, right + width);
+        let (hole, other) =
+            (part(ends[0], ends[2]), part(draw(rows - height + 1), draw(columns - width + 1)));
+        let value =
+            ["x[{o}]", "x[{o}] * y[{h}]", "x[{h}] - y[{o}]", "g[{p}, {h}] + x[{o}]", "v[{p}, {o}]", "s[{c}]"]
+                [draw(6)];
+        let value = (value.replace("{o}", &other).replace("{h}", &hole).replace("{p}", &p.to_string()))
+            .replace("{c}", &format!("{}..{}", ends[2], ends[2] + width));
+        text += &match draw(7) {
+            0 => format!("    g[.., {hole}] = {value}\n"),
+            1 => format!("    g[{p}, {hole}] += {value}\n"),
+            2 => format!("    g[.., {hole}] -= {value}\n"),
+            3 => format!("    let t = x * 2\n    g[{p}, {hole}] = {value}\n    y = t\n"),
+            4 => format!("    g[{p}, {hole}] = {value}\n    x = x + g[{p}]\n"),
+            _ => format!("    g[{p}, {hole}] = {value}\n"),
+        };
+    }
+    text += "    x = (x % 13).to(x.dtype)\n    v = (g % 7).to(v.dtype)\n}\n";
+    text + "str((v.tolist(), x.tolist(), y.tolist()))"
+}
+
+#[test]
+fn assembled_tensors_have_the_bits_of_their_parts() {
+    for seed in 0..500 {
+        agrees(&assembling_program(seed));
+    }
+}
+
 #[test]
 fn the_border_keeps_its_bits() {
     for (dtype, bits, nan) in [("f16", "i16", 32001), ("bf16", "i16", 32641), ("f32", "i32", 2139095041i64)] {

@@ -102,7 +102,7 @@ impl Queue {
     }
 
     /// The groups aside.
-    fn asides(&self) -> impl Iterator<Item = &FusedGroup> {
+    pub(super) fn asides(&self) -> impl Iterator<Item = &FusedGroup> {
         self.chain.iter().rev().take_while(|group| group.is_aside)
     }
 
@@ -167,14 +167,7 @@ impl Queue {
     /// True when the newest group aside and the open group may run in either order.
     fn is_aside_independent(&self) -> bool {
         let (Some(aside), Some(open)) = (self.aside(), &self.group) else { return false };
-        let touches = |group: &FusedGroup, storage: &StorageRef| {
-            group.loads.iter().any(|load| load.storage.is(storage))
-                || group.nodes.iter().filter_map(|node| node.storage.as_ref()).any(|own| own.is(storage))
-        };
-        let is_apart = |from: &FusedGroup, other: &FusedGroup| {
-            !from.nodes.iter().filter_map(|node| node.storage.as_ref()).any(|storage| touches(other, storage))
-        };
-        open.reduce.is_none() && is_apart(aside, open) && is_apart(open, aside)
+        open.reduce.is_none() && aside.is_independent(open)
     }
 
     /// Removes groups aside while nothing refers to the results of the newest.
@@ -246,6 +239,18 @@ impl Runtime {
 }
 
 impl FusedGroup {
+    /// True when the group and another may run in either order: neither reads or writes what the other writes.
+    pub(super) fn is_independent(&self, other: &FusedGroup) -> bool {
+        fn written(group: &FusedGroup) -> impl Iterator<Item = &StorageRef> {
+            group.nodes.iter().filter_map(|node| node.storage.as_ref())
+        }
+        let touches = |group: &FusedGroup, storage: &StorageRef| {
+            group.loads.iter().map(|load| &load.storage).chain(written(group)).any(|own| own.is(storage))
+        };
+        !written(self).any(|storage| touches(other, storage))
+            && !written(other).any(|storage| touches(self, storage))
+    }
+
     /// The largest part of a result that `later` groups overwrite before anything reads it.
     pub(super) fn overwritten(&self, later: &[FusedGroup]) -> Option<Hole> {
         if self.reduce.is_some() || self.uses_position() || self.bytes() < LEAST_SAVED as u64 {

@@ -78,8 +78,9 @@ impl Queue {
         if self.chain.is_empty() {
             self.waiting = Waiting::default();
         }
+        let aside = self.asides().map(FusedGroup::bytes).fold(0, u64::saturating_add);
         let Waiting { bytes, rounds, kinds } = &mut self.waiting;
-        *bytes = bytes.saturating_add(group.bytes());
+        *bytes = bytes.saturating_add(aside).saturating_add(group.bytes());
         rounds.note(&group.rounds);
         if group.reduce.is_none() && !kinds.iter().any(|&kind| self.chain[kind].map == group.map) {
             kinds.push(self.chain.len());
@@ -95,7 +96,7 @@ impl Queue {
             || open.is_bent()
             || open.gathers()
             || open.device == DeviceId::Cpu
-            || self.aside().is_some()
+            || !self.asides().all(FusedGroup::releases_nothing)
         {
             return false;
         }

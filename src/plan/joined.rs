@@ -266,7 +266,7 @@ impl FusedGroup {
     }
 
     /// The view that a register loads.
-    fn view_of(&self, reg: u16) -> Option<u16> {
+    pub(super) fn view_of(&self, reg: u16) -> Option<u16> {
         match self.map.sources.get(usize::from(reg)) {
             Some(&Source::Load { view, .. }) => Some(view),
             _ => None,
