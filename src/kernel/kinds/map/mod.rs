@@ -413,7 +413,10 @@ impl Kind for Map {
                     transposed |= inner.is_some_and(|(d, _)| view.strides[d].abs() > 1);
                 }
                 ViewKind::Wrapped | ViewKind::Gathered => aligned = 1,
-                ViewKind::Padded | ViewKind::Copied => aligned = 1,
+                ViewKind::Padded | ViewKind::Copied => {
+                    aligned = 1;
+                    transposed |= inner.is_some_and(|(d, _)| view.strides[d].abs() > 1);
+                }
                 _ => {}
             }
         }
