@@ -57,6 +57,12 @@ fn reductions_stay_where_they_are_cheaper() {
     one("y = (p - q).var(1)");
 }
 
+#[test]
+fn sums_are_not_repeated_for_many_elements() {
+    let all = launches("let r = (p * p).sum(1)\ny = r[.., none] + r * 2");
+    assert_eq!(all.len(), 2, "{all:?}");
+}
+
 /// A program of statements over vectors of three numbers, whose columns, rows and joined values are read and written.
 fn program(seed: u64, n: usize) -> String {
     let mut numbers = Draw(seed);

@@ -386,8 +386,12 @@ impl FusedGroup {
         let is_cheap =
             fits(most) && needed.heavy == 0 && bytes <= saved && !is_spread && !is_less(shape, &self.shape);
         let count = |shape: &[usize]| shape.iter().product::<usize>();
-        let most = if count(shape) / LESS > count(&self.shape) { MOST_OF_SMALL } else { MOST_OF_LESS };
-        let is_small = fits(most) && (is_less(&self.shape, shape) || is_alike(&self.shape, shape));
+        let is_much_less = count(shape) / LESS > count(&self.shape);
+        let most = if is_much_less { MOST_OF_SMALL } else { MOST_OF_LESS };
+        // A sum would be repeated for many elements.
+        let is_small = fits(most)
+            && (is_less(&self.shape, shape) || is_alike(&self.shape, shape))
+            && !(self.is_unrolled && is_much_less);
         let pays = match why {
             Why::Kept => is_cheap,
             Why::Read => is_cheap || is_small,

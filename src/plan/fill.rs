@@ -184,7 +184,7 @@ impl FusedGroup {
             |load: &&Load| later.loads.iter().any(|other| other.storage.is(&load.storage) || reads_it(other));
         let more: usize = self.loads.iter().filter(|load| !is_read(load)).map(|load| load.dtype.size()).sum();
         let is_heavy =
-            self.map.instrs.iter().any(Instr::is_heavy) && !later.loads.iter().any(|load| reads_it(load));
+            self.map.instrs.iter().any(Instr::is_heavy) && !later.loads.iter().any(reads_it);
         if count.saturating_mul(more + usize::from(is_heavy)) >= LEAST_SAVED {
             return None;
         }

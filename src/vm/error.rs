@@ -120,7 +120,9 @@ pub fn not_callable(found: &str) -> Error {
     Error::new(&NOT_CALLABLE, format!("{} cannot be called", a(found)))
         .label(Place::Here, format!("the value before the parentheses is {}", a(found)))
         .help(match found {
-            "list" | "tuple" | "tensor" | "dict" | "str" => "an element is read with brackets: `x[0]`",
+            "list" | "tuple" | "tensor" | "dict" | "str" => {
+                "an element is read with brackets: `x[0]`; rename the value if its name hides a function's"
+            }
             "device" | "stream" => {
                 "it is a context itself: write `with place { ... }`; or rename it, when its name hides a function's"
             }
