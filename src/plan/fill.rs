@@ -183,8 +183,7 @@ impl FusedGroup {
         let is_read =
             |load: &&Load| later.loads.iter().any(|other| other.storage.is(&load.storage) || reads_it(other));
         let more: usize = self.loads.iter().filter(|load| !is_read(load)).map(|load| load.dtype.size()).sum();
-        let is_heavy =
-            self.map.instrs.iter().any(Instr::is_heavy) && !later.loads.iter().any(reads_it);
+        let is_heavy = self.map.instrs.iter().any(Instr::is_heavy) && !later.loads.iter().any(reads_it);
         if count.saturating_mul(more + usize::from(is_heavy)) >= LEAST_SAVED {
             return None;
         }
