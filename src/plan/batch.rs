@@ -78,14 +78,17 @@ impl Queue {
         if self.chain.is_empty() {
             self.waiting = Waiting::default();
         }
-        let aside = self.asides().map(FusedGroup::bytes).fold(0, u64::saturating_add);
-        let Waiting { bytes, rounds, kinds } = &mut self.waiting;
-        *bytes = bytes.saturating_add(aside).saturating_add(group.bytes());
-        rounds.note(&group.rounds);
-        if group.reduce.is_none() && !kinds.iter().any(|&kind| self.chain[kind].map == group.map) {
-            kinds.push(self.chain.len());
-        }
+        // Groups aside wait with it.
+        let first = self.chain.len() - self.asides().count();
         self.chain.push(*group);
+        let Waiting { bytes, rounds, kinds } = &mut self.waiting;
+        for (part, group) in self.chain.iter().enumerate().skip(first) {
+            *bytes = bytes.saturating_add(group.bytes());
+            rounds.note(&group.rounds);
+            if group.reduce.is_none() && !kinds.iter().any(|&kind| self.chain[kind].map == group.map) {
+                kinds.push(part);
+            }
+        }
     }
 
     /// True when the open group may wait in a batch, once it is closed.
