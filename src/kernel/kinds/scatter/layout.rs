@@ -95,6 +95,13 @@ pub(super) fn copies(targets: u64) -> u32 {
     (FEW / targets.max(1)).clamp(1, 32).ilog2()
 }
 
+/// True if each target has at most one source: the index has one element along the axis, and elements along other
+/// dimensions have different targets. (An index tensor of several dimensions has the same targets along all of them.)
+pub(super) fn has_one_source(launch: &Launch) -> bool {
+    let is_apart = |d: usize| launch.shape[d] == 1 || d != launch.axis && launch.views[2].strides[d] != 0;
+    (0..launch.shape.len()).all(is_apart) && targets_differ(launch)
+}
+
 /// True if each row along the last dimension has its own few targets, many elements for them, and there are enough rows to
 /// fill a device.
 pub(super) fn rows_fit(launch: &Launch) -> bool {

@@ -30,7 +30,8 @@ use crate::kernel::cuda::{
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Ptr, ReduceFn};
 use layout::{
-    Split, copies, extent, few_blocks, in_units, innermost, joined, rows_fit, targets, targets_differ,
+    Split, copies, extent, few_blocks, has_one_source, in_units, innermost, joined, rows_fit, targets,
+    targets_differ,
 };
 pub use mapped::MappedScatter;
 use runs::{Runs, is_single};
@@ -618,8 +619,7 @@ impl Scatter {
             Mode::Last => {
                 // If all sources are one element, or a target has at most one, no target needs a claim.
                 let varies = |d: usize| launch.shape[d] > 1 && launch.views[0].strides[d] != 0;
-                let is_one = launch.shape.get(launch.axis) == Some(&1);
-                if !is_one && (0..launch.shape.len()).any(varies) {
+                if !has_one_source(launch) && (0..launch.shape.len()).any(varies) {
                     words[8] = queue.scratch(targets * count_size)?;
                     if targets > 16 * count {
                         words[9] = 2;
