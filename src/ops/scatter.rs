@@ -9,7 +9,7 @@ use super::reduce::{AMIN, PROD};
 use super::{Arg, Args, complex, error};
 use crate::array::{Dtype, Layout, Scalar, Strides};
 use crate::base::Result;
-use crate::kernel::ReduceFn;
+use crate::kernel::{ReduceFn, has_one_source};
 use crate::plan::{MapArg, Runtime, Scattering};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -41,7 +41,9 @@ pub(super) fn scatter_into(
     if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_complex() {
         return add_complex(rt, name, into, &ids, (value, strides));
     }
-    if f.is_some_and(|f| std::ptr::eq(f, &SUM)) && target.dtype().is_float() && has_one_source(&into, &shape)
+    if f.is_some_and(|f| std::ptr::eq(f, &SUM))
+        && target.dtype().is_float()
+        && has_one_source(&shape, into.axis, &into.strides)
     {
         return add_one(rt, name, into, &ids, (value, strides));
     }
@@ -78,13 +80,6 @@ fn add_complex(
     let strides = into.strides.iter().map(|s| s * 2).chain([1]).collect();
     let parts = Along { tensor: &complex::as_real(into.tensor, name)?, strides, ..into };
     scatter_into(rt, name, parts, &ids.with_layout(wide), &value, Some(&SUM))
-}
-
-/// True if each target has at most one source: the index has one element along its axis, and elements along other
-/// dimensions have different targets. (The dimensions of an index tensor after its first have the same ones.)
-fn has_one_source(into: &Along<'_>, shape: &[usize]) -> bool {
-    let differs = |(d, &extent): (usize, &usize)| extent == 1 || d != into.axis && into.strides[d] != 0;
-    shape.iter().enumerate().all(differs)
 }
 
 /// As [`scatter_into`], for sums of floats where a target has at most one source: each value is added to the old one and

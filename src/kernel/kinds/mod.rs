@@ -29,6 +29,6 @@ pub(crate) use reduce::MOST_REDUCTIONS;
 pub use reduce::{Also, Reduce};
 pub use rows::{Fold, Rows, SHORT_ROW, Step, Temporary, takes_rows};
 pub use scan::Scan;
-pub use scatter::{LEAST_SORTED, MappedScatter, Scatter, sorted_strides};
+pub use scatter::{LEAST_SORTED, MappedScatter, Scatter, has_one_source, sorted_strides};
 pub use search::Search;
 pub use sort::{Nth, Sort, SortFew, Top};

@@ -95,11 +95,12 @@ pub(super) fn copies(targets: u64) -> u32 {
     (FEW / targets.max(1)).clamp(1, 32).ilog2()
 }
 
-/// True if each target has at most one source: the index has one element along the axis, and elements along other
-/// dimensions have different targets. (An index tensor of several dimensions has the same targets along all of them.)
-pub(super) fn has_one_source(launch: &Launch) -> bool {
-    let is_apart = |d: usize| launch.shape[d] == 1 || d != launch.axis && launch.views[2].strides[d] != 0;
-    (0..launch.shape.len()).all(is_apart) && targets_differ(launch)
+/// True if each target has at most one source: the index has one element along its axis, and elements along the other
+/// dimensions have different targets, which have these strides. (An index tensor of several dimensions has the same targets
+/// along all of them.)
+pub fn has_one_source(shape: &[usize], axis: usize, targets: &[isize]) -> bool {
+    let is_apart = |(d, &extent): (usize, &usize)| extent == 1 || d != axis && targets[d] != 0;
+    shape.iter().enumerate().all(is_apart)
 }
 
 /// True if each row along the last dimension has its own few targets, many elements for them, and there are enough rows to

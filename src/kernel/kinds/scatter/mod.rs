@@ -29,9 +29,9 @@ use crate::kernel::cuda::{
 };
 use crate::kernel::host::FaultSlot;
 use crate::kernel::{Kind, Launch, Ptr, ReduceFn};
+pub use layout::has_one_source;
 use layout::{
-    Split, copies, extent, few_blocks, has_one_source, in_units, innermost, joined, rows_fit, targets,
-    targets_differ,
+    Split, copies, extent, few_blocks, in_units, innermost, joined, rows_fit, targets, targets_differ,
 };
 pub use mapped::MappedScatter;
 use runs::{Runs, is_single};
@@ -619,7 +619,8 @@ impl Scatter {
             Mode::Last => {
                 // If all sources are one element, or a target has at most one, no target needs a claim.
                 let varies = |d: usize| launch.shape[d] > 1 && launch.views[0].strides[d] != 0;
-                if !has_one_source(launch) && (0..launch.shape.len()).any(varies) {
+                let has_one = has_one_source(&launch.shape, launch.axis, &launch.views[2].strides);
+                if !(has_one && targets_differ(launch)) && (0..launch.shape.len()).any(varies) {
                     words[8] = queue.scratch(targets * count_size)?;
                     if targets > 16 * count {
                         words[9] = 2;
