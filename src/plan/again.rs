@@ -11,6 +11,9 @@
 //! wait in a batch ([`Queue::is_computed_again`]). A reduction of other dimensions than a chain's computes values of
 //! the chain's rows again instead of storing them ([`FusedGroup::without_rows`]).
 //!
+//! A value of the same elements in another shape (`d[.., none]`) is computed again if nothing else refers to it. A sum of a
+//! few elements (Note [Unrolled reductions] in `unrolled`) is not repeated for more than a few readers of each.
+//!
 //! A large group loads a small value that something else refers to: that is stored anyway.
 //!
 //! The instructions may read only memory that no queued work writes from that group on, so the repeated reads give the

@@ -66,7 +66,7 @@ impl Queue {
             Some(_) => is_room && is_less(),
             None => {
                 // Repeated work of a loop over tensors waits in a batch.
-                // Work over the elements of vectors will be reduced as well.
+                // An open group with an unrolled reduction will probably get another, of this work.
                 let is_near = || is_less() || open.is_unrolled;
                 let gains =
                     || open.bytes() >= LARGE || !self.may_wait() || is_near() && !open.has_seen(called);

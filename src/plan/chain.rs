@@ -139,9 +139,9 @@ impl Queue {
         self.rows().first().or(self.group.as_deref()).is_some_and(|group| group.reduce.is_some())
     }
 
-    /// True when a chain of rows writes other elements than those of an operand or of the target, or computes an operand
-    /// that this work reads in another order. With this work, the chain could not be one launch, and each of its groups
-    /// would be launched separately.
+    /// True when an operand or the target is another part of memory that a chain of rows writes, or only a part of a value
+    /// of the chain, or when this work reads an operand that the chain computes in another order. With this work, the chain
+    /// could not be one launch, and each of its groups would be launched separately.
     pub(super) fn rows_write_elsewhere(&self, at: usize, operands: &[MapArg<'_>], target: &Tensor) -> bool {
         let Some(first) = self.rows().first().or(self.group.as_deref()) else { return false };
         // A chain over a single row is rarely one launch anyway.

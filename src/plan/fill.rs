@@ -49,6 +49,12 @@ fn dims_of(view: &Layout, whole: &Layout, range: &[(usize, usize)]) -> Option<Sm
     (own == view.shape.len()).then_some(dims)
 }
 
+/// A load of a view's group over the whole's dimensions.
+fn lifted(load: &Load, dims: &[Option<usize>]) -> Load {
+    let strides = dims.iter().map(|dim| dim.map_or(0, |dim| load.strides[dim])).collect();
+    Load { strides, ..load.clone() }
+}
+
 impl Runtime {
     /// Merges groups of a batch, in order, as far as the kernels of the merged groups are compiled.
     pub(super) fn fill_holes(
@@ -137,12 +143,6 @@ impl FusedGroup {
             && self.loads.iter().all(is_plain)
     }
 
-    /// The loads of this group over the dimensions of another, of which `dims` are its own.
-    fn lifted(&self, load: &Load, dims: &[Option<usize>]) -> Load {
-        let strides = dims.iter().map(|dim| dim.map_or(0, |dim| load.strides[dim])).collect();
-        Load { strides, ..load.clone() }
-    }
-
     /// This group and `later` as one; see Note [Filled holes].
     fn filled_by(&self, later: &FusedGroup) -> Option<FusedGroup> {
         if self.device != later.device || !self.is_simple() || !later.is_simple() || later.is_bent() {
@@ -208,7 +208,7 @@ impl FusedGroup {
             if reads_it(load) {
                 return old_reg;
             }
-            let load = &later.lifted(load, &dims);
+            let load = &lifted(load, &dims);
             let same = known.iter().find(|(other, first)| {
                 let is_same = |d: usize| hole[d].1 == 1 || other.strides[d] == load.strides[d];
                 other.storage.is(&load.storage)

@@ -106,11 +106,12 @@ impl Runtime {
             same(&open.shape, unrolling.elements[0].shape()) && queue.has_room_for(unrolling.room)
         };
         if part < queue.chain.len() && !queue.group.as_deref().is_none_or(joins) {
-            // The open group leaves first, which would store the elements.
+            // The open group would leave first, which would store the elements: let the elements' group be the open one.
             self.resume_aside(at, x)?;
-            return Ok(self.queues[at]
-                .unrolling(at, x, f, &elements)
-                .filter(|unrolling| matches!(unrolling.from, From::Group(part) if part == self.queues[at].chain.len())));
+            let queue = &self.queues[at];
+            let is_open =
+                |one: &Unrolling| matches!(one.from, From::Group(part) if part == queue.chain.len());
+            return Ok(queue.unrolling(at, x, f, &elements).filter(is_open));
         }
         Ok(Some(unrolling))
     }
@@ -189,6 +190,7 @@ impl Queue {
         // And a conversion of each element.
         let mut room = Room { instrs: combining + elements.len(), views: 2 };
         let mut from = From::Views;
+        let joins = |open: &FusedGroup| same(&open.shape, elements[0].shape());
         match x.storage().pending() {
             None => {
                 x.storage().memory()?;
@@ -203,7 +205,6 @@ impl Queue {
                     room.instrs += needs.instrs;
                     room.views += needs.loads;
                 }
-                let joins = |open: &FusedGroup| same(&open.shape, elements[0].shape());
                 if !self.group.as_deref().is_none_or(joins) || !self.has_room_for(room) {
                     return None;
                 }
@@ -212,7 +213,7 @@ impl Queue {
                 let (part, node) = part_and_node(node);
                 let group = self.groups().nth(part)?;
                 if part == self.chain.len()
-                    && same(&group.shape, elements[0].shape())
+                    && joins(group)
                     && self.has_room_for(room)
                     && let Some(regs) = group.writes_parts(elements)
                 {
@@ -233,8 +234,8 @@ impl Queue {
         fits.then(|| Unrolling { elements: elements.clone(), room, from })
     }
 
-    /// True when the open group may wait in the chain for work that computes node `node` again: nothing
-    /// else makes the group a launch.
+    /// True when the open group may wait in the chain for work that computes node `node` again, and nothing else makes the
+    /// group a launch. `elements` is the number of views of the node's value.
     fn may_wait_unrolled(&self, node: usize, elements: usize) -> bool {
         let Some(open) = &self.group else { return false };
         let stores = |(number, one): (usize, &Node)| {

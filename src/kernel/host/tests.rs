@@ -38,7 +38,6 @@ pub(super) static SUM: ReduceFn =
     reduction("sum", |_| 0, host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)));
 static MEAN: ReduceFn = ReduceFn {
     mean: true,
-    unrolled: None,
     ..reduction("mean", |_| 0, host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)))
 };
 static ARGMAX: ReduceFn = ReduceFn {
