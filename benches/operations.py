@@ -1,10 +1,10 @@
-"""Times single operations beside eager PyTorch on one CUDA device.
+"""Times single operations beside eager PyTorch on one CUDA device, or on the host.
 
-    python3 benches/operations.py RUNNEL [PART]
+    python3 benches/operations.py [--host] RUNNEL [PART]
 
 Runs every expression of the table (or those whose text contains PART) in Runnel and in PyTorch, and prints the ratio of
 the times, microseconds, and the expression, the slowest first. RUNNEL runs twice; the second process has compiled
-kernels. Expressions are PyTorch's; `runnel` translates them. `leaf: expression` is the gradient of a sum over `z`, a
+kernels. With `--host`, both sides work on the host device with tensors of a sixteenth of the elements. Expressions are PyTorch's; `runnel` translates them. `leaf: expression` is the gradient of a sum over `z`, a
 copy of the leaf. Results are not compared; `benches/programs.rnl` does that.
 """
 
@@ -281,6 +281,13 @@ def split(text):
     return (leaf, of) if colon and leaf.isidentifier() else ("", text)
 
 
+def small(text):
+    """The text with the extents that the host device gets."""
+    text = re.sub(r"1 << (\d+)", lambda found: f"1 << {int(found.group(1)) - 4}", text)
+    text = re.sub(r"\b(512|1024|2048|4096|16384)\b", lambda found: str(int(found.group(1)) // 4), text)
+    return text
+
+
 def runnel(text):
     """PyTorch's notation as Runnel's."""
     for name, short in DTYPES.items():
@@ -292,9 +299,10 @@ def runnel(text):
     return re.sub(r"(?<=[\[ \d]):(?=[\], \d-])", "..", text)
 
 
-def script(texts):
+def script(data, texts, host):
     lines = ["import nn", "fn ints(k, *shape) { (arange(prod(shape)) * 7919 % k).reshape(shape) }"]
-    lines += ["let " + runnel(line) for line in DATA.strip().splitlines()]
+    lines += ["with device(cpu) {"] if host else []
+    lines += ["let " + runnel(line) for line in data.strip().splitlines()]
     lines.append(
         """cuda.synchronize()
 # Submits the work of a result, which could otherwise be dropped.
@@ -325,39 +333,40 @@ fn gradient(leaf, f) {
         leaf, of = split(text)
         call = f"gradient({leaf}, |z| {runnel(of)})" if leaf else f"|| {runnel(of)}"
         lines.append(f"run({number}, {call})")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + ["}"] * host) + "\n"
 
 
-def of_runnel(program, texts):
+def of_runnel(program, data, texts, host):
     with tempfile.NamedTemporaryFile("w", suffix=".rnl") as file:
-        file.write(script(texts))
+        file.write(script(data, texts, host))
         file.flush()
         for _ in range(2):
-            out = subprocess.run([program, "-q", "--backend", "cuda", file.name], capture_output=True, text=True)
+            out = subprocess.run([program, "-q", "--backend", "emu" if host else "cuda", file.name], capture_output=True, text=True)
     if out.returncode != 0:
         sys.exit(out.stdout + out.stderr)
     return dict(line.split("\t", 1) for line in out.stdout.splitlines() if "\t" in line)
 
 
-def of_torch(texts):
+def of_torch(data, texts, host):
     import torch
     import torch.nn.functional as F
 
-    torch.set_default_device("cuda")
+    torch.set_default_device("cpu" if host else "cuda")
+    synchronize = (lambda: None) if host else torch.cuda.synchronize
 
     def ints(k, *shape):
         return (torch.arange(math.prod(shape)) * 7919 % k).reshape(shape)
 
     names = {"torch": torch, "F": F, "ints": ints}
-    exec(DATA, names)
+    exec(data, names)
 
     def median(call):
         for _ in range(3):
             call()
-            torch.cuda.synchronize()
+            synchronize()
         start = time.time()
         call()
-        torch.cuda.synchronize()
+        synchronize()
         rounds = max(3, min(40, int(0.02 / (time.time() - start))))
         times = []
         for _ in range(5):
@@ -365,7 +374,7 @@ def of_torch(texts):
             for _ in range(rounds):
                 result = None
                 result = call()
-            torch.cuda.synchronize()
+            synchronize()
             times.append((time.time() - start) / rounds * 1e6)
         return sorted(times)[2]
 
@@ -392,8 +401,12 @@ def of_torch(texts):
 
 
 def main():
-    texts = [text for text in expressions() if len(sys.argv) < 3 or sys.argv[2] in text]
-    own, peer = of_runnel(sys.argv[1], texts), of_torch(texts)
+    host = sys.argv[1] == "--host"
+    program, part = (sys.argv[1 + host :] + [""])[:2]
+    texts, data = [text for text in expressions() if part in text], DATA
+    if host:
+        texts, data = [small(text) for text in texts], small(data)
+    own, peer = of_runnel(program, data, texts, host), of_torch(data, texts, host)
     table = []
     for number, text in enumerate(texts):
         mine, other = own.get(str(number)), peer.get(str(number))
