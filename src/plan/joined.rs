@@ -141,7 +141,8 @@ impl Joined {
 
     /// The parts that a view shows, and its place; `None` if the view must be read from memory.
     fn shown(&self, view: &Tensor) -> Option<(Place, SmallVec<[Shown; 4]>)> {
-        if view.count() == 0 {
+        // A view may show the bits as another dtype.
+        if view.count() == 0 || view.dtype() != self.dtype {
             return None;
         }
         let Layout { ref shape, ref strides, offset } = *view.layout();
