@@ -9,7 +9,8 @@ use super::signature::{Default, Kind, Param};
 use super::{Arg, Form, Gradient, Keeps, MapOp, Op, Rule, Run, error, power};
 use crate::kernel::host::define::{host_binary, host_quaternary, host_ternary, host_unary};
 use crate::kernel::host::math;
-use crate::kernel::{CudaText, MapFn};
+use crate::kernel::host::quotients::{Part, divide};
+use crate::kernel::{CudaText, HostMap, MapFn};
 
 /// Rounded quotients have gradients of 0.
 const DIVIDED: Keeps =
@@ -594,53 +595,57 @@ static FLOOR_DIVIDE: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "floor_divide(a, b)", f64: "floor_divide(a, b)", i64: "floor_divide(a, b)" },
-    host: host_binary!(
-        float: |a, b| {
-            let rest = math::fmod(a, b);
-            let whole = (a - rest) / b - if rest != 0.0 && (b < 0.0) != (rest < 0.0) { 1.0 } else { 0.0 };
-            let down = whole.floor();
-            let near = if whole - down > 0.5 { down + 1.0 } else { down };
-            if b == 0.0 {
-                a / b
-            } else if whole != 0.0 {
-                near
-            } else {
-                (0.0 * a).copysign(a / b)
-            }
-        },
-        whole: |a, b| {
-            if b == 0 {
-                0
-            } else {
-                let whole = a.wrapping_div(b);
-                if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { whole - 1 } else { whole }
-            }
-        },
-    ),
+    host: &|args, mut out| divide(args, &mut out, Part::Quotient) || FLOOR_DIVIDE_EACH(args, out),
     complex: None,
 };
+
+static FLOOR_DIVIDE_EACH: HostMap = host_binary!(
+    float: |a, b| {
+        let rest = math::fmod(a, b);
+        let whole = (a - rest) / b - if rest != 0.0 && (b < 0.0) != (rest < 0.0) { 1.0 } else { 0.0 };
+        let down = whole.floor();
+        let near = if whole - down > 0.5 { down + 1.0 } else { down };
+        if b == 0.0 {
+            a / b
+        } else if whole != 0.0 {
+            near
+        } else {
+            (0.0 * a).copysign(a / b)
+        }
+    },
+    whole: |a, b| {
+        if b == 0 {
+            0
+        } else {
+            let whole = a.wrapping_div(b);
+            if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { whole - 1 } else { whole }
+        }
+    },
+);
 
 static REMAINDER: MapFn = MapFn {
     name: "remainder",
     arity: 2,
     select: false,
     cuda: CudaText { f32: "remainder_of(a, b)", f64: "remainder_of(a, b)", i64: "remainder_of(a, b)" },
-    host: host_binary!(
-        float: |a, b| {
-            let rest = math::fmod(a, b);
-            if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
-        },
-        i64: |a, b| {
-            if b == 0 {
-                0
-            } else {
-                let rest = a.wrapping_rem(b);
-                if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
-            }
-        },
-    ),
+    host: &|args, mut out| divide(args, &mut out, Part::Rest) || REMAINDER_EACH(args, out),
     complex: None,
 };
+
+static REMAINDER_EACH: HostMap = host_binary!(
+    float: |a, b| {
+        let rest = math::fmod(a, b);
+        if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
+    },
+    i64: |a, b| {
+        if b == 0 {
+            0
+        } else {
+            let rest = a.wrapping_rem(b);
+            if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
+        }
+    },
+);
 
 static FMOD: MapFn = MapFn {
     name: "fmod",

@@ -12,7 +12,9 @@ use super::{Arg, Args, Form, Gradient, Keeps, Op, Out, Run, complex, dims, error
 use crate::array::{Dtype, Layout, Scalar};
 use crate::base::Result;
 use crate::kernel::host::define::host_map;
-use crate::kernel::{CudaText, MapFn};
+use crate::kernel::host::isa::multiversion;
+use crate::kernel::host::positions::{along_rows, one_value};
+use crate::kernel::{CudaText, HostMap, MapFn, Reg, RegMut};
 use crate::plan::{Elementwise, MapArg, Reduction, Runtime};
 use crate::tensor::Tensor;
 
@@ -237,7 +239,7 @@ static IN_LOWER: MapFn = MapFn {
     arity: 4,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b <= d)" },
-    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) <= d)),
+    host: &|args, mut out| along_diagonals(args, &mut out, 1) || IN_LOWER_EACH(args, out),
     complex: None,
 };
 
@@ -247,9 +249,41 @@ static IN_UPPER: MapFn = MapFn {
     arity: 4,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(i64)((b == 0 || c == 0) ? 0 : a % c - a / c % b >= d)" },
-    host: host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) >= d)),
+    host: &|args, mut out| along_diagonals(args, &mut out, -1) || IN_UPPER_EACH(args, out),
     complex: None,
 };
+
+static IN_LOWER_EACH: HostMap =
+    host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) <= d));
+static IN_UPPER_EACH: HostMap =
+    host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) >= d));
+
+/// Compares the diagonals of positions with one: whether they are at most that times `sign`, both multiplied by it. Returns
+/// false, without a result, for matrices of several sizes.
+fn along_diagonals(args: &[Reg<'_>], out: &mut RegMut<'_>, sign: i64) -> bool {
+    #[inline(always)]
+    fn rows(at: &[i64], [rows, columns, d, sign]: [i64; 4], out: &mut [i64]) {
+        along_rows(at, columns, |lanes, row, column| {
+            let first = column - row.wrapping_rem(rows);
+            for (i, out) in out[lanes].iter_mut().enumerate() {
+                *out = i64::from((first + i as i64) * sign <= d.wrapping_mul(sign));
+            }
+        });
+    }
+    let ([Reg::I64(at), Reg::I64(height), Reg::I64(width), Reg::I64(d)], RegMut::I64(out)) = (args, out)
+    else {
+        return false;
+    };
+    let (Some(height), Some(width), Some(d)) = (one_value(height), one_value(width), one_value(d)) else {
+        return false;
+    };
+    if height < 1 || width < 1 || d == i64::MIN {
+        return false;
+    }
+    let sizes = [height, width, d, sign];
+    multiversion!(rows(at: &[i64] = at, sizes: [i64; 4] = sizes, out: &mut [i64] = out));
+    true
+}
 
 /// The diagonal of a position: its column minus its row.
 #[inline(always)]

@@ -223,8 +223,7 @@ pub static OPS: &[Op] = &[
             }
             let rows = call(rt, "unsqueeze", &[t(args.tensor(0)?), Arg::Int(-2)])?;
             let others = call(rt, "unsqueeze", &[t(args.tensor(1)?), Arg::Int(-3)])?;
-            let off = call(rt, "sub", &[t(&rows), t(&others)])?;
-            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&off), args.get(2).clone(), Arg::Int(-1)])))
+            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&rows), t(&others), args.get(2).clone()])))
         }),
         gradient: Gradient::Composed,
         ..Op::BASE
@@ -251,8 +250,7 @@ pub static OPS: &[Op] = &[
                 call(rt, "index_select", &[t(x), Arg::Int(0), t(&ids)])
             };
             let (rows, others) = (side(0)?, side(1)?);
-            let off = call(rt, "sub", &[t(&rows), t(&others)])?;
-            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&off), args.get(1).clone(), Arg::Int(-1)])))
+            apply(rt, &moments::DISTANCE, Call::Plain(Args(&[t(&rows), t(&others), args.get(1).clone()])))
         }),
         gradient: Gradient::Composed,
         ..Op::BASE

@@ -3,6 +3,7 @@
 //! Variances take two passes for accuracy. Halves compute in `f32` and are rounded once.
 
 use super::arith::SQUARE;
+use super::composed::{call, t};
 use super::folds::{MAX, MEAN, SUM};
 use super::gradient::{Back, Var};
 use super::known;
@@ -323,21 +324,30 @@ fn spread_and_mean_back<'a>(b: &'a Back<'_>, g: impl FnOnce() -> Var<'a>) {
     });
 }
 
-/// The norms of differences of pairs, with the gradients of `torch.cdist`: each of the largest differences takes the whole
-/// gradient for an infinite `p`, and differences and norms of 0 have second derivatives of 0.
+/// The norms of differences along the last dimension, with the gradients of `torch.cdist`: each of the largest differences
+/// takes the whole gradient for an infinite `p`, and differences and norms of 0 have second derivatives of 0. The
+/// differences, which may be many more than the operands and the results, are computed again instead of being kept.
 pub(super) static DISTANCE: Op = Op {
-    name: "norm",
-    params: &[X, Param::new("p", Kind::Any), DIM],
-    run: Run::Primitive(norm),
-    gradient: Gradient::Rule(Keeps::X.and_result(), |b| gradient_of_norm(b, true)),
+    name: "distance",
+    params: &[X, Param::new("other", Kind::Tensor), Param::new("p", Kind::Any)],
+    run: Run::Primitive(|rt, args| {
+        let off = call(rt, "sub", &[args.get(0).clone(), args.get(1).clone()])?;
+        norm(rt, &Args(&[t(&off), args.get(2).clone(), Arg::Int(-1)]))
+    }),
+    gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
+        let p = b.args().float(2).unwrap_or(2.0);
+        let term = || {
+            let off = b.x(0) - b.x(1);
+            let last = [off.rank() as i64 - 1];
+            norm_term(b, off, &last, p, true)
+        };
+        b.to(0, || b.fitted(0, term()));
+        b.to(1, || b.fitted(1, -term()));
+    }),
     ..Op::BASE
 };
 
 fn norm_back(b: &Back<'_>) {
-    gradient_of_norm(b, false);
-}
-
-fn gradient_of_norm(b: &Back<'_>, is_distance: bool) {
     let p = match b.args().get(1) {
         Arg::Str(kind) if kind == "nuc" => {
             return b.to(0, || {
@@ -351,51 +361,55 @@ fn gradient_of_norm(b: &Back<'_>, is_distance: bool) {
     };
     b.to(0, || {
         let x = b.x(0);
-        let (rank, keep) = (x.rank(), b.args().flag(3));
-        let x = if x.dtype().is_complex() { x } else { x.to(b.g().dtype()) };
-        let dims = b.dims(2, rank);
-        let (g, norm) = (b.g().restore(&dims, keep, rank), b.y().restore(&dims, keep, rank));
-        let size = x.unary("abs");
-        // Derivatives of quotients and powers at 0 are infinite or nan, also where they are not used.
-        let (norm_or_one, size_or_one) = match is_distance {
-            true => (b.select(&norm.eq(0.0), 1.0, &norm), b.select(&size.eq(0.0), 1.0, &size)),
-            false => (norm.clone(), size.clone()),
-        };
-        let sign = || match x.dtype().is_complex() {
-            true => b.select(&size.eq(0.0), 0.0, &x / &size),
-            false => x.unary("sign"),
-        };
-        if p == 0.0 {
-            return x.zeros_like();
-        }
-        if p == 1.0 {
-            return g * sign();
-        }
-        if p == 2.0 && is_distance {
-            // A distance of 0 passes no gradient, even an infinite one.
-            return b.select(&norm.eq(0.0), 0.0, g) * (&x / &norm_or_one);
-        }
-        if p == 2.0 {
-            return g * b.select(&norm.eq(0.0), 0.0, &x / &norm_or_one);
-        }
-        if p.is_infinite() {
-            let met = size.eq(&norm).call("logical_or", &[size.unary("isnan").arg()]);
-            if is_distance {
-                return sign() * b.select(&met, g, 0.0);
-            }
-            let count =
-                if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(&dims, true) };
-            return sign() * b.select(&met, g / count, 0.0);
-        }
-        let is_zero = norm.eq(0.0);
-        // Each factor is chosen, not their product: the gradient of the product by `g` would be nan where the norm is 0.
-        let scale = b.select(&is_zero, 0.0, g) * b.select(&is_zero, 0.0, norm_or_one.pow(1.0 - p));
-        if p < 1.0 || is_distance {
-            return sign() * b.select(&size.eq(0.0), 0.0, size_or_one.pow(p - 1.0)) * scale;
-        }
-        if p < 2.0 {
-            return sign() * size.pow(p - 1.0) * scale;
-        }
-        x * size.pow(p - 2.0) * scale
+        let dims = b.dims(2, x.rank());
+        norm_term(b, x, &dims, p, false)
     });
+}
+
+/// The gradient of the norm of `x` over `dims`.
+fn norm_term<'a>(b: &'a Back<'_>, x: Var<'a>, dims: &[i64], p: f64, is_distance: bool) -> Var<'a> {
+    let (rank, keep) = (x.rank(), !is_distance && b.args().flag(3));
+    let x = if x.dtype().is_complex() { x } else { x.to(b.g().dtype()) };
+    let (g, norm) = (b.g().restore(dims, keep, rank), b.y().restore(dims, keep, rank));
+    let size = x.unary("abs");
+    // Derivatives of quotients and powers at 0 are infinite or nan, also where they are not used.
+    let (norm_or_one, size_or_one) = match is_distance {
+        true => (b.select(&norm.eq(0.0), 1.0, &norm), b.select(&size.eq(0.0), 1.0, &size)),
+        false => (norm.clone(), size.clone()),
+    };
+    let sign = || match x.dtype().is_complex() {
+        true => b.select(&size.eq(0.0), 0.0, &x / &size),
+        false => x.unary("sign"),
+    };
+    if p == 0.0 {
+        return x.zeros_like();
+    }
+    if p == 1.0 {
+        return g * sign();
+    }
+    if p == 2.0 && is_distance {
+        // A distance of 0 passes no gradient, even an infinite one.
+        return b.select(&norm.eq(0.0), 0.0, g) * (&x / &norm_or_one);
+    }
+    if p == 2.0 {
+        return g * b.select(&norm.eq(0.0), 0.0, &x / &norm_or_one);
+    }
+    if p.is_infinite() {
+        let met = size.eq(&norm).call("logical_or", &[size.unary("isnan").arg()]);
+        if is_distance {
+            return sign() * b.select(&met, g, 0.0);
+        }
+        let count = if rank == 0 { met.call("to", &[Arg::Dtype(g.dtype())]) } else { met.sum(dims, true) };
+        return sign() * b.select(&met, g / count, 0.0);
+    }
+    let is_zero = norm.eq(0.0);
+    // Each factor is chosen, not their product: the gradient of the product by `g` would be nan where the norm is 0.
+    let scale = b.select(&is_zero, 0.0, g) * b.select(&is_zero, 0.0, norm_or_one.pow(1.0 - p));
+    if p < 1.0 || is_distance {
+        return sign() * b.select(&size.eq(0.0), 0.0, size_or_one.pow(p - 1.0)) * scale;
+    }
+    if p < 2.0 {
+        return sign() * size.pow(p - 1.0) * scale;
+    }
+    x * size.pow(p - 2.0) * scale
 }

@@ -8,9 +8,11 @@ use super::signature::{Default, Kind, Param};
 use super::{Args, Form, Gradient, Op, Out, Run, error};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::kernel::host::define::{host_binary, host_map};
+use crate::kernel::host::define::{Lane, host_binary, host_map};
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::math;
-use crate::kernel::{CudaText, MapFn};
+use crate::kernel::host::positions::{along_rows, one_value};
+use crate::kernel::{CudaText, HostMap, MapFn, Reg, RegMut};
 use crate::plan::error::check_number;
 use crate::plan::{Elementwise, MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -183,13 +185,41 @@ static DIAGONAL: MapFn = MapFn {
     arity: 2,
     select: false,
     cuda: CudaText { f32: "", f64: "", i64: "(b != 0 && a / b == a % b ? 1 : 0)" },
-    host: host_map!(
-        (a: i64, b: i64) -> f32: if on_diagonal(a, b) { 1.0 } else { 0.0 },
-        (a: i64, b: i64) -> f64: if on_diagonal(a, b) { 1.0 } else { 0.0 },
-        (a: i64, b: i64) -> i64: i64::from(on_diagonal(a, b)),
-    ),
+    host: &|args, mut out| {
+        let known = match &mut out {
+            RegMut::F32(out) => ones_on_diagonal(args, out, 1.0),
+            RegMut::F64(out) => ones_on_diagonal(args, out, 1.0),
+            RegMut::I64(out) => ones_on_diagonal(args, out, 1),
+            _ => false,
+        };
+        known || DIAGONAL_EACH(args, out)
+    },
     complex: None,
 };
+
+static DIAGONAL_EACH: HostMap = host_map!(
+    (a: i64, b: i64) -> f32: if on_diagonal(a, b) { 1.0 } else { 0.0 },
+    (a: i64, b: i64) -> f64: if on_diagonal(a, b) { 1.0 } else { 0.0 },
+    (a: i64, b: i64) -> i64: i64::from(on_diagonal(a, b)),
+);
+
+/// [`DIAGONAL`] for one matrix; false, without a result, for several.
+fn ones_on_diagonal<T: Lane>(args: &[Reg<'_>], out: &mut [T], one: T) -> bool {
+    #[inline(always)]
+    fn rows<T: Lane>(at: &[i64], columns: i64, out: &mut [T], one: T) {
+        along_rows(at, columns, |lanes, row, column| {
+            let out = &mut out[lanes];
+            out.fill(T::default());
+            if let Some(out) = usize::try_from(row - column).ok().and_then(|lane| out.get_mut(lane)) {
+                *out = one;
+            }
+        });
+    }
+    let &[Reg::I64(at), Reg::I64(columns)] = args else { return false };
+    let Some(columns) = one_value(columns).filter(|&columns| columns > 0) else { return false };
+    multiversion!([T: Lane] rows(at: &[i64] = at, columns: i64 = columns, out: &mut [T] = out, one: T = one));
+    true
+}
 
 #[inline(always)]
 fn between(at: i64, first: f64, last: f64, count: i64) -> f64 {

@@ -295,29 +295,87 @@ macro_rules! host_folds {
         fn one($a: $t, $b: $t) -> $t {
             $e
         }
+        /// Combines lanes by halving. Lanes from `n` on hold `init`, which changes nothing.
         #[inline(always)]
-        fn blocks_loop(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
-            for (out, block) in out.iter_mut().zip(values.chunks_exact(length)) {
-                let mut lanes = [init; $crate::kernel::host::LANES];
-                let (rows, rest) = block.as_chunks::<{ $crate::kernel::host::LANES }>();
-                for row in rows {
-                    for i in 0..lanes.len() {
-                        lanes[i] = one(lanes[i], row[i]);
-                    }
-                }
-                for i in 0..rest.len() {
-                    lanes[i] = one(lanes[i], rest[i]);
-                }
-                for half in [8, 4, 2, 1] {
-                    for i in 0..half {
+        fn halve(mut lanes: [$t; $crate::kernel::host::LANES], n: usize) -> $t {
+            for half in [8, 4, 2, 1] {
+                for i in 0..half {
+                    if i + half < n {
                         lanes[i] = one(lanes[i], lanes[i + half]);
                     }
                 }
-                *out = lanes[0];
+            }
+            lanes[0]
+        }
+        /// Folds blocks of `N` elements, at most one per lane. Vectors hold several blocks.
+        #[inline(always)]
+        fn short<const N: usize>(init: $t, values: &[$t], out: &mut [$t]) {
+            for (out, block) in out.iter_mut().zip(values.as_chunks::<N>().0) {
+                let mut lanes = [init; $crate::kernel::host::LANES];
+                for i in 0..N {
+                    lanes[i] = one(init, block[i]);
+                }
+                *out = halve(lanes, N);
+            }
+        }
+        /// Folds `K` blocks side by side, so that no addition waits for the last one. Lanes are copied, so that the compiler
+        /// keeps them in registers.
+        #[inline(always)]
+        fn several<const K: usize>(init: $t, blocks: [&[$t]; K]) -> [$t; K] {
+            const LANES: usize = $crate::kernel::host::LANES;
+            let mut lanes = [[init; LANES]; K];
+            let (rows, rest) = (blocks[0].len() / LANES, blocks[0].len() % LANES);
+            for row in 0..rows {
+                for k in 0..K {
+                    let new = &blocks[k].as_chunks::<LANES>().0[row];
+                    let mut held = lanes[k];
+                    for i in 0..LANES {
+                        held[i] = one(held[i], new[i]);
+                    }
+                    lanes[k] = held;
+                }
+            }
+            let mut out = [init; K];
+            for k in 0..K {
+                let mut held = lanes[k];
+                if rest > 0 {
+                    for (held, &new) in held.iter_mut().zip(&blocks[k][rows * LANES..]) {
+                        *held = one(*held, new);
+                    }
+                }
+                out[k] = halve(held, LANES);
+            }
+            out
+        }
+        #[inline(always)]
+        fn blocks_loop(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
+            match length {
+                1 => return short::<1>(init, values, out),
+                2 => return short::<2>(init, values, out),
+                3 => return short::<3>(init, values, out),
+                4 => return short::<4>(init, values, out),
+                5 => return short::<5>(init, values, out),
+                6 => return short::<6>(init, values, out),
+                8 => return short::<8>(init, values, out),
+                16 => return short::<16>(init, values, out),
+                _ => {}
+            }
+            // As many as fit in the registers of AVX2.
+            const SIDE: usize = 16 / size_of::<$t>();
+            let (whole, rest) = out.as_chunks_mut::<SIDE>();
+            for (number, out) in whole.iter_mut().enumerate() {
+                let mut blocks = [values; SIDE];
+                for k in 0..SIDE {
+                    blocks[k] = &values[(number * SIDE + k) * length..][..length];
+                }
+                *out = several(init, blocks);
+            }
+            for (k, out) in rest.iter_mut().enumerate() {
+                [*out] = several(init, [&values[(whole.len() * SIDE + k) * length..][..length]]);
             }
         }
         fn blocks(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
-            $crate::kernel::host::isa::multiversion!(blocks_loop(
+            $crate::kernel::host::isa::halfversion!(blocks_loop(
                 init: $t = init, length: usize = length, values: &[$t] = values, out: &mut [$t] = out
             ))
         }
@@ -359,14 +417,46 @@ macro_rules! host_choice {
         fn better(held: $t, new: $t) -> bool {
             !is_nan(held) && wins(held, new)
         }
-        fn best(held: $t, new: &[$t]) -> ($t, Option<usize>) {
-            let (mut held, mut at) = (held, None);
-            for (i, &new) in new.iter().enumerate() {
-                if wins(held, new) && !is_nan(held) {
-                    (held, at) = (new, Some(i));
+        /// In any order, the best of the values that are not nan; and whether there is a nan.
+        #[inline(always)]
+        fn best_value(held: $t, new: &[$t]) -> ($t, bool) {
+            const LANES: usize = $crate::kernel::host::LANES;
+            let (mut lanes, mut nan) = ([held; LANES], [false; LANES]);
+            let (rows, rest) = new.as_chunks::<LANES>();
+            for row in rows {
+                for i in 0..LANES {
+                    lanes[i] = if one(lanes[i], row[i]) { row[i] } else { lanes[i] };
+                    nan[i] |= is_nan(row[i]);
                 }
             }
-            (held, at)
+            let (mut best, mut has_nan) = (held, false);
+            for (&value, nan) in lanes.iter().zip(nan).chain(rest.iter().map(|value| (value, is_nan(*value)))) {
+                best = if one(best, value) { value } else { best };
+                has_nan |= nan;
+            }
+            (best, has_nan)
+        }
+        fn best(mut held: $t, new: &[$t]) -> ($t, Option<usize>) {
+            let mut at = None;
+            if new.len() < 64 {
+                for (i, &new) in new.iter().enumerate() {
+                    if wins(held, new) && !is_nan(held) {
+                        (held, at) = (new, Some(i));
+                    }
+                }
+                return (held, at);
+            }
+            if is_nan(held) {
+                return (held, None);
+            }
+            let (best, has_nan) =
+                $crate::kernel::host::isa::halfversion!(best_value(held: $t = held, new: &[$t] = new) -> ($t, bool));
+            at = match has_nan {
+                true => new.iter().position(|&new| is_nan(new)),
+                false if one(held, best) => new.iter().position(|&new| !one(new, best)),
+                false => None,
+            };
+            (at.map_or(held, |at| new[at]), at)
         }
         #[inline(always)]
         fn across_loop(held: &mut [$t], at: &mut [i64], new: &[$t], position: i64) {

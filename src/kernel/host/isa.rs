@@ -108,4 +108,26 @@ macro_rules! multiversion {
     }};
 }
 
-pub(crate) use multiversion;
+/// [`multiversion`] without AVX-512, for loops that it makes slower or no faster.
+macro_rules! halfversion {
+    ($f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
+            fn avx2($($a: $t),*) $(-> $r)? {
+                $f($($a),*)
+            }
+            match $crate::kernel::host::isa::isa() {
+                $crate::kernel::host::isa::Isa::Baseline => $f($($v),*),
+                // SAFETY: `isa` detected these features on this machine.
+                _ => unsafe { avx2($($v),*) },
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            $f($($v),*)
+        }
+    }};
+}
+
+pub(crate) use {halfversion, multiversion};

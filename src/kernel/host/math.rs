@@ -3,7 +3,7 @@
 //! Operation definitions call these, not the methods of `f32`: they give the same bits on every
 //! machine, and the common ones compile to vector code inside [`host_map`](super::define) loops.
 
-use super::math_f32;
+use super::{math_f32, math_f64};
 
 /// The two float types of registers, with the functions that host code needs.
 pub trait Real: Copy {
@@ -136,11 +136,11 @@ macro_rules! vectors {
 impl Real for f64 {
     methods! {
         f64,
-        exp() = libm::exp, exp2() = libm::exp2, expm1() = libm::expm1, ln() = libm::log, log1p() = libm::log1p,
+        exp() = math_f64::exp, exp2() = libm::exp2, expm1() = libm::expm1, ln() = math_f64::ln, log1p() = libm::log1p,
         log2() = libm::log2, log10() = libm::log10, sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
         asin() = libm::asin, acos() = libm::acos, atan() = libm::atan, sinh() = libm::sinh, cosh() = libm::cosh,
         tanh() = libm::tanh, asinh() = libm::asinh, acosh() = acosh_wide, atanh() = libm::atanh,
-        sigmoid() = |a| 1.0 / (1.0 + libm::exp(-a)),
+        sigmoid() = |a| 1.0 / (1.0 + math_f64::exp(-a)),
         erf() = libm::erf, erfc() = libm::erfc, gelu() = gelu_wide, lgamma() = libm::lgamma, tgamma() = libm::tgamma,
         cbrt() = libm::cbrt, pow(exponent) = libm::pow, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
         fmod(divisor) = |a, b| a % b,
@@ -172,15 +172,13 @@ impl Real for f32 {
     methods! {
         f64,
         sin() = libm::sin, cos() = libm::cos, tan() = libm::tan,
-        asin() = libm::asin, acos() = libm::acos, atan() = libm::atan,
         asinh() = libm::asinh, acosh() = acosh_wide, atanh() = libm::atanh,
-        lgamma() = libm::lgamma, tgamma() = libm::tgamma,
-        cbrt() = libm::cbrt, atan2(x) = libm::atan2, hypot(other) = libm::hypot,
+        lgamma() = libm::lgamma, tgamma() = libm::tgamma, cbrt() = libm::cbrt,
         fmod(divisor) = |a, b| a % b,
     }
     vectors! {
         exp(), exp2(), expm1(), ln(), log1p(), log2(), log10(), sinh(), cosh(), tanh(), sigmoid(), erf(),
-        erfc(), gelu(), pow(exponent),
+        erfc(), gelu(), pow(exponent), asin(), acos(), atan(), atan2(x), hypot(other),
     }
 }
 

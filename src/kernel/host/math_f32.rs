@@ -95,6 +95,58 @@ pub fn tan(x: f32) -> f32 {
     if x == 0.0 { x } else { tangent }
 }
 
+/// The angle of the point (x, y), from -pi to pi.
+#[inline(always)]
+pub fn atan2(y: f32, x: f32) -> f32 {
+    angle(f64::from(y), f64::from(x)) as f32
+}
+
+/// The arc tangent.
+#[inline(always)]
+pub fn atan(x: f32) -> f32 {
+    angle(f64::from(x), 1.0) as f32
+}
+
+/// The arc sine.
+#[inline(always)]
+pub fn asin(x: f32) -> f32 {
+    let x = f64::from(x);
+    angle(x, ((1.0 - x) * (1.0 + x)).sqrt()) as f32
+}
+
+/// The arc cosine.
+#[inline(always)]
+pub fn acos(x: f32) -> f32 {
+    let x = f64::from(x);
+    angle(((1.0 - x) * (1.0 + x)).sqrt(), x) as f32
+}
+
+/// sqrt(x^2 + y^2)
+#[inline(always)]
+pub fn hypot(x: f32, y: f32) -> f32 {
+    let (a, b) = (f64::from(x), f64::from(y));
+    let is_infinite = x.abs() == f32::INFINITY || y.abs() == f32::INFINITY;
+    if is_infinite { f32::INFINITY } else { (a * a + b * b).sqrt() as f32 }
+}
+
+/// [`atan2`] with a relative error of 2^-40.
+#[inline(always)]
+fn angle(y: f64, x: f64) -> f64 {
+    let (high, low) = if y.abs() > x.abs() { (y.abs(), x.abs()) } else { (x.abs(), y.abs()) };
+    let are_infinite = low == f64::INFINITY;
+    let (high, low) = (if are_infinite { 1.0 } else { high }, if are_infinite { 1.0 } else { low });
+    // Above tan(pi/8), the tangent of the angle minus pi/4.
+    let is_wide = low > high * (std::f64::consts::SQRT_2 - 1.0);
+    let above = if is_wide { low - high } else { low };
+    let below = if is_wide { low + high } else { high };
+    let t = if below == 0.0 { 0.0 } else { above / below };
+    let turn = if is_wide { std::f64::consts::FRAC_PI_4 } else { 0.0 };
+    let first = turn + t * polynomial(ATAN, t * t);
+    let half = if y.abs() > x.abs() { std::f64::consts::FRAC_PI_2 - first } else { first };
+    let whole = if x.is_sign_negative() { std::f64::consts::PI - half } else { half };
+    if x.is_nan() || y.is_nan() { f64::NAN } else { whole.copysign(y) }
+}
+
 /// The hyperbolic sine.
 #[inline(always)]
 pub fn sinh(x: f32) -> f32 {
@@ -449,6 +501,18 @@ const DIGAMMA_HIGH: [f64; 9] = [
     0.002_174_808_774_740_889_4,
 ];
 
+/// atan(t) / t in terms of t^2, for t up to tan(pi/8).
+const ATAN: [f64; 8] = [
+    0.999_999_999_999_276_3,
+    -0.333_333_332_787_054_9,
+    0.199_999_932_183_120_68,
+    -0.142_853_922_713_374_46,
+    0.111_035_514_909_965_08,
+    -0.089_933_566_612_106_67,
+    0.069_775_864_540_256_64,
+    -0.037_711_259_300_095_625,
+];
+
 /// Where digamma is 0.
 const DIGAMMA_ROOT: f64 = 1.461_632_144_968_362_3;
 
@@ -506,6 +570,9 @@ mod tests {
             ("sin", sin, libm::sin, angle),
             ("cos", cos, libm::cos, angle),
             ("tan", tan, libm::tan, angle),
+            ("asin", asin, libm::asin, all),
+            ("acos", acos, libm::acos, all),
+            ("atan", atan, libm::atan, all),
             ("sinh", sinh, libm::sinh, all),
             ("cosh", cosh, libm::cosh, all),
             ("tanh", tanh, libm::tanh, all),
@@ -522,9 +589,25 @@ mod tests {
 
     #[test]
     fn zeros_keep_their_sign() {
-        for f in [expm1, log1p, sin, tan, sinh, tanh, erf] {
+        for f in [expm1, log1p, sin, tan, asin, atan, sinh, tanh, erf] {
             assert_eq!(f(-0.0).to_bits(), (-0.0f32).to_bits());
             assert_eq!(f(0.0).to_bits(), 0);
+        }
+    }
+
+    #[test]
+    fn angles_and_lengths_of_points_are_within_a_unit_in_the_last_place() {
+        let one = [0.0, -0.0, 1.0, -1.0, 3.0, 0.5, 1e-40, f32::MAX, -f32::INFINITY, f32::INFINITY, f32::NAN];
+        let some: Vec<f32> = one.into_iter().chain(floats(60_000_011)).collect();
+        for &y in &some {
+            for &x in &some {
+                let (b, a) = (f64::from(y), f64::from(x));
+                let (have, want) = (atan2(y, x), libm::atan2(b, a));
+                assert!(ulps(have, want) <= 0.51, "atan2({y:e}, {x:e}) = {have:e}, not {want:e}");
+                assert!(want != 0.0 || have.is_sign_negative() == want.is_sign_negative(), "{y:e} {x:e}");
+                let (have, want) = (hypot(x, y), libm::hypot(b, a));
+                assert!(ulps(have, want) <= 0.51, "hypot({y:e}, {x:e}) = {have:e}, not {want:e}");
+            }
         }
     }
 

@@ -21,7 +21,9 @@ pub(super) mod interp;
 pub mod isa;
 pub mod math;
 pub mod math_f32;
-pub(super) mod positions;
+mod math_f64;
+pub mod positions;
+pub mod quotients;
 pub mod scratch;
 pub(super) mod tasks;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::tasks::{ELEMENTS_PER_CHECK, Until};
 use crate::array::Dims;
 use crate::kernel::{Fault, Indexed, Launch, Ptr, View};
 use smallvec::smallvec;
+use std::ops::Range;
 
 /// Resolves an index; negative values count from the end. A bad index is reported and becomes 0, or `None`
 /// when the limit is 0.
@@ -23,6 +24,32 @@ pub(in crate::kernel) fn resolve(
     }
     faults.report(Fault { tag: launch.tag, position: position as u64, value });
     (limit > 0).then_some(0)
+}
+
+/// The value of all elements of a register, if they are equal.
+pub fn one_value<T: Copy + PartialEq>(all: &[T]) -> Option<T> {
+    let first = *all.first()?;
+    let are_equal = all.chunks(64).all(|some| some.iter().fold(true, |equal, &one| equal & (one == first)));
+    are_equal.then_some(first)
+}
+
+/// Calls `each(lanes, row, column)` for positions in matrices of `columns` columns: for lanes whose positions follow each
+/// other in a row, and the first of these positions. Divides once for each call.
+#[inline(always)]
+pub fn along_rows(positions: &[i64], columns: i64, mut each: impl FnMut(Range<usize>, i64, i64)) {
+    let mut lane = 0;
+    while let Some(&first) = positions.get(lane) {
+        let (row, column) = (first.wrapping_div(columns), first.wrapping_rem(columns));
+        let most = usize::try_from(columns - column).unwrap_or(1).min(positions.len() - lane);
+        let some = &positions[lane..lane + most];
+        let follows = |(at, &one): (usize, &i64)| one.wrapping_sub(first) == at as i64;
+        let are_adjacent = some.iter().enumerate().fold(true, |adjacent, one| adjacent & follows(one));
+        let count =
+            if are_adjacent { most } else { some.iter().enumerate().take_while(|&one| follows(one)).count() };
+        let count = count.max(1);
+        each(lane..lane + count, row, column);
+        lane += count;
+    }
 }
 
 /// Loads a tile whose elements each have an index along another dimension; `one` if a row has one index. `bad(lane,

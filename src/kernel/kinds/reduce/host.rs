@@ -51,6 +51,8 @@ struct Plan<'a> {
     across: bool,
     /// True when more than one reduced dimension is longer than 1.
     folded: bool,
+    /// Maximum number of elements of a tile.
+    most: usize,
     /// The condition for an early end.
     until: Until,
 }
@@ -74,6 +76,9 @@ enum Job<T: 'static> {
     Combine(Combine<T>),
     Choose(Choice<T>),
 }
+
+/// Maximum number of blocks in a tile, which are folded side by side.
+const MOST_BLOCKS: usize = 4;
 
 /// Elements between two stop checks, and the limit on the number of partial results added by the checks.
 const STOP_INTERVAL: usize = 1 << 20;
@@ -100,8 +105,10 @@ impl<'a> Plan<'a> {
         // Results of few elements (sliding windows): compute many adjacent results together, whatever their strides.
         let longest = || long.clone().max_by_key(|&d| shape[d]);
         let side = side.filter(|&d| run >= 8 || shape[d] >= 32).or_else(longest);
+        // Rows of few results are combined as one row; each is compared on its own.
+        let least = if reduce.out_index.is_some() { 8 } else { 2 };
         let across = match (side, last) {
-            (Some(side), Some(last)) if shape[side] >= 8 => {
+            (Some(side), Some(last)) if shape[side] >= least => {
                 let short = run < 8 && shape[side] >= 32 && run < length;
                 // Overlapping rows: results are adjacent, and so are the elements of a row.
                 let overlaps = follows(side) && run < 64 && shape[side] >= 32;
@@ -110,7 +117,10 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         let folded = shape[kept..].iter().filter(|&&n| n > 1).count() > 1;
-        Plan { reduce, launch, faults, kept, results, length, side, across, folded, until: Until::now() }
+        // Registers of a few instructions fit in a small cache.
+        let most = if reduce.map.instrs.is_empty() { MOST_BLOCKS * BLOCK } else { CHUNK };
+        let until = Until::now();
+        Plan { reduce, launch, faults, kept, results, length, side, across, folded, most, until }
     }
 
     unsafe fn run<T: Accumulator>(&self, job: Job<T>) {
@@ -189,7 +199,9 @@ impl<'a> Plan<'a> {
         let side = self.side.map_or(1, |d| self.launch.shape[d]);
         match self.across {
             true => side.min(256),
-            false if self.length <= BLOCK && !self.folded => side.min((CHUNK / self.length.max(1)).max(1)),
+            false if self.length <= BLOCK && !self.folded => {
+                side.min((self.most / self.length.max(1)).max(1))
+            }
             false => 1,
         }
     }
@@ -319,7 +331,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         // SAFETY: guaranteed by the caller.
         let machine = unsafe {
             let kept = Some(reduce.value);
-            Interpreter::new(&reduce.map, plan.launch, plane, CHUNK, kept, plan.faults)
+            Interpreter::new(&reduce.map, plan.launch, plane, plan.most, kept, plan.faults)
         };
         let init = T::from_bits64((reduce.f.init)(reduce.map.dtype(reduce.value).class()));
         Worker {
@@ -412,8 +424,8 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         ((left / shape[last]).min(shape[above] - self.at[above]), shape[last])
     }
 
-    /// Calls `each(index of the element, values)` for the values of the strip's only result, piece by piece.
-    /// No piece crosses a block boundary.
+    /// Calls `each(index of the element, values)` for the values of the strip's only result, piece by piece. A piece
+    /// that crosses a block boundary starts at one.
     unsafe fn pieces(&mut self, elements: std::ops::Range<usize>, mut each: impl FnMut(usize, &[T])) {
         let mut i = elements.start;
         while i < elements.end {
@@ -424,9 +436,11 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let left = (BLOCK - i % BLOCK).min(elements.end - i);
             let (h, w) = match self.plan.folded {
                 true => self.next_box(run, left),
+                false if i % BLOCK == 0 => (1, run.min(self.plan.most)),
                 false => (1, run.min(left)),
             };
-            // SAFETY: the box lies in the shape, and has at most a block's elements.
+            let w = w.min(elements.end - i);
+            // SAFETY: the box lies in the shape, and has at most `most` elements.
             unsafe { self.machine.run(&self.at, h, w) };
             // SAFETY: the tile has just run, and `value` is kept.
             let values = unsafe { self.machine.register(self.plan.reduce.value, h * w) };
@@ -460,13 +474,20 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             self.pieces(elements, |i, values| {
-                let ends = (i + values.len()).is_multiple_of(BLOCK) || i + values.len() == end;
-                if ends && block.is_empty() {
-                    spine.push(&combine, &[fold_block(&combine, init, values)]);
-                    return;
+                let (mut i, mut values) = (i, values);
+                if block.is_empty() && values.len() >= BLOCK {
+                    let (whole, rest) = values.split_at(values.len() / BLOCK * BLOCK);
+                    let mut results = [init; MOST_BLOCKS];
+                    let results = &mut results[..whole.len() / BLOCK];
+                    (combine.blocks)(init, BLOCK, whole, results);
+                    results.iter().for_each(|&result| spine.push(&combine, &[result]));
+                    (i, values) = (i + whole.len(), rest);
+                    if values.is_empty() {
+                        return;
+                    }
                 }
                 block.extend_from_slice(values);
-                if ends {
+                if (i + values.len()).is_multiple_of(BLOCK) || i + values.len() == end {
                     spine.push(&combine, &[fold_block(&combine, init, &block)]);
                     block.clear();
                 }
