@@ -258,6 +258,18 @@ fn bad_values_of_the_script_s_options_are_status_2() {
 }
 
 #[test]
+fn options_that_a_script_does_not_have_are_status_2() {
+    let program = Program::new();
+    // `args` in another name or a comment is not a call.
+    program.file("sorted.rnl", "print(tensor([2, 1]).argsort(), flag(\"--quick\")) # kwargs, args\n");
+    for (given, help) in [("--qiuck", "did you mean `--quick`?"), ("--no-fuse", "before the file")] {
+        let ended = program.run(&["sorted.rnl", given]);
+        assert_eq!((ended.status, ended.out.as_str()), (2, ""));
+        assert!(ended.err.contains("E0905") && ended.err.contains(help), "{given} {}", ended.err);
+    }
+}
+
+#[test]
 fn an_uncaught_error_is_status_1_with_its_line() {
     let program = Program::new();
     program.file("bad.rnl", "print(\"before\")\nlet x = [1, 2]\nx[7]\n");

@@ -3,7 +3,9 @@
 
 use crate::base::{Error, SourceMap, Span, suggest};
 use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Stmt, StmtKind, StrPiece};
+use crate::syntax::{Class, classify};
 use crate::vm::error::OPTION;
+use clap::CommandFactory;
 
 /// The declarations of a script.
 pub struct Declared {
@@ -21,6 +23,12 @@ struct Declaration {
     help: String,
 }
 
+/// Returns whether runnel itself has an option.
+fn is_own(name: &str) -> bool {
+    let options = super::args::Cli::command();
+    options.get_arguments().filter_map(|own| own.get_long()).any(|own| name.strip_prefix("--") == Some(own))
+}
+
 impl Declared {
     /// The declarations of a program, without running it.
     pub fn of(text: &str) -> Declared {
@@ -33,7 +41,12 @@ impl Declared {
         let mut sources = SourceMap::default();
         let Some((_, base)) = sources.add("", text) else { return found };
         let parsed = crate::syntax::parse(base, text);
-        found.open = !parsed.errors.is_empty() || text.contains("args") || text.contains("import \"");
+        let reads_args = || {
+            let is_args =
+                |(place, class)| matches!(class, Class::Name | Class::Function) && &text[place] == "args";
+            classify(text).into_iter().any(is_args)
+        };
+        found.open = !parsed.errors.is_empty() || text.contains("import \"") || reads_args();
         found.block(&parsed.block, &sources);
         found
     }
@@ -98,6 +111,9 @@ impl Declared {
                     None => {
                         let known = self.options.iter().map(|o| o.name.as_str());
                         let help = match suggest(name, known) {
+                            _ if is_own(name) => {
+                                format!("`{name}` is an option of runnel: write it before the file")
+                            }
                             Some(near) => format!("did you mean `{near}`?"),
                             None => "`--help` after the file lists the script's options".to_string(),
                         };

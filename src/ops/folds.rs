@@ -62,7 +62,8 @@ pub static AMAX: ReduceFn = ReduceFn {
             false => if a.is_nan() || a.total_cmp(&b).is_gt() { a } else { b },
         },
         i64: |a, b| a.max(b),
-    ),
+    )
+    .without_blocks(),
     unrolled: None,
     ..MAX
 };

@@ -336,6 +336,9 @@ pub(super) static DISTANCE: Op = Op {
     }),
     gradient: Gradient::Rule(Keeps::XY.and_result(), |b| {
         let p = b.args().float(2).unwrap_or(2.0);
+        if p == 2.0 && are_all_pairs(b) {
+            return distances_back(b);
+        }
         let term = || {
             let off = b.x(0) - b.x(1);
             let last = [off.rank() as i64 - 1];
@@ -346,6 +349,36 @@ pub(super) static DISTANCE: Op = Op {
     }),
     ..Op::BASE
 };
+
+/// From this many rows on, `torch.cdist` computes with matrix products (`use_mm_for_euclid_dist_if_necessary`).
+const MANY_ROWS: i64 = 26;
+
+/// True for the distances between all rows of two matrices, or of batches of them, of which one has many rows.
+fn are_all_pairs(b: &Back<'_>) -> bool {
+    let (rows, others) = (b.x(0).shape(), b.x(1).shape());
+    let ([.., n, one, _], [.., another, k, _]) = (&rows[..], &others[..]) else { return false };
+    // Products of halves would cancel most of their digits.
+    let is_wide = b.g().dtype() == b.g().dtype().accumulator();
+    is_wide && *one == 1 && *another == 1 && (*n).max(*k) >= MANY_ROWS
+}
+
+/// The gradients of [`are_all_pairs`] by products: `x1 * sum(w) - w @ x2` for the weights `g / distance`, as in PyTorch.
+fn distances_back(b: &Back<'_>) {
+    let weights = || {
+        let (g, y) = (b.g(), b.y());
+        let is_zero = y.eq(0.0);
+        // Each factor is chosen, not their quotient: its gradient by `g` would be nan where the distance is 0.
+        b.select(&is_zero, 0.0, g) / b.select(&is_zero, 1.0, &y)
+    };
+    let squeezed =
+        |operand: usize, dim: i64| b.x(operand).call("squeeze", &[Arg::Int(dim)]).to(b.g().dtype());
+    fn term<'a>(w: Var<'a>, own: Var<'a>, other: Var<'a>, dim: i64) -> Var<'a> {
+        let gradient = own * w.sum(&[w.rank() as i64 - 1], true) - w.call("matmul", &[other.arg()]);
+        gradient.call("unsqueeze", &[Arg::Int(dim)])
+    }
+    b.to(0, || b.fitted(0, term(weights(), squeezed(0, -2), squeezed(1, -3), -2)));
+    b.to(1, || b.fitted(1, term(weights().mt(), squeezed(1, -3), squeezed(0, -2), -3)));
+}
 
 fn norm_back(b: &Back<'_>) {
     let p = match b.args().get(1) {

@@ -345,7 +345,8 @@ pub static AMIN: ReduceFn = ReduceFn {
             false => if a.is_nan() || a.total_cmp(&b).is_lt() { a } else { b },
         },
         i64: |a, b| a.min(b),
-    ),
+    )
+    .without_blocks(),
     unrolled: None,
     ..MIN
 };

@@ -126,7 +126,8 @@ pub static LOG_SUM: ReduceFn = ReduceFn {
             let far = a.max(b) + math::log1p(math::exp(-(a - b).abs()));
             if a == b { a + std::f64::consts::LN_2 } else if a.is_nan() || b.is_nan() { a + b } else { far }
         },
-    ),
+    )
+    .without_blocks(),
     mean: false,
     unrolled: None,
 };

@@ -78,7 +78,7 @@ fn underscores_are_inside(digits: &str) -> bool {
 
 fn suffix_help(radix: u32, suffix: &str) -> &'static str {
     match suffix {
-        "j" | "J" => "numbers are real: there is no `j`",
+        "i" | "I" | "j" | "J" => "numbers are real: a complex one is `complex(0.0, 1.0)`",
         "f" | "F" | "f32" | "f64" | "f16" | "bf16" => {
             "a number has no type suffix: write `1.0`, and choose a dtype with `f32[...]`"
         }

@@ -397,7 +397,7 @@ macro_rules! host_folds {
             }
             held
         }
-        $crate::kernel::host::Combine { one, blocks, across, along }
+        $crate::kernel::host::Combine { one, blocks: Some(blocks), across, along }
     }};
 }
 

@@ -23,6 +23,7 @@ pub struct HostReduce {
     i64: Loops<i64>,
 }
 
+#[derive(Clone, Copy)]
 struct Loops<T: 'static> {
     combine: Option<Combine<T>>,
     choice: Option<Choice<T>>,
@@ -33,12 +34,33 @@ struct Loops<T: 'static> {
 pub struct Combine<T: 'static> {
     /// Combines two accumulators.
     pub one: fn(T, T) -> T,
-    /// Folds consecutive blocks of one length (at most [`BLOCK`]), each from `init`: lanes, then halving.
-    pub blocks: fn(T, usize, &[T], &mut [T]),
+    /// Folds consecutive blocks of one length (at most [`BLOCK`]), each from `init`: lanes, then halving. `None` for what
+    /// only scans and scatters combine; [`Combine::fold`] does it one by one.
+    pub blocks: Option<fn(T, usize, &[T], &mut [T])>,
     /// Combines the second slice into the first, element by element.
     pub across: fn(&mut [T], &[T]),
     /// A running combination: writes every intermediate value and returns the last.
     pub along: fn(T, &[T], &mut [T]) -> T,
+}
+
+impl<T: Copy> Combine<T> {
+    /// Folds consecutive blocks of one length, each from `init`, as `blocks` does.
+    pub fn fold(&self, init: T, length: usize, values: &[T], out: &mut [T]) {
+        if let Some(blocks) = self.blocks {
+            return blocks(init, length, values, out);
+        }
+        for (out, block) in out.iter_mut().zip(values.chunks_exact(length)) {
+            let mut lanes = [init; LANES];
+            block
+                .iter()
+                .enumerate()
+                .for_each(|(i, &new)| lanes[i % LANES] = (self.one)(lanes[i % LANES], new));
+            for half in [8, 4, 2, 1] {
+                (0..half).for_each(|i| lanes[i] = (self.one)(lanes[i], lanes[i + half]));
+            }
+            *out = lanes[0];
+        }
+    }
 }
 
 /// Loops that choose one element.
@@ -81,6 +103,17 @@ impl HostReduce {
             f64: Loops { combine: f64, choice: None },
             i64: Loops { combine: i64, choice: None },
         }
+    }
+
+    /// Without loops over blocks, whose code is long: for what no reduction uses.
+    pub const fn without_blocks(self) -> HostReduce {
+        const fn without<T: 'static>(loops: Loops<T>) -> Loops<T> {
+            match loops.combine {
+                Some(combine) => Loops { combine: Some(Combine { blocks: None, ..combine }), ..loops },
+                None => loops,
+            }
+        }
+        HostReduce { f32: without(self.f32), f64: without(self.f64), i64: without(self.i64) }
     }
 
     /// The result of `host_better!`.
@@ -199,6 +232,8 @@ mod tests {
     use crate::kernel::host::isa::at_every_level;
 
     static SUM: HostReduce = host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b));
+    static SUM_WITHOUT_BLOCKS: HostReduce =
+        host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)).without_blocks();
     static MOST: HostReduce = host_better!(all: |a, b| b > a);
     static XOR: HostReduce = host_combine!(i64: |a, b| a ^ b);
 
@@ -213,9 +248,20 @@ mod tests {
         let sum = f32::combine(&SUM).unwrap();
         at_every_level(|level| {
             let mut out = [0f32; 2];
-            (sum.blocks)(0.0, 100, &[&x[..], &x[..]].concat(), &mut out);
+            sum.fold(0.0, 100, &[&x[..], &x[..]].concat(), &mut out);
             assert_eq!(out, [want[0]; 2], "{level:?}");
         });
+        // As many elements as blocks of any length have: short ones are folded side by side.
+        let without = SUM_WITHOUT_BLOCKS.f32.combine.unwrap();
+        for length in (1..70).chain([100, 512, 1023, 1024]) {
+            let x: Vec<f32> = (0..length * 9).map(|i| (i * 7919 % 1009) as f32 * 0.01 - 3.0).collect();
+            let (mut want, mut have) = ([0f32; 9], [0f32; 9]);
+            without.fold(-0.0, length, &x, &mut want);
+            at_every_level(|level| {
+                sum.fold(-0.0, length, &x, &mut have);
+                assert_eq!(have.map(f32::to_bits), want.map(f32::to_bits), "{length} {level:?}");
+            });
+        }
         let mut out = [0.0; 3];
         assert_eq!((sum.along)(1.0, &[1.0, 2.0, 3.0], &mut out), 7.0);
         assert_eq!(out, [2.0, 4.0, 7.0]);

@@ -461,7 +461,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let values = T::of(values).unwrap_or_default();
             self.values.clear();
             self.values.resize(rows, self.init);
-            (combine.blocks)(self.init, length, values, &mut self.values);
+            combine.fold(self.init, length, values, &mut self.values);
             for (held, &value) in self.held.iter_mut().zip(&self.values) {
                 held.value = value;
             }
@@ -479,7 +479,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
                     let (whole, rest) = values.split_at(values.len() / BLOCK * BLOCK);
                     let mut results = [init; MOST_BLOCKS];
                     let results = &mut results[..whole.len() / BLOCK];
-                    (combine.blocks)(init, BLOCK, whole, results);
+                    combine.fold(init, BLOCK, whole, results);
                     results.iter().for_each(|&result| spine.push(&combine, &[result]));
                     (i, values) = (i + whole.len(), rest);
                     if values.is_empty() {
@@ -647,7 +647,7 @@ struct Buffers<'w, T> {
 #[inline]
 fn fold_block<T: Accumulator>(combine: &Combine<T>, init: T, block: &[T]) -> T {
     let mut out = [init];
-    (combine.blocks)(init, block.len(), block, &mut out);
+    combine.fold(init, block.len(), block, &mut out);
     out[0]
 }
 
