@@ -171,28 +171,33 @@ const SHORT: usize = 16;
 /// # Safety
 /// As for [`load`].
 unsafe fn load_rows<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
-    let rows = |w: usize, cs: isize| {
-        for r in 0..tile.h {
+    #[inline(always)]
+    fn rows<M: Element>(from: *const M, (h, w): (usize, usize), (rs, cs): (isize, isize), to: *mut M::Lane) {
+        for r in 0..h {
             for c in 0..w {
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: guaranteed by the caller of `load_rows`.
                 unsafe {
-                    let from = from.offset(r as isize * tile.rs + c as isize * cs);
+                    let from = from.offset(r as isize * rs + c as isize * cs);
                     to.add(r * w + c).write(from.read_unaligned().widen());
                 }
             }
         }
-    };
-    // With a constant length, the loop over a row is unrolled.
-    match (tile.cs, tile.w) {
-        (0, 2) => rows(2, 0),
-        (0, 4) => rows(4, 0),
-        (1, 2) => rows(2, 1),
-        (1, 3) => rows(3, 1),
-        (1, 4) => rows(4, 1),
-        (1, 8) => rows(8, 1),
-        (1, 16) => rows(16, 1),
-        (cs, w) => rows(w, cs),
     }
+    #[inline(always)]
+    fn of_length<M: Element>(from: *const M, Tile { h, w, rs, cs }: Tile, to: *mut M::Lane) {
+        // With a constant length, the loop over a row is unrolled.
+        match (cs, w) {
+            (0, 2) => rows(from, (h, 2), (rs, 0), to),
+            (0, 4) => rows(from, (h, 4), (rs, 0), to),
+            (1, 2) => rows(from, (h, 2), (rs, 1), to),
+            (1, 3) => rows(from, (h, 3), (rs, 1), to),
+            (1, 4) => rows(from, (h, 4), (rs, 1), to),
+            (1, 8) => rows(from, (h, 8), (rs, 1), to),
+            (1, 16) => rows(from, (h, 16), (rs, 1), to),
+            _ => rows(from, (h, w), (rs, cs), to),
+        }
+    }
+    multiversion!([M: Element] of_length(from: *const M = from, tile: Tile = tile, to: *mut M::Lane = to));
 }
 
 /// Reads a row of adjacent elements from its end.

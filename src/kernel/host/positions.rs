@@ -104,20 +104,21 @@ fn are_apart(indices: &[i64], limit: i64, to: &mut [i64]) -> bool {
 /// # Safety
 /// The elements are readable, and `to` holds their lanes.
 unsafe fn collect<M: Element>(from: *const M, (step, cs): (isize, isize), found: &[i64], to: *mut M::Lane) {
-    let each = |step: isize, cs: isize| {
+    #[inline(always)]
+    fn each<M: Element>(from: *const M, (step, cs): (isize, isize), found: &[i64], to: *mut M::Lane) {
         for (i, &found) in found.iter().enumerate() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: guaranteed by the caller of `collect`.
             unsafe {
                 let from = from.wrapping_offset(found as isize * step + i as isize * cs);
                 to.add(i).write(from.read_unaligned().widen());
             }
         }
-    };
+    }
     // With constant steps, the loop takes fewer instructions.
     match (step, cs) {
-        (1, 0) => each(1, 0),
-        (_, 1) => each(step, 1),
-        _ => each(step, cs),
+        (1, 0) => each(from, (1, 0), found, to),
+        (_, 1) => each(from, (step, 1), found, to),
+        _ => each(from, (step, cs), found, to),
     }
 }
 

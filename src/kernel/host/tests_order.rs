@@ -1,8 +1,8 @@
-//! Compares searches, selections, sorts of long keys, wide scans and blocks of indices with naive references.
+//! Compares searches, selections, sorts of long keys, wide scans, blocks of indices and copies with naive references.
 
 use super::tests::*;
 use crate::array::Dtype;
-use crate::kernel::{Gather, Launch, Nth, Scan, Search, Sort, Top};
+use crate::kernel::{Gather, Launch, Map, Nth, Scan, Search, Sort, Source, Store, Top};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
@@ -222,5 +222,43 @@ proptest! {
             prop_assert_eq!(memory[2].get(position), memory[0].get(memory[0].offset(&from)));
         }
         prop_assert_eq!(fault.map(|fault| (fault.position, fault.value)), first);
+    }
+
+    #[test]
+    fn copies_move_every_element(
+        shape in prop_oneof![
+            proptest::collection::vec(1usize..7, 0..5), Just(vec![300, 8]), Just(vec![70, 40, 2]), Just(vec![1100, 3]),
+            Just(vec![3, 1100]), Just(vec![2, 1500, 2]),
+        ],
+        d in 0usize..10, kinds in (0usize..4, 0usize..4), back in 0usize..5, seed in 0u64..1000,
+    ) {
+        let dtype = Dtype::REAL[d];
+        let mut memory = vec![
+            Memory::new(dtype, &shape, &strides(&shape, kinds.0)), Memory::new(dtype, &shape, &strides(&shape, kinds.1)),
+        ];
+        memory[0].fill(seed);
+        let map = Map {
+            sources: vec![Source::Load { view: 0, dtype }],
+            instrs: Vec::new(),
+            stores: vec![Store { reg: 0, view: 1 }],
+        };
+        let mut launch = launch(map, &shape, &mut memory, &[]);
+        // One dimension is read from its end.
+        let turned = shape.get(back).map(|&extent| (extent as isize - 1) * memory[0].strides[back]);
+        if let Some(last) = turned {
+            let view = &mut launch.views[0];
+            view.ptr = view.ptr.wrapping_add_signed((last * dtype.size() as isize) as i64);
+            view.strides[back] *= -1;
+        }
+        prop_assert_eq!(go(&launch), None);
+        for at in coordinates(&shape) {
+            let mut from = at.clone();
+            if turned.is_some() {
+                from[back] = shape[back] - 1 - at[back];
+            }
+            let want = memory_bits(dtype, lane(dtype, memory[0].get(memory[0].offset(&from))));
+            let got = memory[1].get(memory[1].offset(&at));
+            prop_assert!(same(dtype, got, want), "{:?}: {:x} {:x}", at, got, want);
+        }
     }
 }

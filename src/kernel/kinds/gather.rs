@@ -286,21 +286,23 @@ unsafe fn are_valid(indices: *const i64, step: isize, limit: usize, to: &mut [i6
 /// # Safety
 /// The elements lie in the views.
 unsafe fn collect<E: Copy>(from: Line<E>, axis_stride: isize, found: &[i64], to: Line<E>) {
-    let each = |axis_stride: isize, from_step: isize, to_step: isize| {
+    #[inline(always)]
+    fn each<E: Copy>(from: Line<E>, axis_stride: isize, found: &[i64], to: Line<E>) {
         for (i, &found) in found.iter().enumerate() {
-            let offset = found as isize * axis_stride + i as isize * from_step;
-            // SAFETY: guaranteed by the caller.
+            let offset = found as isize * axis_stride + i as isize * from.step;
+            // SAFETY: guaranteed by the caller of `collect`.
             unsafe {
                 let value = from.first.wrapping_offset(offset).read_unaligned();
-                to.first.cast_mut().wrapping_offset(i as isize * to_step).write_unaligned(value);
+                to.first.cast_mut().wrapping_offset(i as isize * to.step).write_unaligned(value);
             }
         }
-    };
+    }
     // With constant steps, the loop takes fewer instructions.
+    let with = |line: Line<E>, step: isize| Line { step, ..line };
     match (axis_stride, from.step, to.step) {
-        (1, 0, 1) => each(1, 0, 1),
-        (_, 1, 1) => each(axis_stride, 1, 1),
-        _ => each(axis_stride, from.step, to.step),
+        (1, 0, 1) => each(with(from, 0), 1, found, with(to, 1)),
+        (_, 1, 1) => each(with(from, 1), axis_stride, found, with(to, 1)),
+        _ => each(from, axis_stride, found, to),
     }
 }
 

@@ -88,16 +88,17 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
 /// # Safety
 /// As for [`run`]; the rows differ.
 unsafe fn sort_together<M: Element<Lane: Ordered>>(rows: &[Row<M>], lanes: &mut [[i64; TOGETHER]]) {
-    for (r, row) in rows.iter().enumerate() {
-        for (i, lanes) in lanes.iter_mut().enumerate() {
+    // Neighbouring rows may share cache lines.
+    for (i, lanes) in lanes.iter_mut().enumerate() {
+        for (lane, row) in lanes.iter_mut().zip(rows) {
             // SAFETY: guaranteed by the caller.
-            lanes[r] = u64::new(unsafe { row.key(i) }, i) as i64 ^ i64::MIN;
+            *lane = u64::new(unsafe { row.key(i) }, i) as i64 ^ i64::MIN;
         }
     }
     multiversion!(network(lanes: &mut [[i64; TOGETHER]] = lanes));
-    for (r, row) in rows.iter().enumerate() {
-        for (i, lanes) in lanes.iter().enumerate() {
-            let item = (lanes[r] ^ i64::MIN) as u64;
+    for (i, lanes) in lanes.iter().enumerate() {
+        for (lane, row) in lanes.iter().zip(rows) {
+            let item = (lane ^ i64::MIN) as u64;
             // SAFETY: as above.
             unsafe { row.write(i, item.key(), item.at()) };
         }

@@ -154,6 +154,18 @@ fn lines(dims: &[Dim], range: Range<usize>, start: Steps, until: &Until, mut eac
     }
 }
 
+/// Fetches elements into a cache. They may lie outside of memory.
+#[inline(always)]
+fn fetch<T>(first: *const T, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for i in (0..count).step_by(LINE / size_of::<T>()) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(i).cast()) };
+    }
+    let _ = (first, count);
+}
+
 /// A launch as dimensions.
 struct Walk<'a, M> {
     launch: &'a Launch,
@@ -243,22 +255,10 @@ impl<'a, M: Element> Walk<'a, M> {
     /// Fetches the indices and sources of lanes into a cache, if they are adjacent. They may lie outside the views.
     #[inline(always)]
     fn fetch(&self, first: Steps, lanes: usize) {
-        #[cfg(target_arch = "x86_64")]
         if self.lanes.steps[..2] == [1, 1] {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let (source, index) =
-                (self.source.wrapping_offset(first[0]), self.index.wrapping_offset(first[1]));
-            // SAFETY: a prefetch does not fault.
-            unsafe {
-                for i in (0..lanes).step_by(LINE / size_of::<i64>()) {
-                    _mm_prefetch::<_MM_HINT_T0>(index.wrapping_add(i).cast());
-                }
-                for i in (0..lanes).step_by(LINE / size_of::<M>()) {
-                    _mm_prefetch::<_MM_HINT_T0>(source.wrapping_add(i).cast());
-                }
-            }
+            fetch(self.index.wrapping_offset(first[1]), lanes);
+            fetch(self.source.wrapping_offset(first[0]), lanes);
         }
-        let _ = (first, lanes);
     }
 
     /// Calls `each` with the number, the position along the axis and the source of each element along a dimension.

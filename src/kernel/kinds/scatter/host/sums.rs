@@ -8,7 +8,7 @@
 use super::super::{Scatter, sums as definition};
 use super::exact::{self, Scale, Spread};
 use super::overlap::{self, Flat};
-use super::{Dim, Dims, Element, FEWEST, Launch, Steps, Until, Walk, boxes, count, lines};
+use super::{AHEAD, Dim, Dims, Element, FEWEST, Launch, Steps, Until, Walk, boxes, count, fetch, lines};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::scratch::Buffer;
@@ -538,9 +538,14 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
                 let first = task % blocks * TOGETHER;
                 let lanes = TOGETHER.min(walk.lanes.extent - first);
                 let mut held = Held::new(lanes);
+                let mut ahead = rows[own.clone()].iter().skip(AHEAD);
                 for run in rows[own].chunk_by(|a, b| a.0 == b.0) {
                     if until.ended() {
                         return;
+                    }
+                    // Rows lie anywhere in memory.
+                    for next in ahead.by_ref().take(run.len()) {
+                        fetch((next.1 as *const M).wrapping_add(first), lanes);
                     }
                     let to = walk.out.wrapping_offset(start[2] + run[0].0 as isize * walk.step);
                     // SAFETY: guaranteed by the caller; no other run has these targets.
