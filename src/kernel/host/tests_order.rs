@@ -137,7 +137,7 @@ proptest! {
                 2 => (x % 3) << 60 | x >> 20,
                 3 if i == length / 2 => 1 << 61,
                 3 => x % 1_000_000,
-                _ => x % 7 << 55,
+                _ => (x % 7) << 55,
             };
             memory[0].set(i, if float { (key >> 2) & !(3 << 62) } else { key });
         }
@@ -205,7 +205,7 @@ proptest! {
         for i in 0..rows * width {
             let value = (mix(i as u64, seed) % 50) as i64 - if back { 25 } else { 0 };
             // Few bad indices.
-            let value = if bad == 0 && mix(i as u64, seed + 1) % 300 == 0 { 50 } else { value };
+            let value = if bad == 0 && mix(i as u64, seed + 1).is_multiple_of(300) { 50 } else { value };
             memory[1].set(i, value as u64);
         }
         let mut launch = launch(Gather { dtype }, &shape, &mut memory, &[]);
