@@ -573,12 +573,25 @@ fn offsets(
             reach = reach.saturating_add(strides[d] as usize * shape[d].saturating_sub(1));
         }
         if *is_mask {
+            // Dimensions that follow each other in memory count as one.
+            let follows = |d: usize| d + 1 < dims.end && strides[d] == strides[d + 1] * shape[d + 1] as isize;
             let mut step: usize = dims.clone().map(|d| shape[d]).product();
-            for d in dims {
+            let (all, mut extent) = (step, 1);
+            for d in dims.clone() {
                 step /= shape[d].max(1);
-                let digits = [MapArg::Tensor(ids), number(step as i64), number(shape[d] as i64)];
-                let place = rt.map("index", &DIGIT, &digits, Dtype::I64, Dtype::I64)?;
+                extent *= shape[d];
+                if follows(d) {
+                    continue;
+                }
+                let place = match extent == all {
+                    true => (*ids).clone(),
+                    false => {
+                        let digits = [MapArg::Tensor(ids), number(step as i64), number(extent as i64)];
+                        rt.map("index", &DIGIT, &digits, Dtype::I64, Dtype::I64)?
+                    }
+                };
                 add(rt, &place, strides[d])?;
+                extent = 1;
             }
         } else {
             let extent = shape[*dim] as i64;

@@ -87,6 +87,9 @@ pub unsafe fn load<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
             return load_row::<M>(from, h * w, to);
         }
         match cs {
+            1 if w <= SHORT => load_rows::<M>(from, tile, to),
+            0 if w <= SHORT => load_rows::<M>(from, tile, to),
+            -1 => (0..h).for_each(|r| load_back::<M>(from.offset(r as isize * rs), w, to.add(r * w))),
             1 => (0..h).for_each(|r| load_row::<M>(from.offset(r as isize * rs), w, to.add(r * w))),
             0 => {
                 for r in 0..h {
@@ -158,6 +161,60 @@ pub fn round(dtype: Dtype, reg: RegMut<'_>) {
     if !dtype.is_native() {
         dispatch!(dtype, M => all::<M>(reg));
     }
+}
+
+/// Length of rows that are read by a loop over all rows: a call for each row takes longer than its elements.
+const SHORT: usize = 16;
+
+/// Reads short rows.
+///
+/// # Safety
+/// As for [`load`].
+unsafe fn load_rows<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
+    #[inline(always)]
+    fn rows<M: Element>(from: *const M, (h, w): (usize, usize), (rs, cs): (isize, isize), to: *mut M::Lane) {
+        for r in 0..h {
+            for c in 0..w {
+                // SAFETY: guaranteed by the caller of `load_rows`.
+                unsafe {
+                    let from = from.offset(r as isize * rs + c as isize * cs);
+                    to.add(r * w + c).write(from.read_unaligned().widen());
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn of_length<M: Element>(from: *const M, Tile { h, w, rs, cs }: Tile, to: *mut M::Lane) {
+        // With a constant length, the loop over a row is unrolled.
+        match (cs, w) {
+            (0, 2) => rows(from, (h, 2), (rs, 0), to),
+            (0, 4) => rows(from, (h, 4), (rs, 0), to),
+            (1, 2) => rows(from, (h, 2), (rs, 1), to),
+            (1, 3) => rows(from, (h, 3), (rs, 1), to),
+            (1, 4) => rows(from, (h, 4), (rs, 1), to),
+            (1, 8) => rows(from, (h, 8), (rs, 1), to),
+            (1, 16) => rows(from, (h, 16), (rs, 1), to),
+            _ => rows(from, (h, w), (rs, cs), to),
+        }
+    }
+    multiversion!([M: Element] of_length(from: *const M = from, tile: Tile = tile, to: *mut M::Lane = to));
+}
+
+/// Reads a row of adjacent elements from its end.
+///
+/// # Safety
+/// `n` elements are readable down from `from`, and `n` lanes writable at `to`.
+unsafe fn load_back<M: Element>(from: *const M, n: usize, to: *mut M::Lane) {
+    #[inline(always)]
+    fn row<M: Element>(from: *const M, to: &mut [M::Lane]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: guaranteed by the caller.
+            *to = unsafe { from.sub(i).read_unaligned() }.widen();
+        }
+    }
+    // SAFETY: guaranteed by the caller.
+    let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
+    multiversion!([M: Element] row(from: *const M = from, to: &mut [M::Lane] = to))
 }
 
 /// Reads a row of adjacent elements.
@@ -405,6 +462,23 @@ mod tests {
             round(Dtype::Bool, RegMut::I64(&mut truth));
             assert_eq!(truth, [0, 1, 1]);
         });
+    }
+
+    #[test]
+    fn rows_of_any_length_load_forwards_backwards_and_repeated() {
+        let memory: Vec<i16> = (0..600).map(|i| i as i16).collect();
+        for w in 1..40 {
+            for (rs, cs) in [(3, 1), (50, 1), (3, -1), (41, -1), (3, 0), (0, 0), (0, -1), (-2, 1), (2, 2)] {
+                let (tile, first) = (Tile { h: 4, w, rs, cs }, 200);
+                let mut lanes = vec![0i64; 4 * w];
+                // SAFETY: the farthest elements are 200 - 3 * 2 - 39 and 200 + 3 * 50 + 39.
+                unsafe { load::<i16>(memory.as_ptr().add(first), tile, lanes.as_mut_ptr()) };
+                for (i, &lane) in lanes.iter().enumerate() {
+                    let (r, c) = ((i / w) as isize, (i % w) as isize);
+                    assert_eq!(lane, first as i64 + (r * rs + c * cs) as i64, "{tile:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -267,9 +267,14 @@ impl<'a> Interpreter<'a> {
             if i < self.loads {
                 register.constant = access.indexed.is_none()
                     && access.strides.iter().zip(self.shape).all(|(&s, &n)| s == 0 || n == 1);
-            } else if access.direct && usize::from(access.reg) >= map.sources.len() && register.into.is_none()
-            {
-                register.into = Some(i as u16);
+            } else if access.direct && register.into.is_none() {
+                let into = match map.sources.get(usize::from(access.reg)) {
+                    // A copy is loaded to its place.
+                    Some(Source::Load { .. }) => map.instrs.is_empty(),
+                    Some(_) => false,
+                    None => true,
+                };
+                register.into = into.then_some(i as u16);
             }
         }
     }
@@ -308,8 +313,15 @@ impl<'a> Interpreter<'a> {
             }
             let tile = Tile { h, w, rs: access.rs, cs: access.cs };
             let offset = access.offset(at);
+            // The place of the results, if the tile is dense there.
+            let place = register.into.and_then(|store| {
+                let store = &self.accesses[usize::from(store)];
+                let tile = Tile { h, w, rs: store.rs, cs: store.cs };
+                let offset = || store.offset(at) * store.dtype.size() as isize;
+                tile.is_dense().then(|| store.base.wrapping_offset(offset()))
+            });
+            let to = place.unwrap_or(register.own);
             if let Some((index, one, indexed)) = access.indexed {
-                let to = register.own;
                 register.now = to;
                 // SAFETY: the index is an earlier register of `h * w` elements.
                 let indices: &[i64] = unsafe {
@@ -332,9 +344,9 @@ impl<'a> Interpreter<'a> {
             if access.direct && tile.is_dense() {
                 register.now = access.base.wrapping_offset(offset * access.dtype.size() as isize);
             } else {
-                register.now = register.own;
-                // SAFETY: the tile lies in the launch's shape.
-                unsafe { access.load(offset, tile, register.own) };
+                register.now = to;
+                // SAFETY: the tile lies in the launch's shape. No load reads the place of the results.
+                unsafe { access.load(offset, tile, to) };
             }
         }
         if self.uses_position && !computed {

@@ -30,6 +30,8 @@ pub(super) mod tasks;
 pub(crate) mod tests;
 #[cfg(test)]
 mod tests_moves;
+#[cfg(test)]
+mod tests_order;
 
 pub use element::Element;
 pub use fault::FaultSlot;

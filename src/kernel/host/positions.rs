@@ -2,6 +2,7 @@
 
 use super::FaultSlot;
 use super::element::{self, Element, Tile};
+use super::isa::multiversion;
 use super::tasks::{ELEMENTS_PER_CHECK, Until};
 use crate::array::Dims;
 use crate::kernel::{Fault, Indexed, Launch, Ptr, View};
@@ -67,10 +68,22 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
 ) {
     let Tile { h, w, rs, cs } = tile;
     let limit = indexed.limit as i64;
+    let mut block = [0; BLOCK];
     for row in 0..h {
         let mut column = 0;
         while column < w {
             let lane = row * w + column;
+            let start = from.wrapping_offset(row as isize * rs + column as isize * cs);
+            if !one {
+                // Most indices differ: a loop without branches.
+                let found = &mut block[..BLOCK.min(w - column)];
+                if are_apart(&indices[lane..lane + found.len()], limit, found) {
+                    // SAFETY: guaranteed by the caller: the indices are below the limit.
+                    unsafe { collect(start, (indexed.step, cs), found, to.add(lane)) };
+                    column += found.len();
+                    continue;
+                }
+            }
             let value = indices[lane];
             let same = || indices[lane..row * w + w].iter().take_while(|&&index| index == value).count();
             let run = if one { w } else { same() };
@@ -79,10 +92,9 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
                 bad(lane, value);
                 found = 0;
             }
-            let offset = row as isize * rs + column as isize * cs + found as isize * indexed.step;
             // SAFETY: guaranteed by the caller: the index is below the limit.
             unsafe {
-                let from = from.wrapping_offset(offset);
+                let from = start.wrapping_offset(found as isize * indexed.step);
                 if run == 1 {
                     to.add(lane).write(from.read_unaligned().widen());
                     column += 1;
@@ -92,6 +104,48 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
             }
             column += run;
         }
+    }
+}
+
+/// Indices that are read at a time.
+const BLOCK: usize = 64;
+
+/// Writes indices that count from the start. Returns whether all are valid and few equal the one before.
+fn are_apart(indices: &[i64], limit: i64, to: &mut [i64]) -> bool {
+    #[inline(always)]
+    fn each(indices: &[i64], limit: i64, to: &mut [i64]) -> bool {
+        let mut bad = false;
+        for (&value, to) in indices.iter().zip(&mut *to) {
+            let found = if value < 0 { value.wrapping_add(limit) } else { value };
+            bad |= found < 0 || found >= limit;
+            *to = found;
+        }
+        let equal: usize = to.iter().zip(to.get(1..).unwrap_or(&[])).map(|(a, b)| usize::from(a == b)).sum();
+        !bad && equal <= to.len() / 4
+    }
+    multiversion!(each(indices: &[i64] = indices, limit: i64 = limit, to: &mut [i64] = to) -> bool)
+}
+
+/// Loads the elements at these indices.
+///
+/// # Safety
+/// The elements are readable, and `to` holds their lanes.
+unsafe fn collect<M: Element>(from: *const M, (step, cs): (isize, isize), found: &[i64], to: *mut M::Lane) {
+    #[inline(always)]
+    fn each<M: Element>(from: *const M, (step, cs): (isize, isize), found: &[i64], to: *mut M::Lane) {
+        for (i, &found) in found.iter().enumerate() {
+            // SAFETY: guaranteed by the caller of `collect`.
+            unsafe {
+                let from = from.wrapping_offset(found as isize * step + i as isize * cs);
+                to.add(i).write(from.read_unaligned().widen());
+            }
+        }
+    }
+    // With constant steps, the loop takes fewer instructions.
+    match (step, cs) {
+        (1, 0) => each(from, (1, 0), found, to),
+        (_, 1) => each(from, (step, 1), found, to),
+        _ => each(from, (step, cs), found, to),
     }
 }
 

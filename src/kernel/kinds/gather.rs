@@ -6,6 +6,7 @@ use crate::array::{Dims, Dtype};
 use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::{element, offset, resolve, runs};
 use crate::kernel::host::tasks::{self, PARALLEL, Until};
 use crate::kernel::host::{FaultSlot, bytes};
@@ -183,6 +184,9 @@ unsafe fn sized<E: Copy + Default>(launch: &Launch, faults: &FaultSlot) {
     });
 }
 
+/// Indices that are resolved at a time.
+const BLOCK: usize = 256;
+
 unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements: std::ops::Range<usize>) {
     let [source, index, out] = [0, 1, 2].map(|view| &launch.views[view]);
     let axis = launch.axis;
@@ -190,13 +194,14 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
     let last = launch.shape.len().saturating_sub(1);
     let axis_stride = source.strides.get(axis).copied().unwrap_or(0);
     let source_step = if axis == last { 0 } else { step(source) };
+    let (index_step, out_step) = (step(index), step(out));
+    let mut block = [0; BLOCK];
     // A range is short.
     runs(&launch.shape, elements, &Until::default(), |position, at, run| {
         let from = element::<E>(source) as *const E;
         let from = from.wrapping_offset(offset(source, at, Some(axis)));
         let indices = element::<i64>(index).wrapping_offset(offset(index, at, None));
         let to = element::<E>(out).wrapping_offset(offset(out, at, None));
-        let (index_step, out_step) = (step(index), step(out));
         let check = |i: usize| {
             // SAFETY: the element lies in the index view.
             let value = unsafe { indices.wrapping_offset(i as isize * index_step).read_unaligned() };
@@ -219,12 +224,86 @@ unsafe fn range<E: Copy + Default>(launch: &Launch, faults: &FaultSlot, elements
             }
             return;
         }
-        for i in 0..run {
-            let found = check(i);
-            // SAFETY: as above.
-            unsafe { take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step) };
+        for first in (0..run).step_by(BLOCK) {
+            let found = &mut block[..BLOCK.min(run - first)];
+            let start = first as isize;
+            // SAFETY: the indices lie in their view.
+            if unsafe {
+                are_valid(indices.wrapping_offset(start * index_step), index_step, launch.limit, found)
+            } {
+                let from = Line { first: from.wrapping_offset(start * source_step), step: source_step };
+                let to = Line { first: to.wrapping_offset(start * out_step).cast_const(), step: out_step };
+                // SAFETY: the indices are below the limit, and the other coordinates lie in the views.
+                unsafe { collect(from, axis_stride, found, to) };
+                continue;
+            }
+            for i in first..first + found.len() {
+                let found = check(i);
+                // SAFETY: as above.
+                unsafe {
+                    take(from, found, axis_stride, i as isize * source_step, to, i as isize * out_step)
+                };
+            }
         }
     });
+}
+
+/// Elements at a constant distance.
+#[derive(Clone, Copy)]
+struct Line<E> {
+    first: *const E,
+    step: isize,
+}
+
+/// Reads indices, and makes negative ones count from the start. Returns whether all are below the limit.
+///
+/// # Safety
+/// The indices are readable.
+unsafe fn are_valid(indices: *const i64, step: isize, limit: usize, to: &mut [i64]) -> bool {
+    #[inline(always)]
+    fn each(indices: *const i64, step: isize, limit: i64, to: &mut [i64]) -> bool {
+        let mut bad = false;
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: guaranteed by the caller of `are_valid`.
+            let value = unsafe { indices.wrapping_offset(i as isize * step).read_unaligned() };
+            let found = if value < 0 { value.wrapping_add(limit) } else { value };
+            bad |= found < 0 || found >= limit;
+            *to = found;
+        }
+        !bad
+    }
+    #[inline(always)]
+    fn read(indices: *const i64, step: isize, limit: i64, to: &mut [i64]) -> bool {
+        // With a constant step, the loop is vectorised.
+        if step == 1 { each(indices, 1, limit, to) } else { each(indices, step, limit, to) }
+    }
+    let limit = limit as i64;
+    multiversion!(read(indices: *const i64 = indices, step: isize = step, limit: i64 = limit, to: &mut [i64] = to) -> bool)
+}
+
+/// Copies the elements at these indices along the axis.
+///
+/// # Safety
+/// The elements lie in the views.
+unsafe fn collect<E: Copy>(from: Line<E>, axis_stride: isize, found: &[i64], to: Line<E>) {
+    #[inline(always)]
+    fn each<E: Copy>(from: Line<E>, axis_stride: isize, found: &[i64], to: Line<E>) {
+        for (i, &found) in found.iter().enumerate() {
+            let offset = found as isize * axis_stride + i as isize * from.step;
+            // SAFETY: guaranteed by the caller of `collect`.
+            unsafe {
+                let value = from.first.wrapping_offset(offset).read_unaligned();
+                to.first.cast_mut().wrapping_offset(i as isize * to.step).write_unaligned(value);
+            }
+        }
+    }
+    // With constant steps, the loop takes fewer instructions.
+    let with = |line: Line<E>, step: isize| Line { step, ..line };
+    match (axis_stride, from.step, to.step) {
+        (1, 0, 1) => each(with(from, 0), 1, found, with(to, 1)),
+        (_, 1, 1) => each(with(from, 1), axis_stride, found, with(to, 1)),
+        _ => each(from, axis_stride, found, to),
+    }
 }
 
 /// Copies one element; writes zero if there is none to read.

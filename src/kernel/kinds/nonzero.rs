@@ -5,6 +5,7 @@ use crate::base::Result;
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::Element;
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::element;
 use crate::kernel::host::tasks::{self, Until};
 use crate::kernel::{Kind, Launch};
@@ -94,22 +95,53 @@ unsafe fn run(dtype: Dtype, launch: &Launch) {
     dispatch!(dtype, M => unsafe { typed::<M>(launch) });
 }
 
+/// A bit for each of up to 64 elements, set if the element is not zero.
+///
+/// # Safety
+/// The elements are readable.
+unsafe fn set_bits<M: Element<Lane: PartialEq>>(from: *const M, count: usize) -> u64 {
+    #[inline(always)]
+    fn bits<M: Element<Lane: PartialEq>>(from: *const M, count: usize) -> u64 {
+        // SAFETY: guaranteed by the caller of `set_bits`.
+        let is_set = |i: usize| unsafe { from.add(i).read_unaligned() }.widen() != M::Lane::default();
+        let mut flags = [0u8; 64];
+        if count == 64 {
+            flags.iter_mut().enumerate().for_each(|(i, flag)| *flag = u8::from(is_set(i)));
+        } else {
+            flags[..count].iter_mut().enumerate().for_each(|(i, flag)| *flag = u8::from(is_set(i)));
+        }
+        // The product moves the lowest bit of each of eight bytes to the highest byte.
+        let byte = |eight: &[u8; 8]| u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        let (eights, _) = flags.as_chunks::<8>();
+        eights.iter().enumerate().fold(0, |all, (i, eight)| all | byte(eight) << (8 * i))
+    }
+    multiversion!([M: Element<Lane: PartialEq>] bits(from: *const M = from, count: usize = count) -> u64)
+}
+
 unsafe fn typed<M: Element>(launch: &Launch)
 where
     M::Lane: PartialEq,
 {
     let count: usize = launch.shape.iter().product();
-    let is_set = |i: usize| {
-        // SAFETY: the element lies in the input.
-        let value = unsafe { element::<M>(&launch.views[0]).wrapping_add(i).read_unaligned() };
-        value.widen() != M::Lane::default()
+    let [input, positions] = [0, 1].map(|view| &launch.views[view]);
+    // The words of a block, each with the first of its elements and a bit for each element.
+    let words = |number: usize| {
+        let end = ((number + 1) * BLOCK).min(count);
+        (number * BLOCK..end).step_by(64).map(move |first| {
+            // SAFETY: the elements lie in the input.
+            (first, unsafe { set_bits(element::<M>(input).wrapping_add(first), 64.min(end - first)) })
+        })
     };
-    let block = |number: usize| number * BLOCK..((number + 1) * BLOCK).min(count);
     let write = |mut place: usize, number: usize| {
-        for i in block(number).filter(|&i| is_set(i)) {
-            // SAFETY: the output has as many elements as the input.
-            unsafe { element::<i64>(&launch.views[1]).wrapping_add(place).write_unaligned(i as i64) };
-            place += 1;
+        let to = element::<i64>(positions);
+        for (first, mut bits) in words(number) {
+            while bits != 0 {
+                let position = first + bits.trailing_zeros() as usize;
+                // SAFETY: the output has as many elements as the input.
+                unsafe { to.wrapping_add(place).write_unaligned(position as i64) };
+                place += 1;
+                bits &= bits - 1;
+            }
         }
         place
     };
@@ -122,7 +154,8 @@ where
     } else {
         let counts: Vec<AtomicUsize> = (0..blocks).map(|_| AtomicUsize::new(0)).collect();
         tasks::each(blocks, true, |number| {
-            counts[number].store(block(number).filter(|&i| is_set(i)).count(), Ordering::Relaxed);
+            counts[number]
+                .store(words(number).map(|(_, bits)| bits.count_ones() as usize).sum(), Ordering::Relaxed);
         });
         let counts: Vec<usize> = counts.into_iter().map(AtomicUsize::into_inner).collect();
         if until.ended() {

@@ -16,6 +16,7 @@ use crate::kernel::cuda::{
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::{self, Element, Tile};
 use crate::kernel::host::fold::Accumulator;
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use crate::kernel::{Kind, Launch, ReduceFn, View};
 use smallvec::smallvec;
@@ -234,50 +235,103 @@ const ROWS: usize = 16;
 /// Elements of a row per step.
 const COLUMNS: usize = 256;
 
+/// Maximum rows of a strip whose rows are adjacent to each other.
+const LANES: usize = 128;
+
 /// Runs a scan.
 ///
 /// # Safety
 /// The launch upholds its invariant, and nothing else writes the memory it reads during the call.
 unsafe fn run(scan: &Scan, launch: &Launch) {
+    if launch.shape.is_empty() {
+        // A scalar: one row of one element.
+        let mut launch = launch.clone();
+        launch.shape.push(1);
+        launch.views.iter_mut().for_each(|view| view.strides.push(1));
+        // SAFETY: guaranteed by the caller.
+        return unsafe { run(scan, &launch) };
+    }
     // SAFETY: guaranteed by the caller.
     unsafe {
         match scan.dtype.class() {
-            Class::F32 => combined::<f32, f64>(scan, launch, Class::F64, f64::from, |sum| sum as f32),
-            Class::F64 => combined::<f64, f64>(scan, launch, Class::F64, |x| x, |sum| sum),
-            Class::I64 => combined::<i64, i64>(scan, launch, Class::I64, |x| x, |sum| sum),
+            Class::F32 => combined::<f32>(scan, launch),
+            Class::F64 => combined::<f64>(scan, launch),
+            Class::I64 => combined::<i64>(scan, launch),
             // The planner rejects these.
             Class::C64 | Class::C128 => {}
         }
     }
 }
 
-/// Scans elements of lanes `T`, which are combined as `W`, the type of the class `wide`.
-unsafe fn combined<T: Accumulator, W: Accumulator>(
-    scan: &Scan,
-    launch: &Launch,
-    wide: Class,
-    widen: fn(T) -> W,
-    narrow: fn(W) -> T,
-) {
-    let Some(combine) = W::combine(&scan.f.host) else { return };
-    let Some((&length, outer)) = launch.shape.split_last() else {
-        // A scalar: one row of one element.
-        let mut launch = launch.clone();
-        launch.shape.push(1);
-        launch.views.iter_mut().for_each(|view| view.strides.push(1));
-        // SAFETY: guaranteed by the caller.
-        return unsafe { combined::<T, W>(scan, &launch, wide, widen, narrow) };
-    };
+/// A lane type, and the type in which scans combine it.
+trait Widened: Accumulator {
+    type Wide: Accumulator;
+    const WIDE: Class;
+    fn wide(self) -> Self::Wide;
+    fn narrowed(wide: Self::Wide) -> Self;
+}
+
+macro_rules! widened {
+    ($($t:ident $wide:ident $class:ident),*) => {$(
+        impl Widened for $t {
+            type Wide = $wide;
+            const WIDE: Class = Class::$class;
+            #[inline(always)]
+            fn wide(self) -> $wide {
+                self as $wide
+            }
+            #[inline(always)]
+            fn narrowed(wide: $wide) -> $t {
+                wide as $t
+            }
+        }
+    )*};
+}
+
+widened!(f32 f64 F64, f64 f64 F64, i64 i64 I64);
+
+/// Converts lanes to the type in which they are combined.
+fn widen<T: Widened>(from: &[T], to: &mut [T::Wide]) {
+    #[inline(always)]
+    fn each<T: Widened>(from: &[T], to: &mut [T::Wide]) {
+        from.iter().zip(to).for_each(|(&from, to)| *to = from.wide());
+    }
+    multiversion!([T: Widened] each(from: &[T] = from, to: &mut [T::Wide] = to));
+}
+
+/// Converts results to lanes.
+fn narrow<T: Widened>(from: &[T::Wide], to: &mut [T]) {
+    #[inline(always)]
+    fn each<T: Widened>(from: &[T::Wide], to: &mut [T]) {
+        from.iter().zip(to).for_each(|(&from, to)| *to = T::narrowed(from));
+    }
+    multiversion!([T: Widened] each(from: &[T::Wide] = from, to: &mut [T] = to));
+}
+
+/// Scans elements of lanes `T`. A strip is up to [`ROWS`] rows, which are scanned one after the other, or up to [`LANES`]
+/// rows that are adjacent to each other, which are scanned together.
+unsafe fn combined<T: Widened>(scan: &Scan, launch: &Launch) {
+    let Some(combine) = T::Wide::combine(&scan.f.host) else { return };
+    let Some((&length, outer)) = launch.shape.split_last() else { return };
     let rows: usize = outer.iter().product();
     if rows == 0 || length == 0 {
         return;
     }
-    let init = W::from_bits64((scan.f.init)(wide));
+    let init = T::Wide::from_bits64((scan.f.init)(T::WIDE));
     let (side, side_extent) = match outer.split_last() {
         Some((&extent, _)) => (Some(outer.len() - 1), extent),
         None => (None, 1),
     };
-    let parts = side_extent.div_ceil(ROWS);
+    let is_adjacent = |view: &View| {
+        side.is_some_and(|side| view.strides[side].unsigned_abs() < view.strides[outer.len()].unsigned_abs())
+    };
+    let together = side_extent >= 4 && launch.views[..2].iter().all(is_adjacent);
+    let visits = rows.saturating_mul(length).saturating_mul(2);
+    let height = match together {
+        true => (rows / (4 * tasks::threads(visits))).clamp(ROWS, LANES),
+        false => ROWS,
+    };
+    let parts = side_extent.div_ceil(height);
     let strips = rows / side_extent * parts;
     let until = Until::now();
     let strip = |number: usize| {
@@ -288,39 +342,59 @@ unsafe fn combined<T: Accumulator, W: Accumulator>(
             rest /= outer[d];
         }
         if let Some(side) = side {
-            at[side] = part * ROWS;
+            at[side] = part * height;
         }
-        let h = ROWS.min(side_extent - part * ROWS);
-        let mut held = [init; ROWS];
+        let h = height.min(side_extent - part * height);
+        let most = if together { ROWS * COLUMNS / h } else { COLUMNS };
+        let mut held = [init; LANES];
         let mut elements = [T::default(); ROWS * COLUMNS];
-        let (mut new, mut out) = ([W::default(); COLUMNS], [W::default(); COLUMNS]);
+        let mut wide = [T::Wide::default(); ROWS * COLUMNS];
+        let mut results = [T::Wide::default(); COLUMNS];
         let (mut from, mut seen) = (0, 0);
         while from < length {
-            if from - seen >= ELEMENTS_PER_CHECK {
-                seen = from;
+            if seen >= ELEMENTS_PER_CHECK {
+                seen = 0;
                 if until.ended() {
                     return;
                 }
             }
-            let w = COLUMNS.min(length - from);
+            let w = most.min(length - from);
+            let count = h * w;
             at[outer.len()] = from;
-            // SAFETY: the tile lies in the shape, and the buffers hold it.
+            let place = |view: usize| {
+                let (tile, ptr) = place(launch, view, &at, side, h, w);
+                let turned = Tile { h: w, w: h, rs: tile.cs, cs: tile.rs };
+                (if together { turned } else { tile }, ptr)
+            };
+            let (elements, wide) = (&mut elements[..count], &mut wide[..count]);
+            // SAFETY: the tile lies in the shape, and the buffer holds it.
             unsafe {
-                let (tile, ptr) = place(launch, 0, &at, side, h, w);
-                load::<T>(scan, ptr, tile, &mut elements);
-                for (held, row) in held.iter_mut().zip(elements.chunks_exact_mut(w)).take(h) {
-                    new.iter_mut().zip(&*row).for_each(|(new, &x)| *new = widen(x));
-                    *held = (combine.along)(*held, &new[..w], &mut out[..w]);
-                    row.iter_mut().zip(&out).for_each(|(x, &sum)| *x = narrow(sum));
+                let (tile, ptr) = place(0);
+                load::<T>(scan, ptr, tile, elements);
+            }
+            widen(elements, wide);
+            if together {
+                for column in wide.chunks_exact_mut(h) {
+                    (combine.across)(&mut held[..h], column);
+                    column.copy_from_slice(&held[..h]);
                 }
-                let (tile, ptr) = place(launch, 1, &at, side, h, w);
-                store::<T>(scan, &elements, tile, ptr);
+            } else {
+                for (held, row) in held.iter_mut().zip(wide.chunks_exact_mut(w)) {
+                    *held = (combine.along)(*held, row, &mut results[..w]);
+                    row.copy_from_slice(&results[..w]);
+                }
+            }
+            narrow(wide, elements);
+            // SAFETY: as above.
+            unsafe {
+                let (tile, ptr) = place(1);
+                store::<T>(scan, elements, tile, ptr);
             }
             from += w;
+            seen += count;
         }
     };
-    let shared = rows.saturating_mul(length).saturating_mul(2) >= PARALLEL && strips > 1;
-    tasks::each(strips, shared, strip);
+    tasks::each(strips, visits >= PARALLEL && strips > 1, strip);
 }
 
 /// A tile of a view: `h` rows along `side`, `w` elements of each.

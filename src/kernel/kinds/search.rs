@@ -9,6 +9,7 @@ use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, blocks};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::complex::{C64, C128};
 use crate::kernel::host::element::Element;
+use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::positions::{element, offset, runs};
 use crate::kernel::host::tasks::{self, PARALLEL, Until};
 use crate::kernel::{Kind, Launch};
@@ -166,7 +167,7 @@ macro_rules! floats {
         $(impl Ordered for $t {
             #[inline(always)]
             fn stands_before(self, other: $t) -> bool {
-                !self.is_nan() && (other.is_nan() || self < other)
+                !self.is_nan() & (other.is_nan() | (self < other))
             }
         })*
     };
@@ -191,6 +192,63 @@ impl Ordered for C64 {
 impl Ordered for C128 {
     fn stands_before(self, _: C128) -> bool {
         false
+    }
+}
+
+/// Values that are searched together: each step of a search waits for the element of the step before.
+const TOGETHER: usize = 16;
+
+/// An ascending row of adjacent elements.
+#[derive(Clone, Copy)]
+struct Row<M> {
+    first: *const M,
+    length: u32,
+}
+
+impl<M: Element<Lane: Ordered>> Row<M> {
+    /// The places of values in the row, which is not empty.
+    ///
+    /// # Safety
+    /// The row's elements are readable.
+    unsafe fn places(self, right: bool, values: &[M::Lane; TOGETHER]) -> [u32; TOGETHER] {
+        #[inline(always)]
+        fn search<M: Element<Lane: Ordered>>(
+            row: Row<M>,
+            values: &[M::Lane; TOGETHER],
+            is_before: impl Fn(M::Lane, M::Lane) -> bool,
+        ) -> [u32; TOGETHER] {
+            let (mut low, mut high) = ([0; TOGETHER], [row.length; TOGETHER]);
+            // A search takes at most this many steps. One that has ended reads an element, but keeps its place.
+            for _ in 0..u32::BITS - row.length.leading_zeros() {
+                for lane in 0..TOGETHER {
+                    let (from, to) = (low[lane], high[lane]);
+                    let middle = from + (to - from) / 2;
+                    let at = middle.min(row.length - 1);
+                    // SAFETY: guaranteed by the caller of `places`.
+                    let held = unsafe { row.first.wrapping_add(at as usize).read_unaligned() };
+                    let further = is_before(held.widen(), values[lane]);
+                    low[lane] = if (from < to) & further { middle + 1 } else { from };
+                    high[lane] = if (from < to) & !further { middle } else { to };
+                }
+            }
+            low
+        }
+        #[inline(always)]
+        fn of_side<M: Element<Lane: Ordered>>(
+            row: Row<M>,
+            right: bool,
+            values: &[M::Lane; TOGETHER],
+        ) -> [u32; TOGETHER] {
+            match right {
+                true => search(row, values, |held, value| !value.stands_before(held)),
+                false => search(row, values, |held, value| held.stands_before(value)),
+            }
+        }
+        multiversion!([M: Element<Lane: Ordered>] of_side(
+            row: Row<M> = self,
+            right: bool = right,
+            values: &[M::Lane; TOGETHER] = values,
+        ) -> [u32; TOGETHER])
     }
 }
 
@@ -233,6 +291,29 @@ where
         let rows = (element::<M>(row) as *const M).wrapping_offset(offset(row, at, Some(axis)));
         let values = (element::<M>(value) as *const M).wrapping_offset(offset(value, at, None));
         let to = element::<i64>(out).wrapping_offset(offset(out, at, None));
+        if row_step == 0 && step == 1 && (1..=u32::MAX as usize).contains(&launch.limit) {
+            let row = Row { first: rows, length: launch.limit as u32 };
+            let mut space = [M::Lane::default(); TOGETHER];
+            for first in (0..run).step_by(TOGETHER) {
+                let n = TOGETHER.min(run - first);
+                // SAFETY: the values lie in their view, and so do the row's elements.
+                let found = unsafe {
+                    for (i, held) in space[..n].iter_mut().enumerate() {
+                        let at = (first + i) as isize * along(&value.strides);
+                        *held = values.wrapping_offset(at).read_unaligned().widen();
+                    }
+                    row.places(search.right, &space)
+                };
+                for (i, &found) in found[..n].iter().enumerate() {
+                    // SAFETY: the element lies in its view.
+                    unsafe {
+                        let at = (first + i) as isize * along(&out.strides);
+                        to.wrapping_offset(at).write_unaligned(i64::from(found));
+                    }
+                }
+            }
+            return;
+        }
         for i in 0..run as isize {
             let row = rows.wrapping_offset(i * row_step);
             // SAFETY: the value, the row's elements below the limit and the output element lie in their

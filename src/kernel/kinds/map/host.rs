@@ -103,7 +103,15 @@ impl<'a> Cover<'a> {
             None if shape[col] >= CHUNK => (None, CHUNK),
             None => {
                 let others = (0..shape.len()).filter(|&d| d != col);
-                (others.max_by_key(|&d| (shape[d].min(CHUNK), d)), shape[col])
+                // Rows that follow each other in the store's memory are stored faster.
+                let is_next = |d: usize| {
+                    map.stores.first().is_some_and(|store| {
+                        let strides = &launch.views[usize::from(store.view)].strides;
+                        strides[col] == 1 && strides[d] == shape[col] as isize
+                    })
+                };
+                let rows = |d: usize| shape[d].min(CHUNK / shape[col]) * if is_next(d) { 4 } else { 1 };
+                (others.max_by_key(|&d| (rows(d), d)), shape[col])
             }
         };
         let most = if crossing.is_some() { most } else { CHUNK };

@@ -33,9 +33,23 @@ impl<M, L: Copy> Run<M, L> {
     }
 
     /// Adds a source.
+    #[cfg(test)]
     pub fn add(&mut self, new: L, combine: impl Fn(L, L) -> L) {
-        let mut new = new;
-        for (held, parts) in &mut self.chunks {
+        self.add_at(0, new, combine);
+    }
+
+    /// Adds the result of a chunk.
+    pub fn add_chunk(&mut self, new: L, combine: impl Fn(L, L) -> L) {
+        self.add_at(1, new, combine);
+    }
+
+    /// Sets the open chunk of sources, with their number.
+    pub fn set_open(&mut self, held: L, parts: u32) {
+        self.chunks[0] = (held, parts);
+    }
+
+    fn add_at(&mut self, level: usize, mut new: L, combine: impl Fn(L, L) -> L) {
+        for (held, parts) in &mut self.chunks[level..] {
             *held = if *parts == 0 { new } else { combine(*held, new) };
             *parts += 1;
             if *parts < CHUNK {

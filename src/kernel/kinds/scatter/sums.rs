@@ -41,11 +41,22 @@ pub fn higher(a: u32, b: u32) -> u32 {
 /// 2 to the power of an exponent of normal numbers.
 #[inline(always)]
 fn power_of_two(exponent: i32) -> f64 {
-    f64::from_bits(((1023 + exponent) as u64) << 52)
+    f64::from_bits((1023i32.wrapping_add(exponent) as u64) << 52)
 }
 
 /// Adding this number rounds to an integer, which the lowest bits of the sum then hold.
 const ROUNDING: f64 = 1.5 * (1u64 << 52) as f64;
+
+/// The unit of a target.
+#[inline(always)]
+pub fn unit(top: u32, room: u32) -> f64 {
+    power_of_two((top as i32).wrapping_sub(room as i32 + 126))
+}
+
+/// The lowest bits of a sum with this number are a multiple of the target's unit, for a room of at most [`SHORT`] bits.
+pub fn rounding(top: u32, room: u32) -> f64 {
+    ROUNDING * unit(top, room)
+}
 
 /// A number as a multiple of the target's unit.
 #[inline(always)]
@@ -83,13 +94,13 @@ fn rounded(a: f64) -> f64 {
 }
 
 /// The sum, from its value in units.
+#[inline(always)]
 pub fn sum_of(units: i64, top: u32, room: u32) -> f32 {
-    match top {
-        0..PLUS_INFINITY => (units as f64 * power_of_two(top as i32 - room as i32 - 126)) as f32,
-        PLUS_INFINITY..MINUS_INFINITY => f32::INFINITY,
-        MINUS_INFINITY => f32::NEG_INFINITY,
-        _ => f32::NAN,
-    }
+    // Without branches, so that loops over rows are vectorised.
+    let sum = (units as f64 * unit(top, room)) as f32;
+    let infinity = if top < MINUS_INFINITY { f32::INFINITY } else { f32::NEG_INFINITY };
+    let special = if top > MINUS_INFINITY { f32::NAN } else { infinity };
+    if top < PLUS_INFINITY { sum } else { special }
 }
 
 #[cfg(test)]

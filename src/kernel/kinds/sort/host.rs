@@ -13,16 +13,24 @@ use crate::kernel::host::scratch::Buffer;
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use crate::kernel::{Launch, Nth, Sort, Top};
 use parking_lot::Mutex;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of elements from which one row is sorted by all threads.
 const LONG: usize = 1 << 16;
+/// Below this rank, the element of a rank is found among the first elements.
+const FEW: usize = 128;
 /// Number of elements from which a row is sorted by radix.
 const RADIX: usize = 1 << 10;
+/// Bits by which the numbers that a sort looks at exceed the number of elements, and the most elements with equal ones.
+const SPARE: u32 = 8;
+const GROUP: usize = 64;
 /// Maximum elements of a row that a network sorts, and number of rows sorted together.
 const NETWORK: usize = 256;
 const TOGETHER: usize = 8;
+/// Minimum elements of a row's length times the number of groups of a task.
+const LEAST: usize = 1 << 9;
 
 /// Runs a sort.
 ///
@@ -50,23 +58,20 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
     let row = |number: usize| Row::<M>::of(sort, launch, &place_of_row(launch, number));
     let shared = count > 1 && count.saturating_mul(length) >= PARALLEL / 8;
     if count > 1 && length <= NETWORK && key_bits::<M>() == 32 {
+        let groups = count.div_ceil(TOGETHER);
+        let several = (LEAST / length).max(1);
         let space = || vec![[0; TOGETHER]; length];
-        tasks::each_with(count.div_ceil(TOGETHER), shared, space, |lanes, group| {
-            let first = group * TOGETHER;
-            let rows: Vec<Row<M>> = (first..count.min(first + TOGETHER)).map(&row).collect();
-            for (r, row) in rows.iter().enumerate() {
-                for (i, lanes) in lanes.iter_mut().enumerate() {
-                    // SAFETY: guaranteed by the caller.
-                    lanes[r] = u64::new(unsafe { row.key(i) }, i) as i64 ^ i64::MIN;
+        tasks::each_with(groups.div_ceil(several), shared, space, |lanes, task| {
+            let mut at = place_of_row(launch, task * several * TOGETHER);
+            for group in task * several..groups.min((task + 1) * several) {
+                let first = group * TOGETHER;
+                let mut rows: SmallVec<[Row<M>; TOGETHER]> = SmallVec::new();
+                for _ in first..count.min(first + TOGETHER) {
+                    rows.push(Row::of(sort, launch, &at));
+                    next_row(&mut at, outer);
                 }
-            }
-            multiversion!(network(lanes: &mut [[i64; TOGETHER]] = lanes));
-            for (r, row) in rows.iter().enumerate() {
-                for (i, lanes) in lanes.iter().enumerate() {
-                    let item = (lanes[r] ^ i64::MIN) as u64;
-                    // SAFETY: guaranteed by the caller; rows differ.
-                    unsafe { row.write(i, item.key(), item.at()) };
-                }
+                // SAFETY: guaranteed by the caller; rows differ.
+                unsafe { sort_together(&rows, lanes) };
             }
         });
         return;
@@ -76,6 +81,39 @@ unsafe fn rows<M: Element<Lane: Ordered>>(sort: &Sort, launch: &Launch) {
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe { row(number).sort(length, threads) };
     });
+}
+
+/// Sorts up to [`TOGETHER`] rows of short keys by a network. The lanes have the length of a row.
+///
+/// # Safety
+/// As for [`run`]; the rows differ.
+unsafe fn sort_together<M: Element<Lane: Ordered>>(rows: &[Row<M>], lanes: &mut [[i64; TOGETHER]]) {
+    // Neighbouring rows may share cache lines.
+    for (i, lanes) in lanes.iter_mut().enumerate() {
+        for (lane, row) in lanes.iter_mut().zip(rows) {
+            // SAFETY: guaranteed by the caller.
+            *lane = u64::new(unsafe { row.key(i) }, i) as i64 ^ i64::MIN;
+        }
+    }
+    multiversion!(network(lanes: &mut [[i64; TOGETHER]] = lanes));
+    for (i, lanes) in lanes.iter().enumerate() {
+        for (lane, row) in lanes.iter().zip(rows) {
+            let item = (lane ^ i64::MIN) as u64;
+            // SAFETY: as above.
+            unsafe { row.write(i, item.key(), item.at()) };
+        }
+    }
+}
+
+/// Advances the coordinates of a row to the next one.
+fn next_row(at: &mut [usize], outer: &[usize]) {
+    for (at, &extent) in at.iter_mut().zip(outer).rev() {
+        *at += 1;
+        if *at < extent {
+            return;
+        }
+        *at = 0;
+    }
 }
 
 /// Runs a [`Top`](super::Top) of a sort.
@@ -119,6 +157,11 @@ unsafe fn nths<M: Element<Lane: Ordered>>(nth: &Nth, launch: &Launch) {
         let row = Row::<M>::of(&nth.sort, launch, &place_of_row(launch, number));
         // SAFETY: guaranteed by the caller; rows differ.
         unsafe {
+            if !nth.nan && launch.limit < FEW {
+                let Some(best) = row.best(length, launch.limit + 1, threads) else { return };
+                let Some(&(key, at)) = best.last() else { return };
+                return row.write(0, key, at);
+            }
             let Some(mut all) = row.pairs(length, threads) else { return };
             let nan = u64::MAX >> (64 - key_bits::<M>());
             let last = nth.nan && nth.sort.dtype.is_float() && all.iter().any(|&(key, _)| key == nan);
@@ -128,6 +171,9 @@ unsafe fn nths<M: Element<Lane: Ordered>>(nth: &Nth, launch: &Launch) {
         }
     });
 }
+
+/// Keys that are compared with the bound at once.
+const BLOCK: usize = 64;
 
 /// Candidates for the first elements of a part of a row.
 struct Best {
@@ -139,17 +185,52 @@ struct Best {
 }
 
 impl Best {
+    fn new(kept: usize) -> Best {
+        Best { kept, all: Vec::with_capacity(Best::room(kept)), bound: None }
+    }
+
+    /// The number of candidates after which those that are not kept are removed.
     #[inline(always)]
-    fn offer(&mut self, key: u64, at: usize) {
-        if self.bound.is_some_and(|bound| key >= bound) {
-            return;
+    fn room(kept: usize) -> usize {
+        2 * kept.max(BLOCK)
+    }
+
+    /// Adds elements of a block of a row, from position `first` on, to the candidates. `below` has a bit for each key; keys
+    /// without it are not below the bound.
+    #[inline(always)]
+    fn offer(&mut self, keys: &[u64; BLOCK], first: usize, mut below: u64) {
+        while below != 0 {
+            let i = below.trailing_zeros() as usize;
+            below &= below - 1;
+            if self.bound.is_some_and(|bound| keys[i] >= bound) {
+                continue;
+            }
+            self.all.push((keys[i], first + i));
+            if self.all.len() >= Best::room(self.kept) {
+                self.cut();
+            }
         }
-        self.all.push((key, at));
-        if self.all.len() == 4 * self.kept.max(256) {
-            let (_, last, _) = self.all.select_nth_unstable(self.kept - 1);
-            self.bound = Some(last.0);
-            self.all.truncate(self.kept);
+        if self.bound.is_none() && self.all.len() >= self.kept {
+            self.cut();
         }
+    }
+
+    /// Removes candidates that are not kept.
+    fn cut(&mut self) {
+        let (_, last, _) = self.all.select_nth_unstable(self.kept - 1);
+        self.bound = Some(last.0);
+        self.all.truncate(self.kept);
+    }
+
+    /// The elements to keep of several parts, in sort order.
+    fn merged(parts: Vec<Best>, kept: usize) -> Vec<(u64, usize)> {
+        let mut all: Vec<(u64, usize)> = parts.into_iter().flat_map(|best| best.all).collect();
+        if kept < all.len() {
+            all.select_nth_unstable(kept);
+            all.truncate(kept);
+        }
+        all.sort_unstable();
+        all
     }
 }
 
@@ -263,23 +344,73 @@ impl<M: Element<Lane: Ordered>> Row<M> {
             }
             return Some(());
         }
-        let parts = Parts { length, count: threads, until: Until::now() };
-        let best = parts.each(
-            |_| Best { kept, all: Vec::new(), bound: None },
-            |best, piece| {
-                for i in piece {
-                    // SAFETY: guaranteed by the caller.
-                    best.offer(unsafe { self.key(i) }, i);
-                }
-            },
-        )?;
-        let mut all: Vec<(u64, usize)> = best.into_iter().flat_map(|best| best.all).collect();
-        all.sort_unstable();
-        for (i, &(key, at)) in all.iter().take(kept).enumerate() {
+        // SAFETY: guaranteed by the caller.
+        let best = unsafe { self.best(length, kept, threads) }?;
+        for (i, &(key, at)) in best.iter().enumerate() {
             // SAFETY: guaranteed by the caller.
             unsafe { self.write(i, key, at) };
         }
         Some(())
+    }
+
+    /// The keys and positions of the first elements in sort order; `None` when asked to end early.
+    unsafe fn best(&self, length: usize, kept: usize, threads: usize) -> Option<Vec<(u64, usize)>> {
+        let parts = Parts { length, count: threads, until: Until::now() };
+        let offer = |best: &mut Best, piece: Range<usize>| {
+            let mut keys = [0; BLOCK];
+            for first in piece.clone().step_by(BLOCK) {
+                let count = BLOCK.min(piece.end - first);
+                // SAFETY: guaranteed by the caller.
+                let below = unsafe { self.keys(first, &mut keys[..count], best.bound) };
+                best.offer(&keys, first, below);
+            }
+        };
+        parts.each(|_| Best::new(kept), offer).map(|parts| Best::merged(parts, kept))
+    }
+
+    /// The keys of the elements from this position on. Returns a bit for each, set if the key is below the bound.
+    ///
+    /// # Safety
+    /// The row has these elements.
+    unsafe fn keys(&self, first: usize, keys: &mut [u64], bound: Option<u64>) -> u64 {
+        #[inline(always)]
+        fn each<M: Element<Lane: Ordered>>(
+            (from, step): (*const M, isize),
+            turn: u64,
+            keys: &mut [u64],
+            bound: Option<u64>,
+        ) -> u64 {
+            for (i, key) in keys.iter_mut().enumerate() {
+                // SAFETY: guaranteed by the caller of `keys`.
+                let element = unsafe { from.wrapping_offset(i as isize * step).read_unaligned() };
+                *key = element.widen().number(key_bits::<M>()) ^ turn;
+            }
+            let Some(bound) = bound else { return u64::MAX >> (BLOCK - keys.len()) };
+            if !keys.iter().fold(false, |any, &key| any | (key < bound)) {
+                return 0;
+            }
+            keys.iter().enumerate().fold(0, |bits, (i, &key)| bits | u64::from(key < bound) << i)
+        }
+        #[inline(always)]
+        fn of_step<M: Element<Lane: Ordered>>(
+            from: (*const M, isize),
+            turn: u64,
+            keys: &mut [u64],
+            bound: Option<u64>,
+        ) -> u64 {
+            // With a constant step, the loop is vectorised.
+            match from.1 {
+                1 => each((from.0, 1), turn, keys, bound),
+                _ => each(from, turn, keys, bound),
+            }
+        }
+        let (from, step) = self.from;
+        multiversion!([M: Element<Lane: Ordered>] of_step(
+            from: (*const M, isize) = (from.wrapping_offset(first as isize * step), step),
+            turn: u64 = self.turn,
+            keys: &mut [u64] = keys,
+            bound: Option<u64> = bound,
+        ) -> u64)
     }
 
     /// Sorts the row by its keys minus `base`.
@@ -298,31 +429,18 @@ impl<M: Element<Lane: Ordered>> Row<M> {
             unsafe { all.slice_mut(0..parts.length) }.sort_unstable();
         } else {
             let digits = if parts.length < 1 << 13 { 8 } else { 11 };
-            for shift in (0..u64::BITS - (most - least).leading_zeros()).step_by(digits) {
-                let digit = |item: T| ((item.key() - least) >> shift) as usize & ((1 << digits) - 1);
-                let count = |counts: &mut Vec<usize>, piece: Range<usize>| {
-                    // SAFETY: all elements were written.
-                    unsafe { all.slice(piece) }.iter().for_each(|&item| counts[digit(item)] += 1);
-                };
-                let mut places = parts.each(|_| vec![0; 1 << digits], count)?;
-                let mut next = 0;
-                for value in 0..1 << digits {
-                    for part in &mut places {
-                        next += std::mem::replace(&mut part[value], next);
-                    }
+            let bits = u64::BITS - (most - least).leading_zeros();
+            // The lowest bits rarely matter: the highest ones leave few elements with equal bits.
+            let wanted = (parts.length.ilog2() + SPARE).next_multiple_of(digits);
+            let low = bits.saturating_sub(wanted);
+            let some = Digits { least, low, bits, digits };
+            let high = |item: T| (item.key() - least) >> low;
+            // SAFETY: all elements were written.
+            unsafe {
+                some.deal(parts, &mut all, &mut other)?;
+                if low > 0 && !sort_groups(parts, &mut all, high)? {
+                    Digits { low: 0, ..some }.deal(parts, &mut all, &mut other)?;
                 }
-                let deal = |places: &mut Vec<usize>, piece: Range<usize>| {
-                    // SAFETY: all elements were written; each item has its own place.
-                    unsafe {
-                        for &item in all.slice(piece) {
-                            let place = &mut places[digit(item)];
-                            other.write(*place, item);
-                            *place += 1;
-                        }
-                    }
-                };
-                parts.each(|part| places[part].clone(), deal)?;
-                std::mem::swap(&mut all, &mut other);
             }
         }
         let put = |(): &mut (), piece: Range<usize>| {
@@ -335,6 +453,91 @@ impl<M: Element<Lane: Ordered>> Row<M> {
         };
         parts.each(|_| (), put).map(|_| ())
     }
+}
+
+/// The digits of keys minus `least`, from bit `low` to below `bits`.
+struct Digits {
+    least: u64,
+    low: u32,
+    bits: u32,
+    /// Bits of a digit.
+    digits: u32,
+}
+
+impl Digits {
+    /// Sorts items by their digits, from the lowest to the highest; `None` when asked to end early.
+    ///
+    /// # Safety
+    /// All items were written.
+    unsafe fn deal<T: Item>(&self, parts: &Parts, all: &mut Buffer<T>, other: &mut Buffer<T>) -> Option<()> {
+        let &Digits { least, low, bits, digits } = self;
+        for shift in (low..bits).step_by(digits as usize) {
+            let digit = |item: T| ((item.key() - least) >> shift) as usize & ((1 << digits) - 1);
+            let count = |counts: &mut Vec<usize>, piece: Range<usize>| {
+                // SAFETY: guaranteed by the caller.
+                unsafe { all.slice(piece) }.iter().for_each(|&item| counts[digit(item)] += 1);
+            };
+            let mut places = parts.each(|_| vec![0; 1 << digits], count)?;
+            let mut next = 0;
+            for value in 0..1 << digits {
+                for part in &mut places {
+                    next += std::mem::replace(&mut part[value], next);
+                }
+            }
+            let deal = |places: &mut Vec<usize>, piece: Range<usize>| {
+                // SAFETY: guaranteed by the caller; each item has its own place.
+                unsafe {
+                    for &item in all.slice(piece) {
+                        let place = &mut places[digit(item)];
+                        other.write(*place, item);
+                        *place += 1;
+                    }
+                }
+            };
+            parts.each(|part| places[part].clone(), deal)?;
+            std::mem::swap(all, other);
+        }
+        Some(())
+    }
+}
+
+/// Sorts neighbouring items with equal high bits, if there are few of each. Returns whether all items are sorted; `None` when
+/// asked to end early.
+///
+/// # Safety
+/// All items were written, and are sorted by these bits.
+unsafe fn sort_groups<T: Item>(
+    parts: &Parts,
+    all: &mut Buffer<T>,
+    high: impl Fn(T) -> u64 + Sync,
+) -> Option<bool> {
+    // SAFETY: guaranteed by the caller.
+    let mut rest = unsafe { all.slice_mut(0..parts.length) };
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let mut end = rest.len().min(ELEMENTS_PER_CHECK);
+        while end < rest.len() && high(rest[end - 1]) == high(rest[end]) {
+            end += 1;
+            if end > ELEMENTS_PER_CHECK + GROUP {
+                return Some(false);
+            }
+        }
+        let piece;
+        (piece, rest) = rest.split_at_mut(end);
+        pieces.push(Mutex::new(Some(piece)));
+    }
+    let is_sorted = AtomicBool::new(true);
+    tasks::each(pieces.len(), parts.count > 1, |number| {
+        let Some(piece) = pieces[number].lock().take() else { return };
+        for group in piece.chunk_by_mut(|&a, &b| high(a) == high(b)) {
+            match group.len() {
+                1 => {}
+                2..=GROUP => group.sort_unstable(),
+                _ => return is_sorted.store(false, Ordering::Relaxed),
+            }
+        }
+    });
+    (!parts.until.ended()).then(|| is_sorted.into_inner())
 }
 
 /// The elements of a row in as many parts as threads work on it.
@@ -449,10 +652,12 @@ fn network(lanes: &mut [[i64; TOGETHER]]) {
                     let high = low + step;
                     if (low ^ high) & group == 0 {
                         let (a, b) = (lanes[low], lanes[high]);
+                        let (mut least, mut most) = (a, b);
                         for lane in 0..TOGETHER {
-                            lanes[low][lane] = a[lane].min(b[lane]);
-                            lanes[high][lane] = a[lane].max(b[lane]);
+                            least[lane] = a[lane].min(b[lane]);
+                            most[lane] = a[lane].max(b[lane]);
                         }
+                        (lanes[low], lanes[high]) = (least, most);
                     }
                 }
             }

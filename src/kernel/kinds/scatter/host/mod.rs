@@ -2,6 +2,7 @@
 //! along which the target advances independently of the index. Threads take boxes. Sums of floats, which are
 //! independent of order, are also split within a box ([`sums`]).
 
+mod exact;
 mod ordered;
 mod overlap;
 mod sums;
@@ -22,6 +23,10 @@ use std::ops::Range;
 /// Elements of a group of small boxes, and minimum number of neighbouring elements of a box.
 const GROUP: usize = 1 << 14;
 const FEWEST: usize = 16;
+
+/// Bytes of a cache line, and lines of lanes that are fetched ahead.
+const LINE: usize = 64;
+const AHEAD: usize = 4;
 
 /// Runs a scatter.
 ///
@@ -149,6 +154,18 @@ fn lines(dims: &[Dim], range: Range<usize>, start: Steps, until: &Until, mut eac
     }
 }
 
+/// Fetches elements into a cache. They may lie outside of memory.
+#[inline(always)]
+fn fetch<T>(first: *const T, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for i in (0..count).step_by(LINE / size_of::<T>()) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(i).cast()) };
+    }
+    let _ = (first, count);
+}
+
 /// A launch as dimensions.
 struct Walk<'a, M> {
     launch: &'a Launch,
@@ -228,10 +245,20 @@ impl<'a, M: Element> Walk<'a, M> {
                     return self.line(first, (run, inner), faults, |_, found, from| each(0, found, from));
                 }
                 for i in 0..run {
+                    self.fetch(along(first, (i + AHEAD) as isize, &inner), lanes);
                     self.line(along(first, i as isize, &inner), (lanes, steps), faults, &mut each);
                 }
             }
         });
+    }
+
+    /// Fetches the indices and sources of lanes into a cache, if they are adjacent. They may lie outside the views.
+    #[inline(always)]
+    fn fetch(&self, first: Steps, lanes: usize) {
+        if self.lanes.steps[..2] == [1, 1] {
+            fetch(self.index.wrapping_offset(first[1]), lanes);
+            fetch(self.source.wrapping_offset(first[0]), lanes);
+        }
     }
 
     /// Calls `each` with the number, the position along the axis and the source of each element along a dimension.

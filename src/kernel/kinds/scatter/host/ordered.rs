@@ -53,13 +53,16 @@ pub(super) struct Ordered<F> {
     counts: bool,
 }
 
-/// Flag: the count is the number of the first long run instead.
-const LONG: u32 = 1 << 31;
-
-/// The number of sources of each index, and the runs of indices with more sources than a chunk.
+/// The sources of each index, and the runs of indices with more sources than a chunk.
 pub(super) struct Runs<M, L> {
+    /// The number of sources of an index; after the first chunk, `CHUNK` and the number of sources of its open chunk.
     counts: Vec<u32>,
-    long: Vec<Run<M, L>>,
+    /// One more than the number of the first run of an index; 0 if it has none. Empty as long as there are no runs.
+    runs: Vec<u32>,
+    /// The open chunk of each target; has elements if there are runs.
+    open: Vec<L>,
+    /// The runs, each with the index.
+    long: Vec<(Run<M, L>, usize)>,
 }
 
 impl<F> Ordered<F> {
@@ -76,11 +79,46 @@ impl<F> Ordered<F> {
         M::narrow((self.combine)(a, b)).widen()
     }
 
-    /// Adds elements to runs that are longer than a chunk.
-    #[inline(never)]
+    /// Begins the runs of an index that has as many sources as a chunk.
+    #[cold]
+    unsafe fn begin_runs<M: Element>(
+        &self,
+        state: &mut Runs<M, M::Lane>,
+        place: usize,
+        to: *mut M,
+        lanes: usize,
+    ) {
+        if state.runs.is_empty() {
+            state.runs = vec![0; state.counts.len()];
+            state.open = vec![M::Lane::default(); state.counts.len() * lanes];
+        }
+        state.runs[place] = state.long.len() as u32 + 1;
+        state.long.extend((0..lanes).map(|lane| {
+            // SAFETY: guaranteed by the caller.
+            let (to, held) = unsafe { (to.add(lane), to.add(lane).read_unaligned().widen()) };
+            (Run::new(to, held), place)
+        }));
+    }
+
+    /// Adds the open chunks of an index to its runs.
+    #[cold]
+    fn close<M: Element>(&self, state: &mut Runs<M, M::Lane>, place: usize, lanes: usize)
+    where
+        F: Fn(M::Lane, M::Lane) -> M::Lane,
+    {
+        state.counts[place] = CHUNK;
+        let first = state.runs[place] as usize - 1;
+        let open = &state.open[place * lanes..][..lanes];
+        for ((run, _), &open) in state.long[first..first + lanes].iter_mut().zip(open) {
+            run.add_chunk(open, |a, b| self.step::<M>(a, b));
+        }
+    }
+
+    /// Adds sources of an index that has as many sources as a chunk.
+    #[inline(always)]
     unsafe fn add<M: Element>(
         &self,
-        Runs { counts, long }: &mut Runs<M, M::Lane>,
+        state: &mut Runs<M, M::Lane>,
         place: usize,
         to: *mut M,
         from: *const M,
@@ -88,18 +126,19 @@ impl<F> Ordered<F> {
     ) where
         F: Fn(M::Lane, M::Lane) -> M::Lane,
     {
-        if counts[place] & LONG == 0 {
-            counts[place] = LONG | long.len() as u32;
+        let parts = state.counts[place] - CHUNK;
+        if parts == 0 && state.runs.get(place).is_none_or(|&run| run == 0) {
             // SAFETY: guaranteed by the caller.
-            long.extend((0..lanes).map(|lane| unsafe {
-                let to = to.add(lane);
-                Run::new(to, to.read_unaligned().widen())
-            }));
+            unsafe { self.begin_runs(state, place, to, lanes) };
         }
-        let first = (counts[place] & !LONG) as usize;
-        for (lane, run) in long[first..first + lanes].iter_mut().enumerate() {
+        for (lane, open) in state.open[place * lanes..][..lanes].iter_mut().enumerate() {
             // SAFETY: guaranteed by the caller.
-            run.add(unsafe { from.add(lane).read_unaligned() }.widen(), |a, b| self.step::<M>(a, b));
+            let new = unsafe { from.add(lane).read_unaligned() }.widen();
+            *open = if parts == 0 { new } else { self.step::<M>(*open, new) };
+        }
+        state.counts[place] += 1;
+        if parts + 1 == CHUNK {
+            self.close(state, place, lanes);
         }
     }
 }
@@ -110,7 +149,7 @@ impl<M: Element, F: Fn(M::Lane, M::Lane) -> M::Lane + Sync> Write<M> for Ordered
     fn begin(&self, places: usize, most: usize) -> Self::State {
         // Untouched pages cost nothing.
         let counts = if self.counts && most > CHUNK as usize { vec![0; places] } else { Vec::new() };
-        Runs { counts, long: Vec::new() }
+        Runs { counts, runs: Vec::new(), open: Vec::new(), long: Vec::new() }
     }
 
     #[inline(always)]
@@ -131,8 +170,14 @@ impl<M: Element, F: Fn(M::Lane, M::Lane) -> M::Lane + Sync> Write<M> for Ordered
         }
     }
 
-    unsafe fn end(&self, state: Self::State) {
-        for run in &state.long {
+    unsafe fn end(&self, mut state: Self::State) {
+        for (number, (run, place)) in state.long.iter_mut().enumerate() {
+            let (parts, first) = (state.counts[*place] - CHUNK, state.runs[*place] as usize - 1);
+            if parts > 0 {
+                // All indices have as many targets.
+                let lanes = state.open.len() / state.counts.len();
+                run.set_open(state.open[*place * lanes + number - first], parts);
+            }
             if let Some(result) = run.result(|a, b| self.step::<M>(a, b)) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { run.to.write_unaligned(M::narrow(result)) };
@@ -151,10 +196,10 @@ pub(super) fn step<L: Accumulator>(f: &'static ReduceFn) -> Option<fn(L, L) -> L
 
 /// The memory in bytes for a launch of `count` elements over this many targets.
 pub(super) fn scratch(count: u64, targets: u64) -> u64 {
-    let run = size_of::<Run<f64, f64>>() as u64;
+    let run = size_of::<(Run<f64, f64>, usize)>() as u64;
     if count <= u64::from(CHUNK) {
         0
     } else {
-        targets.saturating_mul(4).saturating_add(count / u64::from(CHUNK) * run)
+        targets.saturating_mul(24).saturating_add(count / u64::from(CHUNK) * run)
     }
 }

@@ -6,12 +6,13 @@
 //! - *dealt*: single elements are distributed to ranges of targets that fit in a cache.
 
 use super::super::{Scatter, sums as definition};
+use super::exact::{self, Scale, Spread};
 use super::overlap::{self, Flat};
-use super::{Element, FEWEST, Launch, Steps, Until, Walk, boxes, count};
+use super::{AHEAD, Dim, Dims, Element, FEWEST, Launch, Steps, Until, Walk, boxes, count, fetch, lines};
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::isa::multiversion;
 use crate::kernel::host::scratch::Buffer;
-use crate::kernel::host::tasks::{self, threads};
+use crate::kernel::host::tasks::{self, PARALLEL, threads};
 use definition::{SHORT, higher, short_units, sum_of, top_of, units};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -22,6 +23,10 @@ const MAX_CACHED: usize = 1 << 17;
 /// Minimum logarithm of a range's targets, and maximum number of ranges.
 const RANGE: u32 = 14;
 const RANGES: usize = 1024;
+/// Elements whose exponents a task compares.
+const SPREAD: usize = 1 << 15;
+/// Targets whose sums a task adds.
+const TARGETS: usize = 1 << 12;
 /// Neighbouring elements that are summed together in a run.
 const TOGETHER: usize = 256;
 
@@ -76,17 +81,101 @@ unsafe fn raise_row<M: Element<Lane = f32>>(tops: &mut [u32], from: *const M) {
 /// Adds adjacent elements to their sums.
 unsafe fn add_row<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
     #[inline(always)]
-    fn each<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
+    fn each<M: Element<Lane = f32>>(
+        sums: &mut [i64],
+        tops: &[u32],
+        from: *const M,
+        units: impl Fn(f32, u32) -> i64,
+    ) {
         for (i, (sum, top)) in sums.iter_mut().zip(tops).enumerate() {
             // SAFETY: guaranteed by the caller of `add_row`.
             let new = unsafe { from.add(i).read_unaligned() }.widen();
-            *sum = sum.wrapping_add(units(new, *top, room));
+            *sum = sum.wrapping_add(units(new, *top));
         }
     }
-    multiversion!([M: Element<Lane = f32>] each(
+    #[inline(always)]
+    fn of_room<M: Element<Lane = f32>>(sums: &mut [i64], tops: &[u32], from: *const M, room: u32) {
+        match room {
+            0..=SHORT => each(sums, tops, from, |a, top| short_units(a, top, room)),
+            _ => each(sums, tops, from, |a, top| units(a, top, room)),
+        }
+    }
+    multiversion!([M: Element<Lane = f32>] of_room(
         sums: &mut [i64] = sums,
         tops: &[u32] = tops,
         from: *const M = from,
+        room: u32 = room,
+    ));
+}
+
+/// Raises the tops of targets at a constant distance to those of their old values, where they have sources.
+unsafe fn hold_line<M: Element<Lane = f32>>(tops: &mut [u32], to: *const M, step: isize) {
+    #[inline(always)]
+    fn each<M: Element<Lane = f32>>(tops: &mut [u32], to: *const M, step: isize) {
+        for (i, top) in tops.iter_mut().enumerate() {
+            // SAFETY: guaranteed by the caller of `hold_line`.
+            let old = unsafe { to.wrapping_offset(i as isize * step).read_unaligned() }.widen();
+            *top = if *top == 0 { 0 } else { higher(*top, top_of(old)) };
+        }
+    }
+    #[inline(always)]
+    fn of_step<M: Element<Lane = f32>>(tops: &mut [u32], to: *const M, step: isize) {
+        // With a constant step, the loop is vectorised.
+        if step == 1 { each(tops, to, 1) } else { each(tops, to, step) }
+    }
+    multiversion!([M: Element<Lane = f32>] of_step(
+        tops: &mut [u32] = tops,
+        to: *const M = to,
+        step: isize = step,
+    ));
+}
+
+/// Adds sums to targets at a constant distance, where they have sources, and clears tops and sums.
+unsafe fn finish_line<M: Element<Lane = f32>>(
+    tops: &mut [u32],
+    sums: &mut [i64],
+    to: *mut M,
+    (step, room): (isize, u32),
+) {
+    #[inline(always)]
+    fn each<M: Element<Lane = f32>>(
+        tops: &mut [u32],
+        sums: &mut [i64],
+        to: *mut M,
+        step: isize,
+        units: impl Fn(f32, u32) -> i64,
+        room: u32,
+    ) {
+        for (i, (top, sum)) in tops.iter_mut().zip(sums).enumerate() {
+            let to = to.wrapping_offset(i as isize * step);
+            // SAFETY: guaranteed by the caller of `finish_line`.
+            unsafe {
+                let old = to.read_unaligned();
+                let all = sum.wrapping_add(units(old.widen(), *top));
+                let new = M::narrow(sum_of(all, *top, room));
+                to.write_unaligned(if *top == 0 { old } else { new });
+            }
+            (*top, *sum) = (0, 0);
+        }
+    }
+    #[inline(always)]
+    fn of_step<M: Element<Lane = f32>>(
+        tops: &mut [u32],
+        sums: &mut [i64],
+        to: *mut M,
+        step: isize,
+        room: u32,
+    ) {
+        match step {
+            1 if room <= SHORT => each(tops, sums, to, 1, |a, top| short_units(a, top, room), room),
+            _ => each(tops, sums, to, step, |a, top| units(a, top, room), room),
+        }
+    }
+    multiversion!([M: Element<Lane = f32>] of_step(
+        tops: &mut [u32] = tops,
+        sums: &mut [i64] = sums,
+        to: *mut M = to,
+        step: isize = step,
         room: u32 = room,
     ));
 }
@@ -153,6 +242,8 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
             if number < 2 * threads { threads.min(self.all * lanes / (2 * places)).min(self.all) } else { 1 };
         if parts <= 1 {
             let until = Until::now();
+            // The lines of a box are short: those of the whole launch take less time.
+            let whole = (number > 1 && lanes > 1 && !walk.has_rows()).then(|| self.spread_of_all(&until));
             return boxes(
                 number,
                 self.all * lanes,
@@ -161,6 +252,14 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
                     let cut = cut(number);
                     // SAFETY: guaranteed by the caller; no other box has these targets.
                     unsafe {
+                        let spread = whole.unwrap_or_else(|| self.spread(cut, 0..self.all, &until));
+                        if let Some(scale) = self.scale(cut, spread) {
+                            self.add_exact(cut, 0..self.all, scale, &mut held.sums, &until);
+                            self.lines_of_targets(cut, 0..walk.limit, |places, to, step| {
+                                scale.finish(&mut held.sums[places], to, step);
+                            });
+                            return;
+                        }
                         self.raise(cut, 0..self.all, &mut held.tops, &until);
                         self.hold(cut, &mut held.tops);
                         self.add(cut, 0..self.all, &held.tops, &mut held.sums, &until);
@@ -173,6 +272,22 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         let until = &Until::now();
         for number in 0..number {
             let cut = cut(number);
+            let spreads: Vec<_> = (0..parts).map(|_| Mutex::new(Spread::NONE)).collect();
+            // SAFETY: as above.
+            tasks::each(parts, true, |i| *spreads[i].lock() = unsafe { self.spread(cut, part(i), until) });
+            let spread = spreads.into_iter().map(Mutex::into_inner).fold(Spread::NONE, Spread::and);
+            // SAFETY: as above.
+            if let Some(scale) = unsafe { self.scale(cut, spread) } {
+                let sums: Vec<_> = (0..parts).map(|_| Mutex::new(vec![0; places])).collect();
+                tasks::each(parts, true, |i| {
+                    // SAFETY: as above.
+                    unsafe { self.add_exact(cut, part(i), scale, &mut sums[i].lock(), until) };
+                });
+                let sums: Vec<Vec<i64>> = sums.into_iter().map(Mutex::into_inner).collect();
+                // SAFETY: as above.
+                unsafe { self.finish_parts(cut, scale, &sums) };
+                continue;
+            }
             let tops: Vec<_> = (0..parts).map(|_| Mutex::new(vec![0; places])).collect();
             // SAFETY: as above.
             tasks::each(parts, true, |i| unsafe { self.raise(cut, part(i), &mut tops[i].lock(), until) });
@@ -244,39 +359,143 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
         }
     }
 
-    /// Calls `each` with the positions of a box and their targets.
-    #[inline(always)]
-    fn places(&self, (start, lanes): Cut, mut each: impl FnMut(usize, *mut M)) {
-        let out = self.walk.out.wrapping_offset(start[2]);
-        let row = |found: usize| out.wrapping_offset(found as isize * self.walk.step);
-        if lanes == 1 {
-            return (0..self.walk.limit).for_each(|found| each(found, row(found)));
-        }
-        for found in 0..self.walk.limit {
-            for lane in 0..lanes {
-                let to = row(found).wrapping_offset(lane as isize * self.walk.lanes.steps[2]);
-                each(found * lanes + lane, to);
+    /// The exponents of a part of the elements of a box; not all of them if the sums cannot be exact.
+    unsafe fn spread(&self, (start, lanes): Cut, fold: Range<usize>, until: &Until) -> Spread {
+        let walk = &self.walk;
+        let inner = walk.fold.last().copied().unwrap_or(Dim::ONE).steps;
+        let mut spread = Spread::NONE;
+        let mut of_line = |from: isize, count: usize, step: isize| {
+            if spread.scale(self.room).is_some() {
+                // SAFETY: guaranteed by the caller.
+                spread = spread
+                    .and(unsafe { exact::spread(walk.source.wrapping_offset(from), count, step, false) });
             }
+        };
+        lines(&walk.fold, fold, start, until, |first, run| {
+            if lanes == 1 {
+                of_line(first[0], run, inner[0]);
+            } else if walk.lanes.steps[0] == 1 && inner[0] == lanes as isize {
+                of_line(first[0], run * lanes, 1);
+            } else {
+                (0..run as isize).for_each(|i| of_line(first[0] + i * inner[0], lanes, walk.lanes.steps[0]));
+            }
+        });
+        spread
+    }
+
+    /// The exponents of all elements, in the order of the launch.
+    fn spread_of_all(&self, until: &Until) -> Spread {
+        let launch = self.walk.launch;
+        let dims: Dims = (0..launch.shape.len()).map(|d| Dim::of(launch, d)).collect();
+        let step = dims.last().unwrap_or(&Dim::ONE).steps[0];
+        let parts = self.total.div_ceil(SPREAD);
+        let spreads: Vec<_> = (0..parts).map(|_| Mutex::new(Spread::NONE)).collect();
+        tasks::each(parts, threads(self.total * 3) > 1, |part| {
+            let mut spread = Spread::NONE;
+            let range = part * SPREAD..self.total.min((part + 1) * SPREAD);
+            lines(&dims, range, [0; 4], until, |first, run| {
+                let from = self.walk.source.wrapping_offset(first[0]);
+                // SAFETY: guaranteed by the caller of `run`: the elements lie in the source.
+                spread = spread.and(unsafe { exact::spread(from, run, step, false) });
+            });
+            *spreads[part].lock() = spread;
+        });
+        spreads.into_iter().map(Mutex::into_inner).fold(Spread::NONE, Spread::and)
+    }
+
+    /// The unit in which the sums of a box are exact, given the exponents of its elements.
+    unsafe fn scale(&self, cut: Cut, mut spread: Spread) -> Option<Scale> {
+        spread.scale(self.room)?;
+        self.lines_of_targets(cut, 0..self.walk.limit, |places, to, step| {
+            // SAFETY: guaranteed by the caller.
+            spread = spread.and(unsafe { exact::spread(to.cast_const(), places.len(), step, true) });
+        });
+        spread.scale(self.room)
+    }
+
+    /// Adds a part of the elements of a box, whose sums are exact.
+    unsafe fn add_exact(
+        &self,
+        (start, lanes): Cut,
+        fold: Range<usize>,
+        scale: Scale,
+        sums: &mut [i64],
+        until: &Until,
+    ) {
+        let about = (until, Some(self.faults));
+        // SAFETY: as for `raise`.
+        unsafe {
+            if self.walk.has_rows() {
+                return self.walk.rows((start, lanes), fold, about, |found, from| {
+                    scale.add_row(&mut sums[found * lanes..][..lanes], from);
+                });
+            }
+            let sums = sums.as_mut_ptr();
+            if lanes == 1 {
+                return self.walk.elements((start, 1), fold, about, move |_, found, from| {
+                    let sum = sums.add(found);
+                    *sum = (*sum).wrapping_add(scale.units(from.read_unaligned().widen()));
+                });
+            }
+            self.walk.elements((start, lanes), fold, about, move |lane, found, from| {
+                let sum = sums.add(found * lanes + lane);
+                *sum = (*sum).wrapping_add(scale.units(from.read_unaligned().widen()));
+            });
+        }
+    }
+
+    /// Adds the sums of all parts to the targets of a box.
+    unsafe fn finish_parts(&self, cut: Cut, scale: Scale, sums: &[Vec<i64>]) {
+        let (limit, lanes) = (self.walk.limit, cut.1);
+        let each = (TARGETS / lanes).max(1);
+        tasks::each(limit.div_ceil(each), limit * lanes * sums.len() >= PARALLEL, |task| {
+            let found = task * each..limit.min((task + 1) * each);
+            let mut all = vec![0; found.len() * lanes];
+            for sums in sums {
+                let own = &sums[found.start * lanes..found.end * lanes];
+                all.iter_mut().zip(own).for_each(|(a, b): (&mut i64, &i64)| *a = a.wrapping_add(*b));
+            }
+            let first = found.start * lanes;
+            self.lines_of_targets(cut, found, |places, to, step| {
+                // SAFETY: guaranteed by the caller; no other task has these targets.
+                unsafe { scale.finish(&mut all[places.start - first..places.end - first], to, step) };
+            });
+        });
+    }
+
+    /// Calls `each` with the positions of a box, the target of the first, and the distance of their targets, for the lines
+    /// that make up the targets of a range of indices.
+    fn lines_of_targets(
+        &self,
+        (start, lanes): Cut,
+        found: Range<usize>,
+        mut each: impl FnMut(Range<usize>, *mut M, isize),
+    ) {
+        let walk = &self.walk;
+        let out = walk.out.wrapping_offset(start[2]);
+        let row = |found: usize| out.wrapping_offset(found as isize * walk.step);
+        let step = walk.lanes.steps[2];
+        let whole = found.start * lanes..found.end * lanes;
+        match lanes {
+            1 => each(whole, row(found.start), walk.step),
+            _ if walk.step == lanes as isize * step => each(whole, row(found.start), step),
+            _ => found.for_each(|found| each(found * lanes..(found + 1) * lanes, row(found), step)),
         }
     }
 
     /// Raises tops to those of the old values.
     unsafe fn hold(&self, cut: Cut, tops: &mut [u32]) {
-        self.places(cut, |place, to| {
-            if tops[place] != 0 {
-                // SAFETY: guaranteed by the caller.
-                raise(&mut tops[place], unsafe { to.read_unaligned() }.widen());
-            }
+        self.lines_of_targets(cut, 0..self.walk.limit, |places, to, step| {
+            // SAFETY: guaranteed by the caller.
+            unsafe { hold_line(&mut tops[places], to.cast_const(), step) };
         });
     }
 
     /// Writes the sums, and clears tops and sums.
     unsafe fn finish(&self, cut: Cut, tops: &mut [u32], sums: &mut [i64]) {
-        self.places(cut, |place, to| {
-            if tops[place] != 0 {
-                // SAFETY: guaranteed by the caller.
-                unsafe { self.write(to, &mut tops[place], &mut sums[place]) };
-            }
+        self.lines_of_targets(cut, 0..self.walk.limit, |places, to, step| {
+            // SAFETY: guaranteed by the caller.
+            unsafe { finish_line(&mut tops[places.clone()], &mut sums[places], to, (step, self.room)) };
         });
     }
 
@@ -319,9 +538,14 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
                 let first = task % blocks * TOGETHER;
                 let lanes = TOGETHER.min(walk.lanes.extent - first);
                 let mut held = Held::new(lanes);
+                let mut ahead = rows[own.clone()].iter().skip(AHEAD);
                 for run in rows[own].chunk_by(|a, b| a.0 == b.0) {
                     if until.ended() {
                         return;
+                    }
+                    // Rows lie anywhere in memory.
+                    for next in ahead.by_ref().take(run.len()) {
+                        fetch((next.1 as *const M).wrapping_add(first), lanes);
                     }
                     let to = walk.out.wrapping_offset(start[2] + run[0].0 as isize * walk.step);
                     // SAFETY: guaranteed by the caller; no other run has these targets.
@@ -338,9 +562,7 @@ impl<M: Element<Lane = f32>> Sums<'_, M> {
             raise_row(tops, to.cast_const());
             rows.iter().for_each(|row| raise_row(tops, (row.1 as *const M).add(first)));
             rows.iter().for_each(|row| add_row(sums, tops, (row.1 as *const M).add(first), self.room));
-            for (lane, (top, sum)) in tops.iter_mut().zip(sums).enumerate() {
-                self.write(to.add(lane), top, sum);
-            }
+            finish_line(tops, sums, to, (1, self.room));
         }
     }
 
