@@ -1,7 +1,7 @@
 //! Sums of numbers of similar size, without rounding errors before the last step.
 //!
 //! Note [Exact sums]. A number with the exponent `e` is a multiple of the unit of a target with the top `t` if
-//! `t - e <= room - 24`: the unit is `room` bits below `2^t`, and a number has 24 bits. If that holds for all numbers of
+//! `t - e <= room - 24`: the unit is `room` bits below `2^t`, and a number has 24 bits, or fewer if the last ones are 0. If that holds for all numbers of
 //! many targets and the largest top of these targets, then the sum of each target in the unit of that top is exact, and
 //! so is the sum in the target's own unit. Both have the same bits after the last rounding. So one pass over the elements
 //! replaces two, and no target needs a top. A target without sources keeps its old value, which is a sum of one number.
@@ -14,7 +14,11 @@ use crate::kernel::host::isa::multiversion;
 /// The exponent of infinities and nan.
 const SPECIAL: u32 = 255;
 
-/// The largest and the smallest exponent of some numbers, without zeros.
+/// More than any exponent.
+const NOTHING: u32 = 1 << 20;
+
+/// The largest exponent of some numbers, and the smallest, without zeros. A number whose lowest bits are 0 counts with the
+/// exponent of a number that needs all 24 bits for the same lowest one.
 #[derive(Clone, Copy)]
 pub(super) struct Spread {
     most: u32,
@@ -23,7 +27,7 @@ pub(super) struct Spread {
 
 impl Spread {
     /// That of no numbers.
-    pub const NONE: Spread = Spread { most: 1, least: SPECIAL };
+    pub const NONE: Spread = Spread { most: 1, least: NOTHING };
 
     /// That of the numbers of both.
     #[inline(always)]
@@ -35,8 +39,12 @@ impl Spread {
     #[inline(always)]
     pub fn of(a: f32) -> Spread {
         let size = a.to_bits() & 0x7fff_ffff;
-        let exponent = (size >> 23).max(1);
-        Spread { most: exponent, least: if size == 0 { SPECIAL } else { exponent } }
+        // The value of the lowest bit of the fraction, or of the number if it is a power of two.
+        let rest = if size & 0x7f_ffff == 0 { 0 } else { size & size.wrapping_sub(1) };
+        let lowest = (f32::from_bits(size) - f32::from_bits(rest)).to_bits() >> 23;
+        // The lowest bit of a subnormal number may be any.
+        let least = if lowest == 0 { 1 } else { lowest + 23 };
+        Spread { most: (size >> 23).max(1), least: if size == 0 { NOTHING } else { least } }
     }
 
     /// That of the old value of a target.
@@ -48,7 +56,7 @@ impl Spread {
 
     /// The unit in which all sums are exact; `None` if there is none.
     pub fn scale(self, room: u32) -> Option<Scale> {
-        let fits = self.least == SPECIAL || self.most + 24 <= self.least + room;
+        let fits = self.most + 24 <= self.least + room;
         (self.most < SPECIAL && fits && room <= SHORT)
             .then(|| Scale { rounding: rounding(self.most, room), unit: unit(self.most, room) })
     }
@@ -239,5 +247,9 @@ mod tests {
             assert_eq!(Spread::of_old(a).scale(room).is_some(), is_old, "{a}");
         }
         assert!(Spread::NONE.scale(room).is_some() && Spread::NONE.scale(61).is_none());
+        // Multiples of 2^-24 below 1, however small.
+        let grid = (0..1 << 12).map(|i| (i * i) as f32 / (1 << 24) as f32);
+        let spread = grid.fold(Spread::of(1.0 - f32::EPSILON / 2.0), |spread, a| spread.and(Spread::of(a)));
+        assert!(spread.scale(room).is_some() && spread.and(Spread::of(1e-12)).scale(room).is_none());
     }
 }
