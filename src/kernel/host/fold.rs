@@ -29,6 +29,9 @@ struct Loops<T: 'static> {
     choice: Option<Choice<T>>,
 }
 
+/// Folds blocks: from an initial value, the length of each, and their elements, to a result for each.
+pub type Blocks<T> = fn(T, usize, &[T], &mut [T]);
+
 /// Loops that combine accumulators.
 #[derive(Clone, Copy)]
 pub struct Combine<T: 'static> {
@@ -36,7 +39,7 @@ pub struct Combine<T: 'static> {
     pub one: fn(T, T) -> T,
     /// Folds consecutive blocks of one length (at most [`BLOCK`]), each from `init`: lanes, then halving. `None` for what
     /// only scans and scatters combine; [`Combine::fold`] does it one by one.
-    pub blocks: Option<fn(T, usize, &[T], &mut [T])>,
+    pub blocks: Option<Blocks<T>>,
     /// Combines the second slice into the first, element by element.
     pub across: fn(&mut [T], &[T]),
     /// A running combination: writes every intermediate value and returns the last.

@@ -436,7 +436,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let left = (BLOCK - i % BLOCK).min(elements.end - i);
             let (h, w) = match self.plan.folded {
                 true => self.next_box(run, left),
-                false if i % BLOCK == 0 => (1, run.min(self.plan.most)),
+                false if i.is_multiple_of(BLOCK) => (1, run.min(self.plan.most)),
                 false => (1, run.min(left)),
             };
             let w = w.min(elements.end - i);
