@@ -20,12 +20,9 @@ pub static SUM: ReduceFn = ReduceFn {
 /// The sum, divided by the number of elements.
 pub static MEAN: ReduceFn = ReduceFn {
     name: "mean",
-    indexed: false,
-    init: |_| 0,
-    cuda: CudaText { f32: "a + b", f64: "a + b", i64: "(i64)((u64)a + (u64)b)" },
-    host: host_combine!(float: |a, b| a + b, i64: |a, b| a.wrapping_add(b)),
     mean: true,
     unrolled: Some(Unrolled::Combined { f: &ADD, divide: Some(&DIV) }),
+    ..SUM
 };
 
 /// The maximum; nan if any element is nan.

@@ -374,8 +374,14 @@ macro_rules! host_folds {
                 [*out] = several(init, [&values[(whole.len() * SIDE + k) * length..][..length]]);
             }
         }
+        /// As `blocks_loop`, in less code: for processors without AVX2.
+        fn blocks_one_by_one(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
+            for (out, block) in out.iter_mut().zip(values.chunks_exact(length)) {
+                [*out] = several(init, [block]);
+            }
+        }
         fn blocks(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
-            $crate::kernel::host::isa::halfversion!(blocks_loop(
+            $crate::kernel::host::isa::halfversion!(blocks_loop or blocks_one_by_one(
                 init: $t = init, length: usize = length, values: &[$t] = values, out: &mut [$t] = out
             ))
         }
@@ -450,7 +456,7 @@ macro_rules! host_choice {
                 return (held, None);
             }
             let (best, has_nan) =
-                $crate::kernel::host::isa::halfversion!(best_value(held: $t = held, new: &[$t] = new) -> ($t, bool));
+                $crate::kernel::host::isa::halfversion!(best_value or best_value(held: $t = held, new: &[$t] = new) -> ($t, bool));
             at = match has_nan {
                 true => new.iter().position(|&new| is_nan(new)),
                 false if one(held, best) => new.iter().position(|&new| !one(new, best)),

@@ -166,7 +166,7 @@ pub fn round(dtype: Dtype, reg: RegMut<'_>) {
 /// Length of rows that are read by a loop over all rows: a call for each row takes longer than its elements.
 const SHORT: usize = 16;
 
-/// Reads short rows.
+/// Reads short rows. Longer vectors would gain nothing.
 ///
 /// # Safety
 /// As for [`load`].
@@ -183,21 +183,17 @@ unsafe fn load_rows<M: Element>(from: *const M, tile: Tile, to: *mut M::Lane) {
             }
         }
     }
-    #[inline(always)]
-    fn of_length<M: Element>(from: *const M, Tile { h, w, rs, cs }: Tile, to: *mut M::Lane) {
-        // With a constant length, the loop over a row is unrolled.
-        match (cs, w) {
-            (0, 2) => rows(from, (h, 2), (rs, 0), to),
-            (0, 4) => rows(from, (h, 4), (rs, 0), to),
-            (1, 2) => rows(from, (h, 2), (rs, 1), to),
-            (1, 3) => rows(from, (h, 3), (rs, 1), to),
-            (1, 4) => rows(from, (h, 4), (rs, 1), to),
-            (1, 8) => rows(from, (h, 8), (rs, 1), to),
-            (1, 16) => rows(from, (h, 16), (rs, 1), to),
-            _ => rows(from, (h, w), (rs, cs), to),
-        }
+    let Tile { h, w, rs, cs } = tile;
+    // With a constant length, the loop over a row is unrolled.
+    match (cs, w) {
+        (0, 2) => rows(from, (h, 2), (rs, 0), to),
+        (0, 4) => rows(from, (h, 4), (rs, 0), to),
+        (1, 2) => rows(from, (h, 2), (rs, 1), to),
+        (1, 3) => rows(from, (h, 3), (rs, 1), to),
+        (1, 4) => rows(from, (h, 4), (rs, 1), to),
+        (1, 8) => rows(from, (h, 8), (rs, 1), to),
+        _ => rows(from, (h, w), (rs, cs), to),
     }
-    multiversion!([M: Element] of_length(from: *const M = from, tile: Tile = tile, to: *mut M::Lane = to));
 }
 
 /// Reads a row of adjacent elements from its end.

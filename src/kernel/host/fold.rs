@@ -17,6 +17,7 @@ pub const LANES: usize = 16;
 pub const BLOCK: usize = 1024;
 
 /// The host code of a reduction, for the classes it is defined for.
+#[derive(Clone, Copy)]
 pub struct HostReduce {
     f32: Loops<f32>,
     f64: Loops<f64>,

@@ -108,9 +108,10 @@ macro_rules! multiversion {
     }};
 }
 
-/// [`multiversion`] without AVX-512, for loops that it makes slower or no faster.
+/// [`multiversion`] without AVX-512, for loops that it makes slower or no faster. The second function is for processors
+/// without AVX2.
 macro_rules! halfversion {
-    ($f:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
+    ($f:ident or $plain:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
@@ -118,7 +119,7 @@ macro_rules! halfversion {
                 $f($($a),*)
             }
             match $crate::kernel::host::isa::isa() {
-                $crate::kernel::host::isa::Isa::Baseline => $f($($v),*),
+                $crate::kernel::host::isa::Isa::Baseline => $plain($($v),*),
                 // SAFETY: `isa` detected these features on this machine.
                 _ => unsafe { avx2($($v),*) },
             }
