@@ -326,6 +326,7 @@ impl FusedGroup {
 
     /// The load of this memory.
     #[inline]
+    #[inline]
     pub(super) fn load_of(
         &self,
         storage: &Storage,
@@ -333,10 +334,13 @@ impl FusedGroup {
         dtype: Dtype,
         bend: Option<&Bend>,
     ) -> Option<&Load> {
-        let same = |l: &&Load| {
-            l.storage.is(storage) && l.layout == *layout && l.dtype == dtype && l.bend.as_ref() == bend
-        };
-        self.loads.iter().find(same)
+        for load in &self.loads {
+            let is_same = load.storage.is(storage) && load.dtype == dtype;
+            if is_same && load.bend.as_ref() == bend && load.layout == *layout {
+                return Some(load);
+            }
+        }
+        None
     }
 
     /// True when the program's result depends on the order of dimensions.
