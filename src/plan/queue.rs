@@ -326,7 +326,6 @@ impl FusedGroup {
 
     /// The load of this memory.
     #[inline]
-    #[inline]
     pub(super) fn load_of(
         &self,
         storage: &Storage,
