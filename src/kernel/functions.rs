@@ -1,7 +1,7 @@
 //! Functions in programs: elementwise functions and reductions, with their CUDA text and host code.
 
 use super::host::complex::{C64, C128, pair};
-use super::host::define::{host_map, host_select};
+use super::host::define::{Selected, host_map, host_select};
 use crate::array::{Bool, Class, for_integers};
 use foldhash::HashMap;
 use num_complex::Complex;
@@ -286,7 +286,7 @@ pub static SELECT: MapFn = MapFn {
     arity: 3,
     select: true,
     cuda: CudaText { f32: "(a ? b : c)", f64: "(a ? b : c)", i64: "(a ? b : c)" },
-    host: host_select!(|c, a, b| if c { a } else { b }),
+    host: host_select!(|c, a, b| Selected::select(c, a, b)),
     complex: None,
 };
 

@@ -9,8 +9,8 @@ use super::subscript::fill_where;
 use super::{Arg, Args, Form, Gradient, Keeps, MapOp, Op, Out, Rule, Run, complex, error, map};
 use crate::array::{Dtype, Scalar};
 use crate::base::Result;
-use crate::kernel::host::define::{host_quaternary, host_select, host_ternary};
-use crate::kernel::{CudaText, MapFn};
+use crate::kernel::host::define::{host_quaternary, host_ternary};
+use crate::kernel::{CudaText, MapFn, SELECT};
 use crate::plan::error::check_number;
 use crate::plan::{MapArg, Runtime};
 use crate::tensor::Tensor;
@@ -142,7 +142,7 @@ pub static WHERE: MapFn = MapFn {
     arity: 3,
     select: true,
     cuda: CudaText { f32: "(a ? b : c)", f64: "(a ? b : c)", i64: "(a ? b : c)" },
-    host: host_select!(|c, a, b| if c { a } else { b }),
+    host: SELECT.host,
     complex: Some(&complex::WHERE),
 };
 

@@ -80,6 +80,9 @@ enum Job<T: 'static> {
 /// Maximum number of blocks in a tile, which are folded side by side.
 const MOST_BLOCKS: usize = 4;
 
+/// Maximum number of elements that a cache may hold.
+const MOST_CACHED: usize = 1 << 23;
+
 /// Elements between two stop checks, and the limit on the number of partial results added by the checks.
 const STOP_INTERVAL: usize = 1 << 20;
 const PARTIAL: usize = 1 << 16;
@@ -88,7 +91,8 @@ impl<'a> Plan<'a> {
     fn of(reduce: &'a Reduce, launch: &'a Launch, faults: &'a FaultSlot) -> Plan<'a> {
         let shape = &launch.shape[..];
         let kept = shape.len() - launch.reduced.min(shape.len());
-        let (results, length) = (shape[..kept].iter().product(), shape[kept..].iter().product());
+        let results: usize = shape[..kept].iter().product();
+        let length: usize = shape[kept..].iter().product();
         let last = (kept..shape.len()).rev().find(|&d| shape[d] > 1);
         let loads = || {
             reduce.map.sources.iter().filter_map(|source| match source {
@@ -117,8 +121,9 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         let folded = shape[kept..].iter().filter(|&&n| n > 1).count() > 1;
-        // Registers of a few instructions fit in a small cache.
-        let most = if reduce.map.instrs.is_empty() { MOST_BLOCKS * BLOCK } else { CHUNK };
+        // Registers of a few instructions fit in a small cache. Blocks that come from memory are read one after another.
+        let are_cached = results.saturating_mul(length) <= MOST_CACHED;
+        let most = if reduce.map.instrs.is_empty() && are_cached { MOST_BLOCKS * BLOCK } else { CHUNK };
         let until = Until::now();
         Plan { reduce, launch, faults, kept, results, length, side, across, folded, most, until }
     }
