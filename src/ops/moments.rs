@@ -359,6 +359,7 @@ fn are_all_pairs(b: &Back<'_>) -> bool {
     let ([.., n, one, _], [.., another, k, _]) = (&rows[..], &others[..]) else { return false };
     // Products of halves would cancel most of their digits.
     let is_wide = b.g().dtype() == b.g().dtype().accumulator();
+    let is_wide = is_wide && !b.x(0).dtype().is_complex() && !b.x(1).dtype().is_complex();
     is_wide && *one == 1 && *another == 1 && (*n).max(*k) >= MANY_ROWS
 }
 
