@@ -4,8 +4,9 @@
 
 Runs every expression of the table (or those whose text contains PART) in Runnel and in PyTorch, and prints the ratio of
 the times, microseconds, and the expression, the slowest first. RUNNEL runs twice; the second process has compiled
-kernels. With `--host`, both sides work on the host device with tensors of a sixteenth of the elements. Expressions are PyTorch's; `runnel` translates them. `leaf: expression` is the gradient of a sum over `z`, a
-copy of the leaf. Results are not compared; `benches/programs.rnl` does that.
+kernels. With `--host`, both sides work on the host device, with a sixteenth of the elements. Expressions are PyTorch's;
+`runnel` translates them. `leaf: expression` is the gradient of a sum over `z`, a copy of the leaf. Results are not
+compared; `benches/programs.rnl` does that.
 """
 
 import math
@@ -282,7 +283,7 @@ def split(text):
 
 
 def small(text):
-    """The text with the extents that the host device gets."""
+    """The text with the extents for the host device."""
     text = re.sub(r"1 << (\d+)", lambda found: f"1 << {int(found.group(1)) - 4}", text)
     text = re.sub(r"\b(512|1024|2048|4096|16384)\b", lambda found: str(int(found.group(1)) // 4), text)
     return text
@@ -340,8 +341,9 @@ def of_runnel(program, data, texts, host):
     with tempfile.NamedTemporaryFile("w", suffix=".rnl") as file:
         file.write(script(data, texts, host))
         file.flush()
+        command = [program, "-q", "--backend", "emu" if host else "cuda", file.name]
         for _ in range(2):
-            out = subprocess.run([program, "-q", "--backend", "emu" if host else "cuda", file.name], capture_output=True, text=True)
+            out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode != 0:
         sys.exit(out.stdout + out.stderr)
     return dict(line.split("\t", 1) for line in out.stdout.splitlines() if "\t" in line)

@@ -44,7 +44,7 @@ impl Declared {
         let reads_args = || {
             let is_args =
                 |(place, class)| matches!(class, Class::Name | Class::Function) && &text[place] == "args";
-            classify(text).into_iter().any(is_args)
+            text.contains("args") && classify(text).into_iter().any(is_args)
         };
         found.open = !parsed.errors.is_empty() || text.contains("import \"") || reads_args();
         found.block(&parsed.block, &sources);

@@ -258,8 +258,7 @@ static IN_LOWER_EACH: HostMap =
 static IN_UPPER_EACH: HostMap =
     host_map!((a: i64, b: i64, c: i64, d: i64) -> i64: i64::from(above(a, b, c) >= d));
 
-/// Compares the diagonals of positions with one: whether they are at most that times `sign`, both multiplied by it. Returns
-/// false, without a result, for matrices of several sizes.
+/// [`IN_LOWER`] for a `sign` of 1 and [`IN_UPPER`] for -1. Returns false, without a result, for matrices of several sizes.
 fn along_diagonals(args: &[Reg<'_>], out: &mut RegMut<'_>, sign: i64) -> bool {
     #[inline(always)]
     fn rows(at: &[i64], [rows, columns, d, sign]: [i64; 4], out: &mut [i64]) {

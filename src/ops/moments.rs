@@ -353,7 +353,7 @@ pub(super) static DISTANCE: Op = Op {
 /// From this many rows on, `torch.cdist` computes with matrix products (`use_mm_for_euclid_dist_if_necessary`).
 const MANY_ROWS: i64 = 26;
 
-/// True for the distances between all rows of two matrices, or of batches of them, of which one has many rows.
+/// True for the distances between all rows of two real matrices, or batches of them, if one has many rows.
 fn are_all_pairs(b: &Back<'_>) -> bool {
     let (rows, others) = (b.x(0).shape(), b.x(1).shape());
     let ([.., n, one, _], [.., another, k, _]) = (&rows[..], &others[..]) else { return false };

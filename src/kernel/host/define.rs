@@ -42,10 +42,10 @@ pub fn is_nan<T: PartialEq + Copy>(x: T) -> bool {
     x != x
 }
 
-/// Classes whose values are selected by their bits.
+/// Values that a mask selects.
 pub trait Selected {
-    /// `a` if the condition holds, otherwise `b`. From an `if`, the compiler may make a load at one of two addresses, which
-    /// is several times slower in a vector.
+    /// `a` if the condition holds, otherwise `b`. The compiler may turn an `if` into a load from one of two addresses, a gather
+    /// in vector code, which takes several times longer.
     fn select(condition: bool, a: Self, b: Self) -> Self;
 }
 
@@ -338,7 +338,7 @@ macro_rules! host_folds {
             }
             lanes[0]
         }
-        /// Folds blocks of `N` elements, at most one per lane. Vectors hold several blocks.
+        /// Folds blocks of `N` elements, at most one element per lane. A vector holds several blocks.
         #[inline(always)]
         fn short<const N: usize>(init: $t, values: &[$t], out: &mut [$t]) {
             for (out, block) in out.iter_mut().zip(values.as_chunks::<N>().0) {
@@ -349,7 +349,7 @@ macro_rules! host_folds {
                 *out = halve(lanes, N);
             }
         }
-        /// Folds `K` blocks side by side, so that no addition waits for the last one. Lanes are copied, so that the compiler
+        /// Folds `K` blocks side by side, which hides the latency of each step. The lanes are copied so that the compiler
         /// keeps them in registers.
         #[inline(always)]
         fn several<const K: usize>(init: $t, blocks: [&[$t]; K]) -> [$t; K] {
@@ -405,14 +405,14 @@ macro_rules! host_folds {
                 [*out] = several(init, [&values[(whole.len() * SIDE + k) * length..][..length]]);
             }
         }
-        /// As `blocks_loop`, in less code: for processors without AVX2.
+        /// [`blocks_loop`] in less code, for processors without AVX2.
         fn blocks_one_by_one(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
             for (out, block) in out.iter_mut().zip(values.chunks_exact(length)) {
                 [*out] = several(init, [block]);
             }
         }
         fn blocks(init: $t, length: usize, values: &[$t], out: &mut [$t]) {
-            $crate::kernel::host::isa::halfversion!(blocks_loop or blocks_one_by_one(
+            $crate::kernel::host::isa::avx2_version!(blocks_loop or blocks_one_by_one(
                 init: $t = init, length: usize = length, values: &[$t] = values, out: &mut [$t] = out
             ))
         }
@@ -487,7 +487,7 @@ macro_rules! host_choice {
                 return (held, None);
             }
             let (best, has_nan) =
-                $crate::kernel::host::isa::halfversion!(best_value or best_value(held: $t = held, new: &[$t] = new) -> ($t, bool));
+                $crate::kernel::host::isa::avx2_version!(best_value or best_value(held: $t = held, new: &[$t] = new) -> ($t, bool));
             at = match has_nan {
                 true => new.iter().position(|&new| is_nan(new)),
                 false if one(held, best) => new.iter().position(|&new| !one(new, best)),

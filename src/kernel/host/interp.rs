@@ -1,6 +1,6 @@
 //! The register machine: runs a [`Map`] over one tile of the launch's shape at a time.
 //!
-//! A tile is a box of at most [`CHUNK`](super::CHUNK) elements along two dimensions; the other coordinates
+//! A tile is a box of about [`CHUNK`](super::CHUNK) elements along two dimensions; the other coordinates
 //! are fixed. `map` and `reduce` decide how tiles cover a shape.
 //!
 //! A register holds integers as memory does, so that loads and stores need no conversion and a vector holds as many as

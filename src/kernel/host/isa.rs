@@ -1,7 +1,7 @@
 //! The instruction set that the host loops run with.
 //!
-//! Every loop of [`host_map`](super::define) and the executors is compiled three times: for the baseline,
-//! AVX2 and AVX-512. Invariant: all three give the same bits, since contraction is never enabled and no loop
+//! Loops of [`host_map`](super::define) and the executors are compiled three times: for the baseline, AVX2 and AVX-512; a few
+//! of them without AVX-512. Invariant: all versions give the same bits, since contraction is never enabled and no loop
 //! reorders float arithmetic by vector width.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -108,9 +108,9 @@ macro_rules! multiversion {
     }};
 }
 
-/// [`multiversion`] without AVX-512, for loops that it makes slower or no faster. The second function is for processors
-/// without AVX2.
-macro_rules! halfversion {
+/// [`multiversion`] without AVX-512, for loops that AVX-512 does not make faster. Processors without AVX2 run the second
+/// function.
+macro_rules! avx2_version {
     ($f:ident or $plain:ident($($a:ident: $t:ty = $v:expr),* $(,)?) $(-> $r:ty)?) => {{
         #[cfg(target_arch = "x86_64")]
         {
@@ -131,4 +131,4 @@ macro_rules! halfversion {
     }};
 }
 
-pub(crate) use {halfversion, multiversion};
+pub(crate) use {avx2_version, multiversion};

@@ -9,6 +9,12 @@ use crate::kernel::{Fault, Indexed, Launch, Ptr, View};
 use smallvec::smallvec;
 use std::ops::Range;
 
+/// An index that counts from the start; negative ones count from the end.
+#[inline(always)]
+pub(in crate::kernel) fn from_start(value: i64, limit: i64) -> i64 {
+    if value < 0 { value.wrapping_add(limit) } else { value }
+}
+
 /// Resolves an index; negative values count from the end. A bad index is reported and becomes 0, or `None`
 /// when the limit is 0.
 #[inline]
@@ -19,7 +25,7 @@ pub(in crate::kernel) fn resolve(
     position: usize,
 ) -> Option<usize> {
     let limit = launch.limit as i64;
-    let wrapped = if value < 0 { value.wrapping_add(limit) } else { value };
+    let wrapped = from_start(value, limit);
     if (0..limit).contains(&wrapped) {
         return Some(wrapped as usize);
     }
@@ -34,8 +40,8 @@ pub fn one_value<T: Copy + PartialEq>(all: &[T]) -> Option<T> {
     are_equal.then_some(first)
 }
 
-/// Calls `each(lanes, row, column)` for positions in matrices of `columns` columns: for lanes whose positions follow each
-/// other in a row, and the first of these positions. Divides once for each call.
+/// Splits positions in matrices of `columns` columns into runs of adjacent positions of one row. Calls `each(lanes, row,
+/// column)` with the lanes of a run and the row and column of its first position. Divides once per run.
 #[inline(always)]
 pub fn along_rows(positions: &[i64], columns: i64, mut each: impl FnMut(Range<usize>, i64, i64)) {
     let mut lane = 0;
@@ -87,7 +93,7 @@ pub(in crate::kernel) unsafe fn gather<M: Element>(
             let value = indices[lane];
             let same = || indices[lane..row * w + w].iter().take_while(|&&index| index == value).count();
             let run = if one { w } else { same() };
-            let mut found = if value < 0 { value.wrapping_add(limit) } else { value };
+            let mut found = from_start(value, limit);
             if !(0..limit).contains(&found) {
                 bad(lane, value);
                 found = 0;
@@ -116,7 +122,7 @@ fn are_apart(indices: &[i64], limit: i64, to: &mut [i64]) -> bool {
     fn each(indices: &[i64], limit: i64, to: &mut [i64]) -> bool {
         let mut bad = false;
         for (&value, to) in indices.iter().zip(&mut *to) {
-            let found = if value < 0 { value.wrapping_add(limit) } else { value };
+            let found = from_start(value, limit);
             bad |= found < 0 || found >= limit;
             *to = found;
         }

@@ -4,7 +4,7 @@ use super::isa::multiversion;
 use super::positions::one_value;
 use crate::kernel::{Reg, RegMut};
 
-/// What of a division is wanted.
+/// The wanted part of a division.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The quotient, rounded down.
@@ -39,6 +39,7 @@ fn number<T: Copy + PartialOrd + Default>(all: &[T]) -> Option<T> {
     one_value(all).filter(|&one| one > T::default())
 }
 
+/// True if the absolute values of all integers are at most [`LIMIT`].
 fn small(all: &[i64]) -> bool {
     #[inline(always)]
     fn row(all: &[i64]) -> bool {
@@ -102,6 +103,44 @@ division!(medium, i32, f64, i64);
 division!(short, i16, f32, i32);
 division!(signed_byte, i8, f32, i32);
 division!(byte, u8, f32, i32);
+
+/// `a / b % c`, and 0 where `b` or `c` is 0. Integers below 2^51 are divided as floats, several at a time: rounding moves a
+/// quotient by less than its distance to the next integer.
+pub fn digits(args: &[Reg<'_>], out: RegMut<'_>) -> bool {
+    #[inline(always)]
+    fn short(a: &[i64], b: &[i64], c: &[i64], out: &mut [i64]) {
+        const WHOLE: f64 = (1u64 << 52) as f64;
+        let float = |x: i64| f64::from_bits(x as u64 | WHOLE.to_bits()) - WHOLE;
+        for (i, out) in out.iter_mut().enumerate() {
+            let (b, c) = (float(b[i]), float(c[i]));
+            let quotient = (float(a[i]) / b).trunc();
+            let digit = quotient - (quotient / c).trunc() * c;
+            *out = ((digit + WHOLE).to_bits() ^ WHOLE.to_bits()) as i64;
+        }
+    }
+    #[inline(always)]
+    fn are_short(a: &[i64], b: &[i64], c: &[i64]) -> bool {
+        const LONG: i64 = -1 << 51;
+        let (mut bits, mut least) = (0, 1);
+        for ((&a, &b), &c) in a.iter().zip(b).zip(c) {
+            bits |= a | b | c;
+            least = least.min(b).min(c);
+        }
+        bits & LONG == 0 && least > 0
+    }
+    let (&[Reg::I64(a), Reg::I64(b), Reg::I64(c)], RegMut::I64(out)) = (args, out) else { return false };
+    let n = out.len();
+    let (a, b, c) = (&a[..n], &b[..n], &c[..n]);
+    if multiversion!(are_short(a: &[i64] = a, b: &[i64] = b, c: &[i64] = c) -> bool) {
+        multiversion!(short(a: &[i64] = a, b: &[i64] = b, c: &[i64] = c, out: &mut [i64] = out));
+        return true;
+    }
+    for (i, out) in out.iter_mut().enumerate() {
+        let (a, b, c) = (a[i], b[i], c[i]);
+        *out = if b == 0 || c == 0 { 0 } else { a.wrapping_div(b).wrapping_rem(c) };
+    }
+    true
+}
 
 #[cfg(test)]
 mod tests {
@@ -197,5 +236,33 @@ mod tests {
         assert!(left(&[1, 2, 3], &[2, 2, 3]) && left(&[1, 2, 3], &[0; 3]) && left(&[1, 2, 3], &[-2; 3]));
         assert!(left(&[1, i64::MIN, 3], &[2; 3]) && left(&[1, 2, LIMIT + 1], &[2; 3]));
         assert_eq!(out, [7; 3]);
+    }
+
+    #[test]
+    fn digits_are_those_of_integer_divisions() {
+        let edges =
+            [0, 1, 2, 3, 7, 1000, (1 << 26) - 1, 1 << 26, (1 << 51) - 1, 1 << 51, i64::MAX, -1, -7, i64::MIN];
+        at_every_level(|_| {
+            for b in edges {
+                for c in edges {
+                    let products =
+                        edges.iter().flat_map(|&q| [-1, 0, 1].map(|d| q.wrapping_mul(b).wrapping_add(d)));
+                    let all: Vec<i64> = edges.into_iter().chain(products).collect();
+                    // All numbers, and those that are divided as floats.
+                    for a in [all.clone(), all.into_iter().filter(|a| (0..1 << 51).contains(a)).collect()] {
+                        let (many_b, many_c) = (vec![b; a.len()], vec![c; a.len()]);
+                        let mut out = vec![0; a.len()];
+                        assert!(digits(
+                            &[Reg::I64(&a), Reg::I64(&many_b), Reg::I64(&many_c)],
+                            RegMut::I64(&mut out)
+                        ));
+                        for (&a, &out) in a.iter().zip(&out) {
+                            let want = if b == 0 || c == 0 { 0 } else { a.wrapping_div(b).wrapping_rem(c) };
+                            assert_eq!(out, want, "{a} {b} {c}");
+                        }
+                    }
+                }
+            }
+        });
     }
 }

@@ -265,6 +265,28 @@ pub(super) fn same(dtype: Dtype, a: u64, b: u64) -> bool {
     a == b || (nan(a) && nan(b))
 }
 
+/// True if the second operand holds the running sums of the first at these coordinates of one row, in `f64` and `i64`.
+pub(super) fn is_scanned<At: AsRef<[usize]>>(
+    dtype: Dtype,
+    memory: &[Memory],
+    row: impl IntoIterator<Item = At>,
+) -> bool {
+    let (mut single, mut double, mut whole) = (0f64, 0f64, 0i64);
+    row.into_iter().all(|at| {
+        let at = at.as_ref();
+        let new = lane(dtype, memory[0].get(memory[0].offset(at)));
+        single += f64::from(f32::from_bits(new as u32));
+        double += f64::from_bits(new);
+        whole = whole.wrapping_add(new as i64);
+        let want = match dtype.class() {
+            Class::F32 => u64::from((single as f32).to_bits()),
+            Class::F64 => double.to_bits(),
+            _ => whole as u64,
+        };
+        same(dtype, memory[1].get(memory[1].offset(at)), memory_bits(dtype, want))
+    })
+}
+
 /// Strides of one kind for a shape: dense, permuted, sliced, broadcast.
 pub(super) fn strides(shape: &[usize], kind: usize) -> Strides {
     let rank = shape.len();

@@ -77,24 +77,14 @@ proptest! {
         go(&launch(Scan { f: &SUM, dtype }, &shape, &mut memory, &[]));
         let outer = &shape[..shape.len().saturating_sub(1)];
         for at in coordinates(outer) {
-            let (mut single, mut double, mut whole) = (0f64, 0f64, 0i64);
-            for i in 0..shape.last().copied().unwrap_or(1) {
+            let row = (0..shape.last().copied().unwrap_or(1)).map(|i| {
                 let mut full = at.clone();
                 if !shape.is_empty() {
                     full.push(i);
                 }
-                let new = lane(dtype, memory[0].get(memory[0].offset(&full)));
-                single += f64::from(f32::from_bits(new as u32));
-                double += f64::from_bits(new);
-                whole = whole.wrapping_add(new as i64);
-                let want = match dtype.class() {
-                    crate::array::Class::F32 => u64::from((single as f32).to_bits()),
-                    crate::array::Class::F64 => double.to_bits(),
-                    _ => whole as u64,
-                };
-                let got = memory[1].get(memory[1].offset(&full));
-                prop_assert!(same(dtype, got, memory_bits(dtype, want)), "{:?}", full);
-            }
+                full
+            });
+            prop_assert!(is_scanned(dtype, &memory, row), "{:?}", at);
         }
     }
 

@@ -172,21 +172,8 @@ proptest! {
         memory[0].fill(9);
         go(&launch(Scan { f: &SUM, dtype }, &shape, &mut memory, &[]));
         for at in coordinates(&[outer, rows]) {
-            let (mut single, mut double, mut whole) = (0f64, 0f64, 0i64);
-            for i in 0..length {
-                let full = [at[0], at[1], i];
-                let new = lane(dtype, memory[0].get(memory[0].offset(&full)));
-                single += f64::from(f32::from_bits(new as u32));
-                double += f64::from_bits(new);
-                whole = whole.wrapping_add(new as i64);
-                let want = match dtype.class() {
-                    crate::array::Class::F32 => u64::from((single as f32).to_bits()),
-                    crate::array::Class::F64 => double.to_bits(),
-                    _ => whole as u64,
-                };
-                let got = memory[1].get(memory[1].offset(&full));
-                prop_assert!(same(dtype, got, memory_bits(dtype, want)), "{:?}", full);
-            }
+            let row = (0..length).map(|i| vec![at[0], at[1], i]);
+            prop_assert!(is_scanned(dtype, &memory, row), "{:?}", at);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::kernel::cuda::index::{Space, Words, general_rank, reach, with_rank};
 use crate::kernel::cuda::{CudaSource, Queue, Signature, assemble, bits_type, blocks};
 use crate::kernel::host::isa::multiversion;
-use crate::kernel::host::positions::{element, offset, resolve, runs};
+use crate::kernel::host::positions::{element, from_start, offset, resolve, runs};
 use crate::kernel::host::tasks::{self, PARALLEL, Until};
 use crate::kernel::host::{FaultSlot, bytes};
 use crate::kernel::{Kind, Launch, View};
@@ -266,7 +266,7 @@ unsafe fn are_valid(indices: *const i64, step: isize, limit: usize, to: &mut [i6
         for (i, to) in to.iter_mut().enumerate() {
             // SAFETY: guaranteed by the caller of `are_valid`.
             let value = unsafe { indices.wrapping_offset(i as isize * step).read_unaligned() };
-            let found = if value < 0 { value.wrapping_add(limit) } else { value };
+            let found = from_start(value, limit);
             bad |= found < 0 || found >= limit;
             *to = found;
         }

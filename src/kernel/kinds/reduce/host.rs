@@ -80,7 +80,7 @@ enum Job<T: 'static> {
 /// Maximum number of blocks in a tile, which are folded side by side.
 const MOST_BLOCKS: usize = 4;
 
-/// Maximum number of elements that a cache may hold.
+/// Reductions of more elements read memory, not a cache: reading several blocks side by side is slower there.
 const MOST_CACHED: usize = 1 << 23;
 
 /// Elements between two stop checks, and the limit on the number of partial results added by the checks.
@@ -109,7 +109,7 @@ impl<'a> Plan<'a> {
         // Results of few elements (sliding windows): compute many adjacent results together, whatever their strides.
         let longest = || long.clone().max_by_key(|&d| shape[d]);
         let side = side.filter(|&d| run >= 8 || shape[d] >= 32).or_else(longest);
-        // Rows of few results are combined as one row; each is compared on its own.
+        // A combining loop handles several rows of few results at a time, a choosing loop only one.
         let least = if reduce.out_index.is_some() { 8 } else { 2 };
         let across = match (side, last) {
             (Some(side), Some(last)) if shape[side] >= least => {
@@ -121,7 +121,7 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         let folded = shape[kept..].iter().filter(|&&n| n > 1).count() > 1;
-        // Registers of a few instructions fit in a small cache. Blocks that come from memory are read one after another.
+        // Without instructions, a tile takes no registers, so it may be larger.
         let are_cached = results.saturating_mul(length) <= MOST_CACHED;
         let most = if reduce.map.instrs.is_empty() && are_cached { MOST_BLOCKS * BLOCK } else { CHUNK };
         let until = Until::now();
@@ -441,10 +441,9 @@ impl<'a, T: Accumulator> Worker<'a, T> {
             let left = (BLOCK - i % BLOCK).min(elements.end - i);
             let (h, w) = match self.plan.folded {
                 true => self.next_box(run, left),
-                false if i.is_multiple_of(BLOCK) => (1, run.min(self.plan.most)),
+                false if i.is_multiple_of(BLOCK) => (1, run.min(self.plan.most).min(elements.end - i)),
                 false => (1, run.min(left)),
             };
-            let w = w.min(elements.end - i);
             // SAFETY: the box lies in the shape, and has at most `most` elements.
             unsafe { self.machine.run(&self.at, h, w) };
             // SAFETY: the tile has just run, and `value` is kept.
@@ -459,7 +458,7 @@ impl<'a, T: Accumulator> Worker<'a, T> {
         let length = elements.len();
         if rows > 1 || (length <= BLOCK && !self.plan.folded) {
             self.seek(elements.start);
-            // SAFETY: the tile lies in the shape; `Plan::strip` keeps it below `CHUNK`.
+            // SAFETY: the tile lies in the shape; `Plan::strip` limits it to `most` elements.
             unsafe { self.machine.run(&self.at, rows, length) };
             // SAFETY: the tile has just run, and `value` is kept.
             let values = unsafe { self.machine.register(self.plan.reduce.value, rows * length) };

@@ -19,17 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of elements from which one row is sorted by all threads.
 const LONG: usize = 1 << 16;
-/// Below this rank, the element of a rank is found among the first elements.
+/// Elements of lower ranks than this are found by a selection of the first elements.
 const FEW: usize = 128;
 /// Number of elements from which a row is sorted by radix.
 const RADIX: usize = 1 << 10;
-/// Bits by which the numbers that a sort looks at exceed the number of elements, and the most elements with equal ones.
+/// Of long keys, a radix sort first sorts by as many high bits as count the elements, and these. Then it sorts groups with
+/// equal high bits by comparisons, if none has more elements than this.
 const SPARE: u32 = 8;
 const GROUP: usize = 64;
 /// Maximum elements of a row that a network sorts, and number of rows sorted together.
 const NETWORK: usize = 256;
 const TOGETHER: usize = 8;
-/// Minimum elements of a row's length times the number of groups of a task.
+/// Minimum of the length of a row times the groups of rows that a task sorts.
 const LEAST: usize = 1 << 9;
 
 /// Runs a sort.

@@ -1,11 +1,11 @@
 //! Sums of numbers of similar size, without rounding errors before the last step.
 //!
 //! Note [Exact sums]. A number with the exponent `e` is a multiple of the unit of a target with the top `t` if
-//! `t - e <= room - 24`: the unit is `room` bits below `2^t`, and a number has 24 bits, or fewer if the last ones are 0. If that holds for all numbers of
-//! many targets and the largest top of these targets, then the sum of each target in the unit of that top is exact, and
-//! so is the sum in the target's own unit. Both have the same bits after the last rounding. So one pass over the elements
-//! replaces two, and no target needs a top. A target without sources keeps its old value, which is a sum of one number.
-//! Only -0 would become 0, so old values of -0 are not summed in this way, nor are infinities and nan.
+//! `t - e <= room - 24`: the unit is `room` bits below `2^t`, and a number has 24 bits, or fewer if the last ones are 0. If
+//! that holds for all numbers of many targets and the largest top of these targets, then the sum of each target in the unit
+//! of that top is exact, and so is the sum in the target's own unit. Both have the same bits after the last rounding. So one
+//! pass over the elements replaces two, and no target needs a top. A target without sources keeps its old value, which is a
+//! sum of one number. Only -0 would become 0, so old values of -0 are not summed in this way, nor are infinities and nan.
 
 use super::Element;
 use super::definition::{SHORT, rounding, unit};

@@ -14,7 +14,7 @@ use crate::kernel::Launch;
 use crate::kernel::host::FaultSlot;
 use crate::kernel::host::element::Element;
 use crate::kernel::host::fold::Accumulator;
-use crate::kernel::host::positions::{element, resolve};
+use crate::kernel::host::positions::{element, from_start, resolve};
 use crate::kernel::host::tasks::{self, ELEMENTS_PER_CHECK, PARALLEL, Until};
 use ordered::{Ordered, Plain, Write};
 use smallvec::SmallVec;
@@ -296,7 +296,7 @@ impl<'a, M: Element> Walk<'a, M> {
         for i in 0..count as isize {
             // SAFETY: guaranteed by the caller.
             let value = unsafe { index.wrapping_offset(i * index_step).read_unaligned() };
-            let found = if value < 0 { value.wrapping_add(limit) } else { value };
+            let found = from_start(value, limit);
             if (found as u64) < limit as u64 {
                 each(i as usize, found as usize, source.wrapping_offset(i * source_step));
             } else {

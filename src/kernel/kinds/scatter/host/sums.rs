@@ -1,7 +1,7 @@
 //! Sums of floats of up to 32 bits: the note in [`definition`]. They are independent of order, so threads also share
 //! the elements of one box. The number of targets chooses one of three methods:
 //!
-//! - *direct*: the tops and sums of all targets of a box fit in a cache;
+//! - *direct*: the tops and sums of all targets of a box fit in a cache; without tops where sums are exact ([`exact`]);
 //! - *runs*: rows are sorted by target, and the rows of each target are summed;
 //! - *dealt*: single elements are distributed to ranges of targets that fit in a cache.
 
